@@ -4,6 +4,7 @@ import http.server
 import json
 import threading
 import time
+import urllib.parse
 from typing import Any, Self
 
 import jwt
@@ -45,7 +46,10 @@ class Issuer:
         self._thread = threading.Thread(target=self._server.serve_forever)
 
     def content(self, path: str) -> str | None:
-        """The answer to a path; None for one that does not exist."""
+        """The answer to a path; None for one that does not exist, and for a query without Azure's parameters."""
+        path, _, query = path.partition("?")
+        if query and not {"api-version", "resource", "client_id"} <= urllib.parse.parse_qs(query).keys():
+            return None
         if path == "/keys":
             key = json.loads(jwt.algorithms.ECAlgorithm.to_jwk(self._key.public_key()))
             return json.dumps({"keys": [{**key, "kid": "one"}]})
@@ -55,6 +59,7 @@ class Issuer:
         now = int(time.time())
         claims = {
             "sub": self._subject,
+            "client_id": self._subject,
             "aud": self._audience,
             "iss": self.url,
             "iat": now - 2 * LIFETIME_SECONDS,

@@ -28,6 +28,7 @@ COMMANDS = {
     "log-dirs": "show sizes and lag in log directories, move replicas between them",
     "transactions": "list, describe and abort transactions, find hanging ones",
     "users": "create, alter, delete and list SCRAM users, also of a broker that does not run",
+    "tokens": "describe, create, renew and expire delegation tokens",
     "features": "show and change the levels of the cluster's features",
     "perf-test": "measure producers, consumers and end-to-end latency",
     "cluster": "show the cluster's id, brokers, state and health; balance it; restart its brokers one by one",

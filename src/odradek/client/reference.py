@@ -49,7 +49,7 @@ CHAPTERS: Final = (
             **dict.fromkeys(
                 (
                     "admin/topics", "admin/configs", "admin/groups", "admin/replicas", "admin/log_dirs",
-                    "admin/transactions", "admin/quotas", "admin/users", "admin/acls", "admin/features",
+                    "admin/transactions", "admin/quotas", "admin/users", "admin/tokens", "admin/acls", "admin/features",
                     "admin/topology", "admin/enums",
                 ),
                 (),

@@ -10,7 +10,7 @@ from odradek.cli.main import main
 
 
 def test_commands():
-    assert candidates(["to"]) == ["top", "topics"]
+    assert candidates(["to"]) == ["tokens", "top", "topics"]
     assert set(COMMANDS) < set(candidates([""]))
 
 

@@ -321,7 +321,7 @@ def client_settings(
             options[option] = value
         elif name.startswith(_SECURITY):
             raise UsageError(
-                f"{name} is not implemented yet: of security, the client has TLS with PEM files, PLAIN and SCRAM"
+                f"{name} is not implemented: docs/SECURITY.md lists the settings for TLS and logins that are"
             )
         elif not _is_known_anywhere(option):
             ignored.append(name)

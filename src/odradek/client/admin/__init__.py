@@ -1,4 +1,4 @@
-"""The admin client: topics, settings, groups, replicas, transactions, quotas, users, ACLs, features, the cluster."""
+"""The admin client: topics, settings, groups, replicas, transactions, quotas, users, tokens, ACLs and more."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from odradek.client.admin.log_dirs import TopicPartitionReplica as TopicPartitionReplica
     from odradek.client.admin.quotas import ClientQuotaEntity as ClientQuotaEntity
     from odradek.client.admin.quotas import QuotaFilter as QuotaFilter
+    from odradek.client.admin.tokens import DelegationToken as DelegationToken
     from odradek.client.admin.transactions import OpenTransaction as OpenTransaction
     from odradek.client.admin.transactions import ProducerIdAndEpoch as ProducerIdAndEpoch
     from odradek.client.admin.transactions import ProducerState as ProducerState
@@ -61,6 +62,7 @@ __all__ = [
     "ConfigResourceType",
     "ConfigSource",
     "ConfigSynonym",
+    "DelegationToken",
     "ElectionType",
     "FeatureMetadata",
     "FeatureUpdate",
@@ -113,6 +115,7 @@ _HOMES = {
     "ProducerState": "transactions",
     "TransactionDescription": "transactions",
     "TransactionListing": "transactions",
+    "DelegationToken": "tokens",
     "ScramCredential": "users",
     "ScramDeletion": "users",
     "ScramUpsertion": "users",

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from odradek.client.admin.features import FeaturesAdmin
     from odradek.client.admin.log_dirs import LogDirsAdmin
     from odradek.client.admin.quotas import QuotasAdmin
+    from odradek.client.admin.tokens import TokensAdmin
     from odradek.client.admin.transactions import TransactionsAdmin
     from odradek.client.admin.users import UsersAdmin
 
@@ -80,6 +81,13 @@ class Admin:
         from odradek.client.admin.users import UsersAdmin
 
         return UsersAdmin(self._requests)
+
+    @property
+    def tokens(self) -> TokensAdmin:
+        """Delegation tokens: create, renew, expire, describe."""
+        from odradek.client.admin.tokens import TokensAdmin
+
+        return TokensAdmin(self._requests)
 
     @property
     def acls(self) -> AclsAdmin:
