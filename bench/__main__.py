@@ -131,12 +131,15 @@ def main() -> int:
         from bench.request_cost import main as measure_requests  # of no other case, and it needs the broker
 
         return measure_requests(sys.argv[2:])
+    if sys.argv[1:2] == ["clients"]:
+        return subprocess.run([sys.executable, "-m", "bench.clients", *sys.argv[2:]]).returncode
     parser = argparse.ArgumentParser(
         prog="./dev bench",
         description=__doc__
         + "\nCases:\n"
         + "\n".join(f"  {name:12} {what}" for name, what in CASES.items())
-        + "\n\nThe broker's processor time per request, without sockets: ./dev bench requests --help",
+        + "\n\nThe broker's processor time per request, without sockets: ./dev bench requests --help"
+        + "\nPython clients side by side: ./dev bench clients --help",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("case", nargs="*", help=f"default: {' '.join(DEFAULT)}")

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from odradek.client.model import RecordMetadata as RecordMetadata
     from odradek.client.producer import Producer as Producer
     from odradek.client.rebalance_listener import RebalanceListener as RebalanceListener
+    from odradek.client.record_batches import RecordBatch as RecordBatch
     from odradek.client.serializers import DataclassDeserializer as DataclassDeserializer
     from odradek.client.serializers import DataclassSerializer as DataclassSerializer
     from odradek.client.serializers import DoubleDeserializer as DoubleDeserializer
@@ -91,6 +92,7 @@ __all__ = [
     "Producer",
     "ProducerFenced",
     "RebalanceListener",
+    "RecordBatch",
     "RecordMetadata",
     "SerializationError",
     "StringDeserializer",
@@ -140,6 +142,7 @@ _HOMES = {
     "Producer": "odradek.client.producer",
     "ProducerFenced": "odradek.client.errors",
     "RebalanceListener": "odradek.client.rebalance_listener",
+    "RecordBatch": "odradek.client.record_batches",
     "RecordMetadata": "odradek.client.model",
     "SerializationError": "odradek.client.errors",
     "StringDeserializer": "odradek.client.serializers",

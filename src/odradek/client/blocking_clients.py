@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, Unpack
@@ -34,6 +34,7 @@ from odradek.client.offsets import Member
 from odradek.client.partitioners import Partitioner
 from odradek.client.producer import Producer, RecordHeaders
 from odradek.client.rebalance_listener import AnyListener
+from odradek.client.record_batches import RecordBatch
 from odradek.client.serializers import Deserializer, Serializer
 from odradek.client.transactions import TransactionalProducer
 from odradek.client.type_parameters import Key_co, Key_contra, Value_co, Value_contra
@@ -384,17 +385,23 @@ class BlockingConsumer(Generic[Key_co, Value_co]):
         self, batch_rows: int = ROWS_AT_ONCE, *, include_headers: bool = False, values: pa.Schema | None = None
     ) -> Iterator[pa.Table]:
         """As `Consumer.arrow`, until `close`. Raises IllegalState while records of a loop are not read yet."""
+        yield from self._each(self._consumer.arrow(batch_rows, include_headers=include_headers, values=values))
+
+    def batches(self) -> Iterator[RecordBatch]:
+        """As `Consumer.batches`, until `close`. Raises IllegalState while records of a loop are not read yet."""
+        yield from self._each(self._consumer.batches())
+
+    def _each(self, source: AsyncGenerator[T, None]) -> Iterator[T]:
         if self._ready:
             raise IllegalState(f"{len(self._ready)} records that were read are not returned yet: read them first")
-        tables = self._consumer.arrow(batch_rows, include_headers=include_headers, values=values)
         try:
             while not self._closed:
                 try:
-                    yield self._alone(anext(tables))
+                    yield self._alone(anext(source))
                 except (ClientClosed, StopAsyncIteration):
                     return
         finally:
-            self._blocking.run(tables.aclose())
+            self._blocking.run(source.aclose())
 
     def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> list[ConsumerRecord[Key_co, Value_co]]:
         """As `Consumer.poll`."""

@@ -43,6 +43,7 @@ from odradek.client.model import EARLIEST, LATEST, ConsumerRecord, OffsetAndMeta
 from odradek.client.offsets import Member, fetch_committed, list_offsets
 from odradek.client.positions import PartitionState, RecordReader
 from odradek.client.rebalance_listener import AnyListener, RebalanceListener
+from odradek.client.record_batches import RecordBatch, take_batch
 from odradek.client.serializers import Deserializer, with_topic
 from odradek.client.topic_names import check_topic_name
 from odradek.client.type_parameters import Key_co, Value_co
@@ -297,11 +298,35 @@ class Consumer(Generic[Key_co, Value_co]):
                 for record in state.each(self._reader):
                     busy = True
                     yield record
-                    if not state.buffered_records:
-                        # Between batches, heartbeats, rebalances and other partitions get their turn.
-                        break
+                # Between batches, heartbeats, rebalances and other partitions get their turn.
                 if fetcher.states.get(key) is not state:
                     break
+            fetcher.poke()
+            if busy:
+                await asyncio.sleep(0)
+            else:
+                await fetcher.wait(wait_s)
+
+    async def batches(self) -> AsyncGenerator[RecordBatch, None]:
+        """Fetched batches, without end: what producers sent together, decoded only where the program looks at it.
+
+        The position is behind a batch while it is in use. Deserializers and interceptors are not called. Raises as
+        `poll`.
+        """
+        fetcher, _ = self._started()
+        loop = asyncio.get_running_loop()
+        while not self._closed:
+            wait_s = await self._prepare(loop.time() + _IDLE_S)
+            busy = False
+            for key, state in list(fetcher.states.items()):
+                while not state.pause and state.has_position and fetcher.states.get(key) is state:
+                    batch = take_batch(state, check_crcs=self._config["check_crcs"])
+                    if batch is None:
+                        break
+                    busy = True
+                    yield batch
+                    if not state.is_full:
+                        break  # others get their turn, and the next fetch is sent
             fetcher.poke()
             if busy:
                 await asyncio.sleep(0)

@@ -36,12 +36,18 @@ _SESSION_LOST: Final = frozenset(
     }
 )
 _RAW: Final = "raw"
+_GLANCE_S: Final = 0.02
+"""How often partitions without new records are fetched while others of their broker have more than is being read.
+
+A fetch of the former alone would wait at the broker, and the others, read to their end meanwhile, could not be fetched.
+"""
 
 
 class _Node:
-    __slots__ = ("connecting", "fetching", "session")
+    __slots__ = ("connecting", "fetching", "glance_at", "session")
 
     def __init__(self) -> None:
+        self.glance_at = 0.0
         self.session = FetchSession()
         self.fetching = False
         self.connecting: asyncio.Task[None] | None = None
@@ -105,9 +111,12 @@ class Fetcher:
         now = self._loop.time()
         metadata = self._cluster.metadata
         wanted: dict[int, list[PartitionState]] = {}
+        full: set[int] = set()
         earliest = float("inf")
         for state in self.states.values():
             if not state.may_fetch(now):
+                if state.is_full:
+                    full.add(self._replica_for(state, now))
                 if state.retry_at > now:
                     earliest = min(earliest, state.retry_at)
                 continue
@@ -125,13 +134,18 @@ class Fetcher:
             node = self._nodes[node_id]
             if node.fetching or node.connecting is not None:
                 continue
+            waits = node_id not in full or not all(state.is_at_end for state in states)
+            if not waits and now < node.glance_at:
+                earliest = min(earliest, node.glance_at)
+                continue
             connection = self._cluster.connections.opened(node_id)
             if connection is None:
                 node.connecting = self._loop.create_task(self._connect(node_id, node))
             elif connection.throttled_until > now:
                 earliest = min(earliest, connection.throttled_until)
             else:
-                self._fetch(node_id, node, connection, states)
+                node.glance_at = now + _GLANCE_S
+                self._fetch(node_id, node, connection, states, self._config["fetch_max_wait_ms"] if waits else 0)
         if earliest < float("inf"):
             self._poke_at(earliest)
         if self._cluster.metadata_is_old() and metadata.version:
@@ -227,7 +241,9 @@ class Fetcher:
             self.failure = error
         self.wake_waiter()
 
-    def _fetch(self, node_id: int, node: _Node, connection: Connection, states: Sequence[PartitionState]) -> None:
+    def _fetch(
+        self, node_id: int, node: _Node, connection: Connection, states: Sequence[PartitionState], max_wait_ms: int
+    ) -> None:
         metadata = self._cluster.metadata
         targets = {
             state.key: FetchTarget(
@@ -249,7 +265,9 @@ class Fetcher:
 
             node.fetching = True
             timeout_ms = self._config["request_timeout_ms"] + self._config["fetch_max_wait_ms"]
-            connection.send(self._request(plan), FetchResponse, version, timeout_ms, answered)
+            request = self._request(plan)
+            request.max_wait_ms = max_wait_ms
+            connection.send(request, FetchResponse, version, timeout_ms, answered)
         except ClientError as error:
             node.fetching = False
             if isinstance(error, TransportError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from itertools import repeat
 from typing import Any, Final
 
 from odradek.client.errors import DeserializationError
@@ -13,7 +14,7 @@ from odradek.client.model import AbortedTransaction, ConsumerRecord
 from odradek.records.batch import BatchHeader, split_batches, verify_crc
 from odradek.records.control import ControlType, decode_control_record
 from odradek.records.errors import CorruptRecords
-from odradek.records.record import decode_records
+from odradek.records.record import RecordColumns, decode_columns, decode_records
 from odradek.records.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -84,15 +85,15 @@ class PartitionState:
     """
 
     __slots__ = (
-        "_at", "_ready", "chunks", "fetch_offset", "high_watermark", "key", "last_stable_offset", "log_start_offset",
-        "pause", "position", "position_epoch", "preferred_replica", "preferred_until", "reset_to", "retry_at",
-        "validated_epoch",
+        "_at", "_position", "_position_epoch", "_ready", "chunks", "fetch_offset", "high_watermark", "key",
+        "last_stable_offset", "log_start_offset", "pause", "preferred_replica", "preferred_until", "reset_to",
+        "retry_at", "validated_epoch",
     )  # fmt: skip
 
     def __init__(self, key: TopicPartition) -> None:
         self.key = key
-        self.position = -1
-        self.position_epoch = -1
+        self._position = -1
+        self._position_epoch = -1
         self.fetch_offset = -1
         self.validated_epoch = -1
         self.reset_to: int | None = None
@@ -108,14 +109,26 @@ class PartitionState:
         self._at = 0
 
     @property
-    def has_position(self) -> bool:
-        """Whether the position is known, and not about to be reset."""
-        return self.position >= 0 and self.reset_to is None
+    def position(self) -> int:
+        """The offset of the next record to return, -1 while it is unknown."""
+        # Derived while a batch is being returned: a write for each record would cost more than all else here.
+        if self._at:
+            after: int = self._ready[self._at - 1].offset + 1
+            return after
+        return self._position
 
     @property
-    def buffered_records(self) -> int:
-        """Decoded records that are not returned yet."""
-        return len(self._ready) - self._at
+    def position_epoch(self) -> int:
+        """The leader epoch of the last record returned, -1 while it is unknown."""
+        if self._at:
+            epoch: int = self._ready[self._at - 1].leader_epoch
+            return epoch
+        return self._position_epoch
+
+    @property
+    def has_position(self) -> bool:
+        """Whether the position is known, and not about to be reset."""
+        return self._position >= 0 and self.reset_to is None
 
     @property
     def has_records(self) -> bool:
@@ -124,10 +137,10 @@ class PartitionState:
 
     def seek(self, offset: int, leader_epoch: int = -1) -> None:
         """Continue at an offset; buffered records are dropped, and the answer of a fetch in flight is ignored."""
-        self.position = self.fetch_offset = offset
-        self.position_epoch = leader_epoch
-        self.reset_to = None
         self.drop()
+        self._position = self.fetch_offset = offset
+        self._position_epoch = leader_epoch
+        self.reset_to = None
 
     def want_reset(self, timestamp: int) -> None:
         """Have the position looked up (EARLIEST or LATEST) before anything is fetched."""
@@ -137,6 +150,7 @@ class PartitionState:
 
     def drop(self) -> None:
         """Forget fetched records."""
+        self._position, self._position_epoch = self.position, self.position_epoch
         self.chunks.clear()
         self._ready = []
         self._at = 0
@@ -144,6 +158,16 @@ class PartitionState:
     def needs_validation(self, leader_epoch: int) -> bool:
         """Whether another leader took over since the last record read: it may have less (KIP-320)."""
         return self.position_epoch >= 0 and self.validated_epoch < leader_epoch
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is not fetched only because enough of it waits to be read."""
+        return self._position >= 0 and self.reset_to is None and not self.pause and len(self.chunks) >= MAX_CHUNKS
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether the last answer had all records, so that a fetch would wait for new ones."""
+        return 0 <= self.high_watermark <= self.fetch_offset
 
     def may_fetch(self, now: float) -> bool:
         """Whether a fetch may be sent now."""
@@ -160,30 +184,31 @@ class PartitionState:
         else:
             records = ready[start : start + limit]
         self._at = start + len(records)
-        last = records[-1]
-        self.position = last.offset + 1
-        self.position_epoch = last.leader_epoch
         if self._at >= len(ready):
-            self._ready = []
-            self._at = 0
-            self._advance_past_gap()
+            self._end_batch()
         return records
 
     def each(self, reader: RecordReader) -> Iterator[Record]:
-        """Records one by one; the position moves with each. A seek or a lost partition ends it at once."""
-        while self._at < len(self._ready) or self._refill(reader):
-            ready = self._ready
-            record = ready[self._at]
-            self._at += 1
-            self.position = record.offset + 1
-            self.position_epoch = record.leader_epoch
-            if self._at >= len(ready):
-                self._ready = []
-                self._at = 0
-                self._advance_past_gap()
-            yield record
-            if self.pause:
+        """Records of a batch one by one; the position moves with each. A seek or a lost partition ends it at once."""
+        if self._at >= len(self._ready) and not self._refill(reader):
+            return
+        ready = self._ready
+        last = len(ready) - 1
+        while (at := self._at) < last:
+            self._at = at + 1
+            yield ready[at]
+            if self.pause or self._ready is not ready:
                 return
+        self._at = last + 1
+        self._end_batch()
+        yield ready[last]
+
+    def _end_batch(self) -> None:
+        """All its records are returned: the position is after them, and after a gap that follows."""
+        self._position, self._position_epoch = self.position, self.position_epoch
+        self._ready = []
+        self._at = 0
+        self._advance_past_gap()
 
     def take_chunk(self) -> tuple[Chunk, int] | None:
         """A whole answer with the offset of the first record that was not returned yet; the position moves past it.
@@ -195,14 +220,36 @@ class PartitionState:
         if not self.chunks:
             return None
         chunk = self.chunks.popleft()
-        first, self.position = self.position, max(self.position, chunk.next_offset)
-        self.position_epoch = chunk.leader_epoch
+        first, self._position = self._position, max(self._position, chunk.next_offset)
+        self._position_epoch = chunk.leader_epoch
         return chunk, first
+
+    def take_batch(self) -> tuple[Chunk, int, BatchHeader, int] | None:
+        """An answer, place and header of its next batch, and the first offset wanted; the position moves past it.
+
+        Records that are decoded already are fetched again.
+        """
+        if self._at < len(self._ready):
+            self.seek(self.position, self.position_epoch)
+        while self.chunks:
+            chunk = self.chunks[0]
+            found = chunk.next_batch()
+            if not chunk:
+                self.chunks.popleft()
+            if found is None:
+                continue
+            position, header, wanted = found
+            if wanted and header.next_offset > self._position and header.records_count:
+                first, self._position = self._position, header.next_offset
+                self._position_epoch = header.partition_leader_epoch
+                return chunk, position, header, first
+        self._advance_past_gap()
+        return None
 
     def _advance_past_gap(self) -> None:
         """With no buffered records left, move to the next fetch offset: after gaps and markers."""
-        if not self.chunks and self.fetch_offset > self.position:
-            self.position = self.fetch_offset
+        if not self.chunks and self.fetch_offset > self._position:
+            self._position = self.fetch_offset
 
     def _refill(self, reader: RecordReader) -> bool:
         chunks = self.chunks
@@ -227,17 +274,25 @@ class PartitionState:
                     # Records before the failing one are returned; fetching resumes at the failing one.
                     self.chunks.clear()
                     self.fetch_offset = failure.offset
-                    self._ready = records
-                    self._at = 0
+                    self._ready, self._at = records, 0
                     return True
                 if not chunk:
                     chunks.popleft()
                 if records:
-                    self._ready = records
-                    self._at = 0
+                    self._ready, self._at = records, 0
                     return True
         self._advance_past_gap()
         return False
+
+
+def consumer_records(topic: str, partition: int, header: BatchHeader, columns: RecordColumns) -> list[Record]:
+    """Records of a batch as objects, made without a step of the interpreter for each."""
+    offsets, timestamps, keys, values, headers = columns
+    kind, epoch = header.timestamp_type, header.partition_leader_epoch
+    fields = zip(
+        repeat(topic), repeat(partition), offsets, timestamps, repeat(kind), keys, values, headers, repeat(epoch)
+    )
+    return list(map(tuple.__new__, repeat(ConsumerRecord), fields))
 
 
 class RecordReader:
@@ -270,18 +325,10 @@ class RecordReader:
         try:
             if self._check_crcs:
                 verify_crc(view, position, header)
-            records = decode_records(view, header, position, copy=True)
+            columns = decode_columns(view, header, position, copy=True).since(from_offset)
         except CorruptRecords as error:
             raise CorruptRecords(f"{key}: {error}") from error
-        kind = header.timestamp_type
-        epoch = header.partition_leader_epoch
-        new = tuple.__new__
-        if records and records[0].offset < from_offset:
-            records = [each for each in records if each.offset >= from_offset]
-        made: list[Record] = [
-            new(ConsumerRecord, (topic, partition, offset, timestamp, kind, record_key, value, headers, epoch))
-            for offset, timestamp, record_key, value, headers in records
-        ]
+        made: list[Record] = consumer_records(topic, partition, header, columns)
         failure: DeserializationError | None = None
         if self._key_deserializer is not None or self._value_deserializer is not None:
             made, failure = self._deserialized(key, made)

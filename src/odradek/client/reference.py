@@ -27,7 +27,10 @@ class Chapter(NamedTuple):
 
 CHAPTERS: Final = (
     Chapter("Producer", {"producer": ("Producer", "RecordHeaders"), "accumulator": ("Delivery", "OnDelivery")}),
-    Chapter("Consumer", {"consumer": ("Consumer", "CommitCallback"), "rebalance_listener": ()}),
+    Chapter(
+        "Consumer",
+        {"consumer": ("Consumer", "CommitCallback"), "record_batches": ("RecordBatch",), "rebalance_listener": ()},
+    ),
     Chapter("Transactions", {"transactions": ("TransactionalProducer", "State"), "offsets": ("Member",)}),
     Chapter("Threads", {"blocking_clients": (), "blocking": ("Blocking", "shared")}),
     Chapter(

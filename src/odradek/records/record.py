@@ -8,7 +8,11 @@ A record is, with zigzag varints throughout (Kafka's DefaultRecord):
 A length of -1 is null; header keys may not be null.
 """
 
+from __future__ import annotations
+
+from bisect import bisect_left
 from collections.abc import Sequence
+from itertools import repeat
 from typing import Final, NamedTuple, TypeAlias
 
 from odradek.records.batch import HEADER_SIZE, LOG_OVERHEAD, TIMESTAMP_TYPE_BIT, BatchHeader
@@ -16,9 +20,24 @@ from odradek.records.compression import MAX_UNCOMPRESSED_BYTES, decompress
 from odradek.records.errors import CorruptRecords
 
 Headers: TypeAlias = Sequence[tuple[str, bytes | bytearray | memoryview | None]]
+Field: TypeAlias = memoryview | bytes | None
 MIN_RECORD_SIZE: Final = 7
 _INT64_MIN: Final = -(1 << 63)
 _INT64_MAX: Final = (1 << 63) - 1
+_NULL: Final = 1
+"""The length -1 as a varint."""
+_FEW: Final = 8
+"""With fewer records, looking for a common shape costs more than it saves."""
+_OFFSETS_IN_BYTE: Final = 64
+_SHORT_OFFSETS: Final = 8192
+"""Offset deltas below these are varints of one byte, and of two."""
+_OFFSET_LOW: Final = (
+    bytes(delta << 1 & 0x7F for delta in range(_OFFSETS_IN_BYTE)),
+    bytes(delta << 1 & 0x7F | 0x80 for delta in range(_SHORT_OFFSETS)),
+)
+_OFFSET_HIGH: Final = bytes(delta >> 6 for delta in range(_SHORT_OFFSETS))
+"""The bytes of offset deltas, by delta."""
+_UNZIGZAG: Final = [(byte >> 1) ^ -(byte & 1) for byte in range(0x80)]
 
 
 class Record(NamedTuple):
@@ -28,7 +47,7 @@ class Record(NamedTuple):
     timestamp: int
     key: memoryview | bytes | None
     value: memoryview | bytes | None
-    headers: Sequence[tuple[str, memoryview | bytes | None]] = ()
+    headers: Sequence[tuple[str, Field]] = ()
 
 
 def records_section(
@@ -49,6 +68,26 @@ def records_section(
     return section
 
 
+class RecordColumns(NamedTuple):
+    """The records of a batch as columns of one length: absolute offsets, timestamps in ms, and contents."""
+
+    offsets: Sequence[int]
+    timestamps: Sequence[int]
+    keys: Sequence[Field]
+    values: Sequence[Field]
+    headers: Sequence[Sequence[tuple[str, Field]]]
+
+    def since(self, offset: int) -> RecordColumns:
+        """Without the records before an offset."""
+        skipped = bisect_left(self.offsets, offset)
+        if not skipped:
+            return self
+        offsets, timestamps, keys, values, headers = self
+        return RecordColumns(
+            offsets[skipped:], timestamps[skipped:], keys[skipped:], values[skipped:], headers[skipped:]
+        )
+
+
 def decode_records(
     view: memoryview,
     header: BatchHeader,
@@ -63,34 +102,124 @@ def decode_records(
     is as fast and does not keep the batch's memory alive. Raises CorruptRecords for any deviation: lengths beyond the
     record, bytes left over, offsets that do not increase.
     """
+    columns = decode_columns(view, header, position, copy=copy, max_uncompressed_bytes=max_uncompressed_bytes)
+    return list(map(tuple.__new__, repeat(Record), zip(*columns, strict=True)))
+
+
+def decode_columns(
+    view: memoryview,
+    header: BatchHeader,
+    position: int = 0,
+    *,
+    copy: bool = False,
+    max_uncompressed_bytes: int = MAX_UNCOMPRESSED_BYTES,
+) -> RecordColumns:
+    """As `decode_records`, without an object per record."""
     section = records_section(view, header, position, max_uncompressed_bytes=max_uncompressed_bytes)
     # Indexing bytes is faster than indexing a memoryview by more than a copy costs, unless the records are big.
     cheap = copy or len(section) < 4096 * header[12]
     data = bytes(section) if cheap else section
+    source = data if copy else section
     try:
-        return _decode(data, data if copy else section, header)
+        columns = _decode_uniform(data, source, header) or _decode(data, source, header)
     except IndexError as error:
         raise CorruptRecords(f"batch at offset {header.base_offset}: its records are cut off") from error
     except CorruptRecords as error:
         raise CorruptRecords(f"batch at offset {header.base_offset}: {error}") from error
+    if header[5] & TIMESTAMP_TYPE_BIT:
+        return columns._replace(timestamps=[header[8]] * header[12])
+    return columns
 
 
-def _decode(data: bytes | memoryview, source: bytes | memoryview, header: BatchHeader) -> list[Record]:
+def _decode_uniform(data: bytes | memoryview, source: bytes | memoryview, header: BatchHeader) -> RecordColumns | None:
+    """Records of one shape: keys of one length, values of one length, no headers, no gaps between offsets.
+
+    Column by column with strided slices, so that the cost per record is that of its slices. None for other records;
+    then `_decode` judges them.
+    """
+    count = header[12]
+    if count < _FEW or count > _SHORT_OFFSETS or header[6] != count - 1:
+        return None
+    length, start = read_varint(data, 0)
+    key_length, key_at = read_varint(data, start + 3)
+    value_length, value_at = read_varint(data, key_at + max(key_length, 0))
+    # Without its length: attributes, timestamp and offset of a byte each, key, value, count of headers.
+    if length != value_at + max(value_length, 0) + 1 - start or key_length < -1 or value_length < -1:
+        return None
+    key_prefix = bytes(data[start + 3 : key_at])
+    value_prefix = bytes(data[key_at + max(key_length, 0) : value_at])
+    key_offset, value_offset = key_at - start, value_at - start
+    timestamps: list[int] = []
+    keys: list[Field] = []
+    values: list[Field] = []
+    position, end = 0, len(data)
+    for first, last, longer in ((0, min(count, _OFFSETS_IN_BYTE), 0), (_OFFSETS_IN_BYTE, count, 1)):
+        records = last - first
+        if records <= 0:
+            break
+        prefix = _encoded_length(length + longer)
+        at = position + len(prefix)
+        size = len(prefix) + length + longer
+        stop = position + records * size
+        if stop > end:
+            return None
+        deltas = bytes(data[at + 1 : stop : size])
+        if not deltas.isascii() or bytes(data[at + 2 : stop : size]) != _OFFSET_LOW[longer][first:last]:
+            return None
+        if longer and bytes(data[at + 3 : stop : size]) != _OFFSET_HIGH[first:last]:
+            return None
+        constants = (
+            (position, prefix),
+            (at + 3 + longer, key_prefix),
+            (at + value_offset + longer - len(value_prefix), value_prefix),
+            (position + size - 1, b"\0"),
+        )
+        if not all(
+            data[place + index : stop : size] == bytes((byte,)) * records
+            for place, constant in constants
+            for index, byte in enumerate(constant)
+        ):
+            return None
+        timestamps += map(_UNZIGZAG.__getitem__, deltas)
+        for column, offset, width in ((keys, key_offset, key_length), (values, value_offset, value_length)):
+            if width < 0:
+                column += [None] * records
+            else:
+                begin = at + longer + offset
+                column += [source[index : index + width] for index in range(begin, stop, size)]
+        position = stop
+    base_offset, base_timestamp = header[0], header[7]
+    if position != end or not _INT64_MIN <= base_timestamp - 64 <= base_timestamp + 64 <= _INT64_MAX:
+        return None
+    timestamps = [base_timestamp + delta for delta in timestamps]
+    return RecordColumns(range(base_offset, base_offset + count), timestamps, keys, values, [()] * count)
+
+
+def _encoded_length(length: int) -> bytes:
+    """A positive zigzag varint of a few bytes."""
+    unsigned, output = length << 1, bytearray()
+    while unsigned >= 0x80:
+        output.append(unsigned & 0x7F | 0x80)
+        unsigned >>= 7
+    output.append(unsigned)
+    return bytes(output)
+
+
+def _decode(data: bytes | memoryview, source: bytes | memoryview, header: BatchHeader) -> RecordColumns:
     """Walks the section. One-byte varints, nearly all of them, are decoded in line: a call would double the cost."""
-    end = len(data)
-    base_offset = header[0]
-    append_time = header[8] if header[5] & TIMESTAMP_TYPE_BIT else None
-    base_timestamp = header[7]
-    records: list[Record] = []
-    add = records.append
-    new = tuple.__new__
-    position = 0
-    previous = -1
-    for _ in range(header[12]):
+    end, unzigzag = len(data), _UNZIGZAG
+    base_offset, base_timestamp, count = header[0], header[7], header[12]
+    offsets: list[int] = []
+    timestamps: list[int] = []
+    keys: list[Field] = [None] * count
+    values: list[Field] = [None] * count
+    all_headers: list[Sequence[tuple[str, Field]]] = [()] * count
+    position, previous = 0, -1
+    for index in range(count):
         byte = data[position]
         position += 1
         if byte < 0x80:
-            length = (byte >> 1) ^ -(byte & 1)
+            length = unzigzag[byte]
         elif (second := data[position]) < 0x80:
             length = ((byte & 0x7F | second << 7) >> 1) ^ -(byte & 1)
             position += 1
@@ -99,22 +228,17 @@ def _decode(data: bytes | memoryview, source: bytes | memoryview, header: BatchH
         record_end = position + length
         if length < MIN_RECORD_SIZE - 1 or record_end > end:
             raise CorruptRecords(f"record of {length} bytes at byte {position} of {end}")
-
-        position += 1
-        byte = data[position]
-        position += 1
+        byte = data[position + 1]
+        position += 2
         if byte < 0x80:
-            timestamp = base_timestamp + ((byte >> 1) ^ -(byte & 1))
+            timestamp = base_timestamp + unzigzag[byte]
         else:
-            timestamp, position = read_varint(data, position - 1, 64)
-            timestamp += base_timestamp
-            if not _INT64_MIN <= timestamp <= _INT64_MAX:
-                raise CorruptRecords(f"timestamp {timestamp} at byte {position}")
-
+            timestamp, position = _read_timestamp(data, position - 1, base_timestamp)
+        timestamps.append(timestamp)
         byte = data[position]
         position += 1
         if byte < 0x80:
-            offset = (byte >> 1) ^ -(byte & 1)
+            offset = unzigzag[byte]
         elif (second := data[position]) < 0x80:
             offset = ((byte & 0x7F | second << 7) >> 1) ^ -(byte & 1)
             position += 1
@@ -123,24 +247,49 @@ def _decode(data: bytes | memoryview, source: bytes | memoryview, header: BatchH
         if offset <= previous:
             raise CorruptRecords(f"offset delta {offset} after {previous} at byte {position}")
         previous = offset
-
-        key, position = _read_bytes(data, source, position, record_end)
-        value, position = _read_bytes(data, source, position, record_end)
+        offsets.append(base_offset + offset)
+        if data[position] == _NULL:
+            position += 1
+        else:
+            keys[index], position = _read_bytes(data, source, position, record_end)
+        length_at = position
         byte = data[position]
-        position += 1
-        headers: Sequence[tuple[str, memoryview | bytes | None]] = ()
-        if byte:
-            headers, position = _read_headers(data, source, position - 1, record_end)
-        if append_time is not None:
-            timestamp = append_time
-        add(new(Record, (base_offset + offset, timestamp, key, value, headers)))
+        if byte < 0x80:
+            length = unzigzag[byte]
+            position += 1
+        elif (second := data[position + 1]) < 0x80:
+            length = ((byte & 0x7F | second << 7) >> 1) ^ -(byte & 1)
+            position += 2
+        else:
+            length, position = read_varint(data, position)
+        stop = position + length
+        if length < 0 or stop > record_end:
+            values[index], position = _read_bytes(data, source, length_at, record_end)
+        else:
+            values[index], position = source[position:stop], stop
+        if data[position]:
+            all_headers[index], position = _read_headers(data, source, position, record_end)
+        else:
+            position += 1
         if position != record_end:
             raise CorruptRecords(f"record ends at byte {position} instead of {record_end}")
-    if position != end:
-        raise CorruptRecords(f"{end - position} bytes after the last record")
-    if previous > header[6]:
-        raise CorruptRecords(f"offset delta {previous} beyond the batch's last, {header[6]}")
-    return records
+    _check_end(end - position, previous, header)
+    return RecordColumns(offsets, timestamps, keys, values, all_headers)
+
+
+def _check_end(left: int, last_delta: int, header: BatchHeader) -> None:
+    if left:
+        raise CorruptRecords(f"{left} bytes after the last record")
+    if last_delta > header[6]:
+        raise CorruptRecords(f"offset delta {last_delta} beyond the batch's last, {header[6]}")
+
+
+def _read_timestamp(data: bytes | memoryview, position: int, base: int) -> tuple[int, int]:
+    delta, position = read_varint(data, position, 64)
+    timestamp = base + delta
+    if not _INT64_MIN <= timestamp <= _INT64_MAX:
+        raise CorruptRecords(f"timestamp {timestamp} at byte {position}")
+    return timestamp, position
 
 
 def _read_bytes(

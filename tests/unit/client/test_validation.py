@@ -50,7 +50,7 @@ def test_a_position_that_moves_while_it_is_asked_about_is_not_judged(read_on: bo
 
     def read() -> None:
         if read_on:
-            state.position, state.position_epoch = 188, 2
+            state.seek(188, 2)
 
     cluster = cast("Cluster", OneLeader(read))
     assert asyncio.run(find_truncated(cluster, {KEY: state})) == expected

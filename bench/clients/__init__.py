@@ -1,0 +1,1 @@
+"""Python clients side by side: what a record costs the client process, on both brokers."""
