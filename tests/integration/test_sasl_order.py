@@ -19,7 +19,7 @@ from odradek.wire.apis import response_class
 from odradek.wire.errors import ErrorCode
 from odradek.wire.headers import encode_request_header, parse_response_header
 from odradek.wire.messages.api_versions import ApiVersionsRequest
-from odradek.wire.messages.metadata import MetadataRequest
+from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from odradek.wire.messages.sasl_authenticate import SaslAuthenticateRequest
 from odradek.wire.messages.sasl_handshake import SaslHandshakeRequest
 from tests.integration.sasl_brokers import ALICE, ALICE_PASSWORD, login, sasl_settings, with_sasl_broker
@@ -112,12 +112,32 @@ def test_no_other_request_is_served_before_that(before: tuple[str, ...], request
                 assert (await peer.choose("GSSAPI")).error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
             else:
                 await getattr(peer, step)()
-        return await peer.metadata() if request_name == "metadata" else await peer.raw(b"\0\x24\0\2" + bytes(70_000))
+        if request_name == "large":
+            return await peer.raw(b"\0\x24\0\2" + bytes(70_000))
+        answer = await peer.metadata()
+        return None if answer is None else answer.brokers or None
 
     assert with_peer(tmp_path, use) is None
 
 
-@pytest.mark.parametrize("steps", [("prove",), ("versions", "versions"), ("choose", "choose"), ("choose", "versions")])
+@pytest.mark.parametrize("step", ["choose", "versions", "metadata"])
+def test_other_request_in_place_of_a_token_is_answered_and_ends_the_login(step: str, tmp_path: Path) -> None:
+    """As Kafka's SaslServerAuthenticator: ILLEGAL_SASL_STATE in an answer of the request's own kind, then the end."""
+
+    async def use(peer: Peer) -> Any:
+        assert (await peer.choose()).error_code == 0
+        if step == "metadata":
+            answer = await peer.ask(MetadataRequest([MetadataRequestTopic(bytes(16), "t")]), 12)
+            code = answer.topics[0].error_code
+        else:
+            code = (await getattr(peer, step)()).error_code
+        assert code == ErrorCode.ILLEGAL_SASL_STATE
+        return await peer.prove()
+
+    assert with_peer(tmp_path, use) is None
+
+
+@pytest.mark.parametrize("steps", [("prove",), ("versions", "versions")])
 def test_wrong_order_closes_the_connection(steps: tuple[str, ...], tmp_path: Path) -> None:
     async def use(peer: Peer) -> Any:
         for step in steps:
@@ -125,6 +145,44 @@ def test_wrong_order_closes_the_connection(steps: tuple[str, ...], tmp_path: Pat
         return answer
 
     assert with_peer(tmp_path, use) is None
+
+
+def test_log_says_why_a_client_without_a_login_is_closed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "odradek.security")
+
+    async def use(peer: Peer) -> Any:
+        await peer.versions()
+        return await peer.metadata()
+
+    assert with_peer(tmp_path, use) is None
+    assert (
+        "Metadata request without a login; this listener has SASL, the client needs security.protocol=" in caplog.text
+    )
+
+
+def test_login_on_a_listener_without_sasl_is_answered_and_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "odradek.security")
+
+    async def use(peer: Peer) -> None:
+        assert (await peer.choose()).error_code == ErrorCode.ILLEGAL_SASL_STATE
+        answer = await peer.prove()
+        assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE
+        assert answer.error_message == "SaslAuthenticate request received after successful authentication"
+        assert (await peer.metadata()).brokers
+
+    async def scenario() -> None:
+        settings = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path)}
+        broker = Broker(BrokerConfig(settings))
+        await broker.start()
+        try:
+            await with_connection(broker.bootstrap, use)
+        finally:
+            await broker.stop()
+
+    asyncio.run(scenario())
+    assert "asks for the SASL mechanism 'PLAIN' on listener PLAINTEXT, which has no SASL" in caplog.text
 
 
 def test_raw_tokens_follow_the_oldest_handshake(tmp_path: Path) -> None:

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from enum import Enum
 from typing import Final
 
+from odradek.api.requests.failures import failure_response
+from odradek.api.requests.responses import encode_response
 from odradek.api.requests.session import Session
 from odradek.api.services.login_service import LoginService
 from odradek.broker.network.connection import Disconnect, InboundConnection, Pending
+from odradek.broker.network.repeated_lines import RepeatedLines
 from odradek.ports.clock import Clock
-from odradek.wire.apis import APIS, ApiKey
+from odradek.wire.apis import APIS, ApiKey, request_class
+from odradek.wire.errors import ErrorCode
+from odradek.wire.headers import parse_request_header
+from odradek.wire.primitives import DecodeError
 
 _REAUTHENTICATION_SECONDS: Final = 1.0
 """A connection may not authenticate again within this time (Kafka's `KafkaChannel`)."""
+_ANSWERED_BYTES: Final = 4096
+"""Larger requests in the place of a login's next message are not decoded: the peer is unknown, and its time is ours."""
 
 
 class Step(Enum):
@@ -29,10 +38,12 @@ class Step(Enum):
 class SaslGate:
     """The gate of one connection."""
 
-    __slots__ = ("_began", "_clock", "_expires", "_logins", "_session", "mechanism", "step")
+    __slots__ = ("_began", "_clock", "_expires", "_lines", "_logins", "_session", "mechanism", "step")
 
-    def __init__(self, session: Session, logins: LoginService, clock: Clock) -> None:
+    def __init__(self, session: Session, logins: LoginService, clock: Clock, lines: RepeatedLines) -> None:
+        """`lines` is where peers that do not log in are reported."""
         self._session = session
+        self._lines = lines
         self._logins = logins
         self._clock = clock
         self._expires = 0.0
@@ -72,8 +83,36 @@ class SaslGate:
         if self.step is Step.OPEN:
             self._check_session(key)
         elif not self._is_expected(key, int.from_bytes(frame[2:4], "big", signed=True)):
-            raise Disconnect(f"request with API key {key} during the authentication, {self.step.value} expected")
+            return self._unexpected(key, frame, connection)
         return None
+
+    def _unexpected(self, key: int, frame: memoryview, connection: InboundConnection) -> Pending:
+        """Once a mechanism is chosen, another request is answered with ILLEGAL_SASL_STATE; before, with none.
+
+        Raises Disconnect.
+        """
+        name = APIS[key].name if key in APIS else f"API key {key}"
+        reason = f"{name} request during the login, {self.step.value} expected"
+        if self.step is not Step.TOKENS:
+            self._lines.log(
+                logging.INFO,
+                "closed a connection from %s to listener %s: %s request without a login; this listener has SASL, the "
+                "client needs security.protocol=SASL_SSL or SASL_PLAINTEXT",
+                self._session.peer_host, self._session.listener_name, name,
+            )  # fmt: skip
+            raise Disconnect(reason)
+        if len(frame) > _ANSWERED_BYTES or key not in APIS:
+            raise Disconnect(reason)
+        answer = _illegal_state(frame)
+        pending = Pending(connection, False)
+        delay = asyncio.get_running_loop().create_task(self._logins.delay())
+
+        def done(_: asyncio.Task[None]) -> None:
+            pending.answer([answer])
+            connection.end(reason)
+
+        delay.add_done_callback(done)
+        return pending
 
     def _is_expected(self, key: int, version: int) -> bool:
         if key == ApiKey.API_VERSIONS and self.step is Step.START:
@@ -111,3 +150,16 @@ class SaslGate:
 
         task.add_done_callback(done)
         return pending
+
+
+def _illegal_state(frame: memoryview) -> bytes | bytearray:
+    """The answer to a request of any API. Raises Disconnect for one that cannot be read."""
+    try:
+        key, version, correlation_id, _, position = parse_request_header(frame)
+        if not APIS[key].min_version <= version <= APIS[key].max_version:
+            raise Disconnect(f"{APIS[key].name} request in version {version}, which is not supported")
+        request, _ = request_class(key).decode(frame, position, version)
+    except DecodeError as error:
+        raise Disconnect(f"unreadable request: {error}") from error
+    answer = failure_response(key, request, version, ErrorCode.ILLEGAL_SASL_STATE)
+    return encode_response(answer, key, version, correlation_id)

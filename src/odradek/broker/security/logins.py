@@ -116,7 +116,7 @@ class Logins:
         """Let a new connection to a SASL listener do nothing but authenticate itself."""
         if self.guards(session.listener_name):
             session.authentication = Authentication.REQUIRED
-            session.gate = SaslGate(session, self, self._clock)
+            session.gate = SaslGate(session, self, self._clock, self._lines)
 
     # --- SaslHandshake ---
 
@@ -126,6 +126,13 @@ class Logins:
         if mechanism == BROKERS:
             return self._choose_brokers(session, version)
         if not isinstance(gate, SaslGate) or not gate.admits_handshake:
+            if not self.guards(session.listener_name):
+                self._lines.log(
+                    logging.INFO,
+                    "%s asks for the SASL mechanism %r on listener %s, which has no SASL: the client needs "
+                    "security.protocol=PLAINTEXT or SSL, or another port",
+                    session.peer_host, mechanism[:40], session.listener_name,
+                )  # fmt: skip
             return Choice(ErrorCode.ILLEGAL_SASL_STATE)
         listener = self._listeners[session.listener_name]
         if self._is_blocked(session):
@@ -171,7 +178,10 @@ class Logins:
         """Serve the next message of the exchange; implements LoginService."""
         login = session.login
         if login is None or session.authentication is not Authentication.IN_PROGRESS:
-            return LoginAnswer(ErrorCode.ILLEGAL_SASL_STATE, "SaslHandshake comes before SaslAuthenticate.")
+            # Kafka's words, also for a listener without SASL.
+            return LoginAnswer(
+                ErrorCode.ILLEGAL_SASL_STATE, "SaslAuthenticate request received after successful authentication"
+            )
         try:
             self._check_size(session, message)
             data = await login.step(message)
