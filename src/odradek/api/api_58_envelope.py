@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from odradek.api.requests.context import Client, LateAnswer, RequestContext, Services
-from odradek.api.requests.envelope import decoded_address, decoded_principal
+from odradek.api.requests.envelope import answered, decoded_address, decoded_principal
 from odradek.api.requests.registry import Endpoint, api
 from odradek.api.requests.responses import encode_response, failed_frame
 from odradek.api.requests.served_endpoints import endpoint_of
@@ -95,7 +95,7 @@ async def _answered(found: Endpoint, context: RequestContext[Services], request:
     if context.services.quotas.request.active:
         context.begins(context.services.clock.monotonic() * 1000)
     try:
-        answer = await found.handle(request, context)
+        answer = await answered(found, request, context)
         throttle_ms = pause(context, getattr(answer, "throttle_time_ms", 0))
         if throttle_ms and hasattr(answer, "throttle_time_ms"):
             answer.throttle_time_ms = throttle_ms

@@ -33,13 +33,19 @@ async def decided_by_controller(found: Endpoint, request: Any, context: RequestC
     for _ in range(_ATTEMPTS):
         try:
             if controller.is_here:
-                return await found.handle(request, context)
+                return await answered(found, request, context)
             envelope = sealed(found.key, request, context)
             answer = await controller.forward(envelope, getattr(request, "timeout_ms", 0))
             return opened(answer, found.key, context)
         except NotTheController:
             continue
     raise KafkaError(ErrorCode.NOT_CONTROLLER)
+
+
+async def answered(found: Endpoint, request: Any, context: RequestContext[Services]) -> Any:
+    """The response of the handler here. A request all of whose entries are refused has one at once."""
+    answer = found.handle(request, context)
+    return await answer if hasattr(answer, "__await__") else answer
 
 
 def sealed(key: ApiKey, request: Any, context: RequestContext[Services]) -> EnvelopeRequest:

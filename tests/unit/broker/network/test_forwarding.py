@@ -15,6 +15,8 @@ from odradek.api.requests.envelope import decoded_address, decoded_principal, en
 from odradek.api.requests.registry import endpoint
 from odradek.api.requests.session import ANONYMOUS, Principal, Session
 from odradek.api.services.controller_service import NotTheController
+from odradek.authorization.authorizer import Settings
+from odradek.broker.authorization.broker_authorization import BrokerAuthorization
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.log_levels import BrokerLoggers
 from odradek.broker.network.connection import Pending
@@ -22,6 +24,7 @@ from odradek.broker.network.dispatch import Dispatcher
 from odradek.controller.configs import ResourceType
 from odradek.controller.topics import NewTopic
 from odradek.metadata.image import ClientEntity, Endpoint
+from odradek.metadata.stores.memory_store import MemoryStore
 from odradek.ports.clock import SystemClock
 from odradek.quotas.client_quotas import ClientQuotas
 from odradek.wire.apis import APIS, ApiKey, response_class
@@ -248,6 +251,19 @@ def test_forwarded_change_charges_and_delays_only_its_client() -> None:
         assert peer.pauses == [answer.throttle_time_ms]
         assert 0 < answer.throttle_time_ms <= 10_000, "charged twice it would be 30 s"
         assert not beside.controller.connection.pauses, "other clients share that connection"
+
+    run(test)
+
+
+def test_forwarded_request_is_refused_by_the_controller_when_all_of_it_is_denied() -> None:
+    """The guard has the answer at once then, before any handler runs."""
+
+    async def test() -> None:
+        services = await controlling()
+        services.authorization = BrokerAuthorization(Settings(), MemoryStore())
+        frame = await answered(without_control(services), frame_of(REQUESTS[ApiKey.CREATE_PARTITIONS], 3), Peer())
+        answer = response_in(frame, ApiKey.CREATE_PARTITIONS, 3)
+        assert [each.error_code for each in answer.results] == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
 
     run(test)
 
