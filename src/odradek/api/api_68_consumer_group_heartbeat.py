@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Protocol
 
-from odradek.api.requests.capabilities import HasConfig, HasGroups, HasImage
+from odradek.api.requests.capabilities import HasAuthorization, HasConfig, HasGroups, HasImage
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.groups.consumer.heartbeats import check_request
 from odradek.groups.consumer.records import TopicPartitions
-from odradek.groups.events import ConsumerHeartbeat, ConsumerHeartbeatResult
+from odradek.groups.events import ConsumerHeartbeat, ConsumerHeartbeatResult, MaySee, every_topic
 from odradek.metadata.features import GROUP_VERSION, finalized
+from odradek.wire.acls import AclOperation, ResourceType
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.consumer_group_heartbeat import (
@@ -28,7 +29,7 @@ from odradek.wire.messages.consumer_group_heartbeat import (
 _CONSUMER = "consumer"
 
 
-class Uses(HasConfig, HasGroups, HasImage, Protocol):
+class Uses(HasAuthorization, HasConfig, HasGroups, HasImage, Protocol):
     """What these handlers take of the broker."""
 
 
@@ -53,6 +54,7 @@ def handle(
             request.subscribed_topic_regex,
             request.server_assignor,
             _owned(request.topic_partitions),
+            _visible_topics(context),
         )
         check_request(heartbeat, context.version)
         answer = context.services.groups.consumer_heartbeat(heartbeat)
@@ -74,6 +76,14 @@ def _check_enabled(context: RequestContext[Uses]) -> None:
         "group.coordinator.rebalance.protocols"
     ):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+
+
+def _visible_topics(context: RequestContext[Uses]) -> MaySee:
+    """Which topics a regular expression of the client may match."""
+    if context.services.authorization is None:
+        return every_topic
+    access = context.access
+    return lambda name: access.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name, quiet=True)
 
 
 def _owned(topics: list[ConsumerGroupHeartbeatRequestTopicPartitions] | None) -> TopicPartitions | None:

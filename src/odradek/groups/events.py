@@ -6,7 +6,7 @@ a `GroupDecision`: records to append, replies to release, and a continuation for
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from odradek.groups.consumer.records import TopicPartitions
@@ -94,10 +94,20 @@ class LeftMember(NamedTuple):
     error: ErrorCode
 
 
+MaySee = Callable[[str], bool]
+"""Whether a client may describe a topic."""
+
+
+def every_topic(_name: str) -> bool:
+    """A client that may describe every topic."""
+    return True
+
+
 class ConsumerHeartbeat(NamedTuple):
     """ConsumerGroupHeartbeat. Fields that have not changed since the last one are None (the timeout: -1).
 
-    Epoch 0 joins, -1 leaves, -2 leaves for a while as a static member.
+    Epoch 0 joins, -1 leaves, -2 leaves for a while as a static member. `may_see` filters what a regular expression
+    matches.
     """
 
     group_id: str
@@ -112,6 +122,7 @@ class ConsumerHeartbeat(NamedTuple):
     regex: str | None
     server_assignor: str | None
     owned: TopicPartitions | None
+    may_see: MaySee = every_topic
 
 
 class ConsumerHeartbeatResult(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from odradek.groups.events import ConsumerHeartbeatResult
+from odradek.groups.events import ConsumerHeartbeatResult, every_topic
 from odradek.wire.errors import ErrorCode
 from tests.unit.groups.virtual_shard import VirtualShard
 
@@ -50,6 +50,7 @@ class ConsumerMember:
         if self.lost_answer:
             fields = {**self.fields, "topics": self.topics, **fields, "owned": self.owned}
         fields.setdefault("owned", self.owned)
+        fields.setdefault("may_see", self.fields.get("may_see", every_topic))
         self._take(self.shard.beat(self.group_id, self.member_id, self.epoch, instance=self.instance, **fields))
         return self
 

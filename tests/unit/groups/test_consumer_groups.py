@@ -312,6 +312,46 @@ def test_pattern_does_not_match_a_deleted_topic(shard: VirtualShard, matching: C
     assert matching.has("alpha") == []
 
 
+def _all_but_secrets(name: str) -> bool:
+    return name != "asecret"
+
+
+def test_pattern_hides_topics_that_the_member_may_not_describe(shard: VirtualShard) -> None:
+    shard.topic("alpha", 1)
+    shard.topic("asecret", 1)
+    member = ConsumerMember(shard, "m", regex="a.+", may_see=_all_but_secrets).join()
+    assert (member.has("alpha"), member.has("asecret")) == ([0], [])
+
+
+def test_pattern_hides_a_denied_topic_that_is_created_later(shard: VirtualShard) -> None:
+    member = ConsumerMember(shard, "m", regex="a.+", may_see=_all_but_secrets).join()
+    shard.topic("asecret", 1)
+    rebalance(member, rounds=3)
+    assert member.has("asecret") == []
+
+
+def test_pattern_shows_a_denied_topic_to_no_member_when_another_leaves(shard: VirtualShard) -> None:
+    first = ConsumerMember(shard, "m", regex="a.+", may_see=_all_but_secrets).join()
+    second = ConsumerMember(shard, "n", regex="a.+", may_see=_all_but_secrets).join()
+    shard.topic("asecret", 1)
+    second.leave()
+    rebalance(first, rounds=3)
+    assert first.has("asecret") == []
+
+
+def test_pattern_is_matched_again_after_ten_minutes_when_rights_change(shard: VirtualShard) -> None:
+    shard.topic("alpha", 1)
+    shard.topic("asecret", 1)
+    member = ConsumerMember(shard, "m", regex="a.+").join()
+    assert member.has("asecret") == [0]
+    member.fields["may_see"] = _all_but_secrets
+    for _ in range(30):
+        shard.sleep(30_000)
+        member.beat()
+    rebalance(member, rounds=2)
+    assert (member.has("alpha"), member.has("asecret")) == ([0], [])
+
+
 def test_pattern_is_replaced_by_topic_names(shard: VirtualShard, matching: ConsumerMember) -> None:
     matching.beat(regex="", topics=("a",))
     rebalance(matching, rounds=2)

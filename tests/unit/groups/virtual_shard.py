@@ -23,6 +23,7 @@ from odradek.groups.events import (
     OffsetToCommit,
     SyncRequest,
     append_failure,
+    every_topic,
 )
 from odradek.groups.offsets.committed import NO_PRODUCER_ID
 from odradek.groups.settings import GroupSettings
@@ -268,6 +269,7 @@ class VirtualShard:
             fields.pop("regex", None),
             fields.pop("assignor", None),
             fields.pop("owned", {} if epoch == 0 else None),
+            fields.pop("may_see", every_topic),
         )
         assert not fields
         token = self.token()

@@ -48,7 +48,7 @@ class Heartbeats:
         member_id = request.member_id or members.new_member_id()
         before = members.enter(draft, member_id, request.instance_id, joins=joins, classic=False)
         _check_epoch(before, request)
-        changed = members.subscribe(now_ms, draft, before, _subscription(before, request))
+        changed = members.subscribe(now_ms, draft, before, _subscription(before, request), request.may_see)
         after = members.reconcile(now_ms, draft, member_id, request.owned, changed=changed)
         members.touch(now_ms, request.group_id, member_id)
         if joins:

@@ -35,6 +35,7 @@ from odradek.groups.consumer.records import (
     TopicPartitions,
 )
 from odradek.groups.consumer.topic_patterns import compiled, matching_topics
+from odradek.groups.events import MaySee
 from odradek.groups.settings import GroupSettings
 from odradek.groups.timers import Timers
 from odradek.metadata.image import ClusterImage
@@ -45,6 +46,8 @@ _RECONCILING_MS = 5_000
 """How long after a new target members send heartbeats often: a usual heartbeat interval."""
 _HEARTBEATS_PER_SECOND = 500
 """Bound on the frequent heartbeats of one group."""
+_MATCHED_FOR_MS = 600_000
+"""After which a pattern is matched again, since rights may have changed (Kafka's REGEX_BATCH_REFRESH_MAX_INTERVAL)."""
 
 
 class MemberExpired(NamedTuple):
@@ -173,9 +176,18 @@ class Memberships:
         current = holder.current._replace(epoch=JOINING_EPOCH, previous_epoch=JOINING_EPOCH)
         draft.emit(CurrentAssignmentRecord(group_id, member_id, current))
 
-    def subscribe(self, now_ms: int, draft: Draft, before: ConsumerMember, wanted: Subscription) -> bool:
+    def subscribe(
+        self,
+        now_ms: int,
+        draft: Draft,
+        before: ConsumerMember,
+        wanted: Subscription,
+        may_see: MaySee | None = None,
+    ) -> bool:
         """Store the member's subscription; True if its topics or its pattern have changed.
 
+        Patterns match the topics that `may_see` admits: those that the client of the request may describe, also for
+        other members with the same pattern, as in Kafka. None of a request that does not match patterns again.
         Raises KafkaError INVALID_REGULAR_EXPRESSION.
         """
         member_id = before.member_id
@@ -186,7 +198,9 @@ class Memberships:
             compiled(wanted.regex)
         if is_new or wanted != known:
             draft.emit(SubscriptionRecord(draft.group.group_id, member_id, wanted))
-        self._refresh(now_ms, draft, changed=changed)
+        if may_see is not None and any(_is_old(now_ms, known) for known in draft.group.regexes.values()):
+            self.stale.add(draft.group.group_id)
+        self._refresh(now_ms, draft, changed=changed, may_see=may_see)
         return changed
 
     def reconcile(
@@ -227,32 +241,33 @@ class Memberships:
 
     # --- topics ---
 
-    def _refresh(self, now_ms: int, draft: Draft, *, changed: bool) -> None:
+    def _refresh(self, now_ms: int, draft: Draft, *, changed: bool, may_see: MaySee | None = None) -> None:
         """Begin the next epoch if subscriptions, or the topics that they match, have changed."""
         group_id = draft.group.group_id
         if not changed and group_id not in self.stale:
             return
         image = self.image()
-        changed = self._resolve_patterns(now_ms, draft, image) or changed
+        changed = self._resolve_patterns(now_ms, draft, image, may_see) or changed
         metadata_hash = hash_of_topics(image, draft.group.subscribed_topics())
         if changed or metadata_hash != draft.group.metadata_hash:
             draft.bump(metadata_hash)
             if draft.group.has_old_metadata:
                 draft.emit(OldMetadataRecord(group_id, exists=False))
-        else:
+        elif may_see is not None or not draft.group.regexes:
             self.stale.discard(group_id)
 
-    def _resolve_patterns(self, now_ms: int, draft: Draft, image: ClusterImage) -> bool:
-        """Match each pattern with the topics again; True if a result has changed."""
+    def _resolve_patterns(self, now_ms: int, draft: Draft, image: ClusterImage, may_see: MaySee | None) -> bool:
+        """Match each pattern with the topics again if a client asks; True if a result has changed."""
         group_id = draft.group.group_id
         wanted = list(draft.group.subscribed_regexes())
         news = False
-        for regex in wanted:
+        for regex in wanted if may_see is not None else ():
             known = draft.group.regexes.get(regex)
             if known is None or group_id in self.stale:
-                topics = matching_topics(regex, image.topics)
-                if known is None or known.topics != topics:
-                    news = True
+                topics = frozenset(filter(may_see, matching_topics(regex, image.topics)))
+                is_changed = known is None or known.topics != topics
+                news = news or is_changed
+                if known is None or is_changed or _is_old(now_ms, known):
                     draft.emit(RegexRecord(group_id, regex, ResolvedRegex(topics, image.version, now_ms)))
         for regex in [name for name in draft.group.regexes if name not in wanted]:
             draft.emit(RegexRecord(group_id, regex, None))
@@ -324,6 +339,11 @@ class Memberships:
         self.stale.discard(group.group_id)
         for member_id in group.members:
             self.cancel_timers(group.group_id, member_id)
+
+
+def _is_old(now_ms: int, resolved: ResolvedRegex) -> bool:
+    """Whether the topics of a pattern are due for another match, because rights may have changed."""
+    return now_ms - resolved.timestamp_ms >= _MATCHED_FOR_MS
 
 
 def check_static(holder: ConsumerMember | None, member_id: str, instance_id: str) -> ConsumerMember:
