@@ -25,7 +25,7 @@ def test_fixed_seeds(profile: str, seed: int) -> None:
     assert outcome.faults
 
 
-@pytest.mark.parametrize("profile", ["cluster", "disks", "late", "upkeep"])
+@pytest.mark.parametrize("profile", ["acls", "cluster", "disks", "late", "upkeep"])
 def test_a_cluster(profile: str) -> None:
     outcome = run_seed(2, profile, safety_seconds=12)
     assert not outcome.violation, f"{outcome.seed}: {outcome.violation}: {outcome.story}"

@@ -18,12 +18,14 @@ from odradek.client.admin import Admin, NewTopic
 from odradek.client.consumer import Consumer
 from odradek.client.producer import Producer
 from odradek.records.topic_partition import TopicPartition
+from odradek.sim.checkers.access import check_access, check_agreement
 from odradek.sim.checkers.clients import Promises, check
 from odradek.sim.checkers.history import OK, READ_COMMITTED, READ_UNCOMMITTED, FinalLog, Reader, Send, Violation
 from odradek.sim.checkers.replicas import ALL_AT_ONCE, ClusterWatch, cluster_settings, see_replicas_agree, shape_of
 from odradek.sim.checkers.stories import story_of
 from odradek.sim.faults.nemesis import PROFILES, Profile, heal, torment
 from odradek.sim.workloads import (
+    access,
     administration,
     bit_rot,
     dead_members,
@@ -160,6 +162,7 @@ def run_seed(
                 with contextlib.nullcontext() if observe is None else observe(world.mark):
                     loop.run_until_complete(_live(world, profile, safety_seconds))
                 check(world.history, _promises(world, profile))
+                check_access(world.history.access)
                 complaints = watcher.complaints + loop.failures
                 if complaints:
                     outcome.violation, outcome.story = "no unexpected exceptions", complaints[0]
@@ -259,6 +262,10 @@ async def _live(world: World, profile: Profile, safety_seconds: float) -> None:
     await _finish(world, running, healed_at)
     if "ghosts" in profile.workloads:
         await _with_bound(world, "undertaker", dead_members.see_them_gone)
+    if "access" in profile.workloads:
+        for user, address in access.USERS.items():
+            await _with_bound(world, address, lambda c, user=user: access.see_agreement(c, user))  # type: ignore[misc]
+        check_agreement(world.history.access.final)
     await _probe(world)
     # The longest transaction timeout of the workloads: what was left open is aborted now.
     await asyncio.sleep(TRANSACTION_SECONDS)
@@ -279,8 +286,12 @@ def _make_brokers(world: World, profile: Profile) -> asyncio.Task[None] | None:
     if profile.brokers > 1:
         shape_of(world)
     settings = _settings(world, profile)
+    if "access" in profile.workloads:
+        world.client_options = access.CLIENT_OPTIONS
     for node_id in range(1, profile.brokers + 1):
         own = {**settings, "node.id": str(node_id), "listeners": f"PLAINTEXT://b{node_id}:{PORT}"}
+        if "access" in profile.workloads:
+            own.update(access.broker_settings(node_id))
         if world.racks:
             own["broker.rack"] = world.racks[node_id % len(world.racks)]
         host = BrokerHost(world, node_id, own)
@@ -362,6 +373,7 @@ _WORKLOADS: dict[str, tuple[tuple[str, Program], ...]] = {
     ),
     "moves": (("mover", lambda h: raw_clients.move_replicas(h, {"plain": 2, "ledger": 2, "table": 1, "short": 1})),),
     "witness": witness.PROGRAMS,
+    "access": access.PROGRAMS,
     "observer": (("observer", lambda h: client_programs.observe(h, {"plain": 2, "ledger": 2}, "workers")),),
     "admin": (("admin", lambda h: administration.administrate(h, "fleeting")),),
     "reassignments": (("reassigner", cluster_programs.reassign),),

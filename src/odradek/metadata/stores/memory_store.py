@@ -207,6 +207,11 @@ class MemoryStore:
         self.watches.clear()
         self._tree.leave(self.session)
 
+    @property
+    def is_expired(self) -> bool:
+        """Whether the session is over and no other one is open."""
+        return self._expired
+
     def expire(self) -> None:
         """What happens to a broker that was silent for too long: its ephemeral nodes go, and it learns of it."""
         if self._expired or self._closed:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from odradek.records.topic_partition import PartitionKey, TopicIdPartition
+from odradek.sim.checkers.access_history import AccessHistory
 
 OPEN = "open"
 OK = "ok"
@@ -184,8 +185,8 @@ class History:
     """Filled by the workloads, read by the checkers."""
 
     __slots__ = (
-        "clock_error_s", "commits", "deletions", "final", "group_offsets", "held", "looks", "owned", "power_losses",
-        "readers", "sends", "transactions",
+        "access", "clock_error_s", "commits", "deletions", "final", "group_offsets", "held", "looks", "owned",
+        "power_losses", "readers", "sends", "transactions",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -202,6 +203,7 @@ class History:
         self.power_losses: list[PowerLoss] = []
         self.final: dict[PartitionKey, FinalLog] = {}
         self.group_offsets: dict[tuple[str, PartitionKey], int] = {}
+        self.access = AccessHistory()
 
     def send(self, send: Send) -> Send:
         """Record a send and return it."""

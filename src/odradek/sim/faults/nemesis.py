@@ -509,6 +509,27 @@ PROFILES: dict[str, Profile] = {
             overlapping=0.3,
         ),
         Profile(
+            "acls",
+            (
+                *_NETWORK,
+                Kind(crash_client, 1),
+                Kind(controller_dies_half_way, 3),
+                Kind(crash, 2),
+                Kind(restart, 1),
+                Kind(pause_broker, 2),
+                Kind(freeze, 1),
+                Kind(expire_session, 4),
+                Kind(part_brokers, 2),
+                Kind(alone_with_its_clients, 2),
+                Kind(store_is_away, 2),
+                Kind(lose_store, 2),
+            ),
+            2.5,
+            ("producers", "access"),
+            brokers=3,
+            overlapping=0.2,
+        ),
+        Profile(
             "handover",
             (
                 Kind(controller_speaks_late, 3),

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any, Final, NamedTuple
 
+from odradek.sim.planted.access_bugs import ACCESS_BUGS
 from odradek.sim.planted.cluster_bugs import CLUSTER_BUGS
 from odradek.sim.run import run_seed
 from odradek.sim.targets import locate
@@ -32,7 +33,7 @@ class Planted(NamedTuple):
     make: Callable[[Any], Any]
 
 
-BUGS: Final[list[Planted]] = [Planted(*row) for row in CLUSTER_BUGS]
+BUGS: Final[list[Planted]] = [Planted(*row) for row in (*CLUSTER_BUGS, *ACCESS_BUGS)]
 
 
 def _bug(name: str, story: str, profile: str, *targets: str) -> Callable[[Callable[[Any], Any]], None]:

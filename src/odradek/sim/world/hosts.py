@@ -80,6 +80,7 @@ class ClientHost:
             "network": self.network,
             "random": self.random,
             **CLIENT_OPTIONS,
+            **self.world.client_options,
             **more,
         }
 
@@ -287,9 +288,9 @@ class World:
     """Hosts, network, metadata store, history: all of one seed."""
 
     __slots__ = (
-        "brokers", "clients", "clocks_drift", "faults", "history", "keeps_producers", "loop", "marks", "network",
-        "power", "profile", "racks", "rng", "seed", "session_seconds", "stopping", "store_faults", "stored", "tree",
-        "unclean_topics",
+        "brokers", "client_options", "clients", "clocks_drift", "faults", "history", "keeps_producers", "loop", "marks",
+        "network", "power", "profile", "racks", "rng", "seed", "session_seconds", "stopping", "store_faults", "stored",
+        "tree", "unclean_topics",
     )  # fmt: skip
 
     def __init__(self, loop: SimulatedLoop, seed: str, profile: RunProfile) -> None:
@@ -303,6 +304,8 @@ class World:
         self.history = History()
         self.brokers: list[BrokerHost] = []
         self.clients: list[ClientHost] = []
+        self.client_options: Mapping[str, Any] = {}
+        """What all clients are made with beyond `CLIENT_OPTIONS`: how they log in."""
         self.faults: Counter[str] = Counter()
         self.marks: Counter[str] = Counter()
         self.clocks_drift = False

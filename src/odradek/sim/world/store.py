@@ -55,6 +55,7 @@ class SimulatedStore:
         "dies_in",
         "max_transaction_bytes",
         "slow",
+        "troubled_at",
     )
 
     def __init__(
@@ -80,6 +81,8 @@ class SimulatedStore:
         """Until then the process does not reach the store, and is not notified of anything."""
         self.slow = 0.0
         """How many seconds more a request and its answer may take each, for this process alone."""
+        self.troubled_at = 0.0
+        """When a fault last slowed or failed a request of the process, or its session ended or was opened again."""
         process.doomed.append(self._died)
 
     def _died(self) -> None:
@@ -92,7 +95,13 @@ class SimulatedStore:
 
     def expire(self) -> None:
         """The store gives the session up although its client lives."""
+        self.troubled_at = self._loop.time()
         self._memory.expire()
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether the process is served by the store now."""
+        return self.cut_until <= self._loop.time() and not self._memory.is_expired
 
     @property
     def session(self) -> int:
@@ -103,12 +112,17 @@ class SimulatedStore:
         left = self.cut_until - self._loop.time()
         if left > 0:
             await asyncio.sleep(min(left, _CUT_TIMEOUT_SECONDS))
+            self.troubled_at = self._loop.time()
             raise ConnectionLost("the store cannot be reached")
-        await asyncio.sleep(self._rng.uniform(0, 0.002) + self._rng.uniform(0, self._faults.slow + self.slow))
+        slow = self._faults.slow + self.slow
+        await asyncio.sleep(self._rng.uniform(0, 0.002) + self._rng.uniform(0, slow))
+        if slow:
+            self.troubled_at = self._loop.time()
 
     def _lost(self) -> bool:
         if self._faults.lost and self._rng.random() < self._faults.lost:
             self._faults.injected += 1
+            self.troubled_at = self._loop.time()
             return True
         return False
 
@@ -165,6 +179,7 @@ class SimulatedStore:
         """As `MetadataStore.reopen`."""
         await self._delay()
         await self._memory.reopen()
+        self.troubled_at = self._loop.time()
 
     async def close(self) -> None:
         """As `MetadataStore.close`."""
