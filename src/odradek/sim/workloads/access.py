@@ -488,7 +488,7 @@ async def _log_in_and_stay(host: ClientHost, node_id: int, user: str, rng: rando
             request = MetadataRequest([], allow_auto_topic_creation=False)
             await admin.cluster.ask(connection, request, MetadataResponse, timeout_ms=_TIMEOUT_MS)
             since = informed_since(world, [_host(world, node_id)])
-            # What it may go on for after the user is gone.
+            # For that long a session may outlast its user.
             before = asked - SESSION_SECONDS
             seen = LoginTry(
                 user, password, f"b{node_id}", before, world.now(), since, is_accepted=True, is_session=True
