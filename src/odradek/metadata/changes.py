@@ -35,8 +35,7 @@ from odradek.metadata.nodes import (
     TopicNode,
     desanitized,
 )
-from odradek.metadata.paths import name_of
-from odradek.ports.store import Create, Delete, MetadataStore, Node, Operation
+from odradek.ports.store import Create, Delete, MetadataStore, Node, Operation, name_of
 from odradek.wire.primitives import ZERO_UUID
 
 # The epoch before the controller: read the other way round, a deposed one could pass for that of its successor's epoch,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from odradek.metadata.acl_nodes import AclNode
 from odradek.metadata.nodes import CorruptNode
-from odradek.metadata.paths import checked
+from odradek.ports.store import checked
 from odradek.wire.acls import (
     AclBinding,
     AclOperation,

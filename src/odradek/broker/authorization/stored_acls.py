@@ -15,8 +15,7 @@ from odradek.authorization.acl_index import Acls
 from odradek.broker.task_failures import logs_failure
 from odradek.metadata.acl_nodes import EXTENDED_ACLS, LITERAL_ACLS, AclNode
 from odradek.metadata.nodes import CorruptNode
-from odradek.metadata.paths import is_at_or_below
-from odradek.ports.store import MetadataStore, Node, Stop, StoreError
+from odradek.ports.store import MetadataStore, Node, Stop, StoreError, is_at_or_below
 from odradek.wire.acls import AclBinding, ResourcePattern
 
 logger = logging.getLogger(__name__)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from odradek.metadata.paths import checked, is_at_or_below, name_of, parent_of
 from odradek.metadata.stores.watches import Watches
 from odradek.ports.store import (
     ANY_VERSION,
@@ -23,6 +22,10 @@ from odradek.ports.store import (
     Stop,
     StoreError,
     StoreUnavailable,
+    checked,
+    is_at_or_below,
+    name_of,
+    parent_of,
 )
 
 _PERSISTENT = 0

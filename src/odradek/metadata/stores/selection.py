@@ -11,11 +11,10 @@ from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 from odradek.metadata.nodes import BROKER_IDS, CONTROLLER, BrokerNode, ControllerNode
-from odradek.metadata.paths import name_of
 from odradek.metadata.stores.zookeeper_access import zookeeper_access
 from odradek.ports.disk import Disk
 from odradek.ports.installation import install_hint
-from odradek.ports.store import MetadataStore, SessionExpired, StoreError, StoreUnavailable, WrongStore
+from odradek.ports.store import MetadataStore, SessionExpired, StoreError, StoreUnavailable, WrongStore, name_of
 
 logger = logging.getLogger(__name__)
 

@@ -17,12 +17,21 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ParamSpec
 
-from odradek.metadata.paths import checked, name_of
 from odradek.metadata.stores.sqlite_neighbours import Neighbours
 from odradek.metadata.stores.sqlite_tree import EVERYTHING, Opened, SqliteTree, TreeChange, connect
 from odradek.metadata.stores.watches import Watches
 from odradek.ports.disk import Disk
-from odradek.ports.store import Changed, Node, Operation, SessionExpired, Stop, StoreError, StoreUnavailable
+from odradek.ports.store import (
+    Changed,
+    Node,
+    Operation,
+    SessionExpired,
+    Stop,
+    StoreError,
+    StoreUnavailable,
+    checked,
+    name_of,
+)
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,6 @@ import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from odradek.metadata.paths import checked, parent_of
 from odradek.ports.liveness import Lease, is_abandoned, remove_lease, renewed_at
 from odradek.ports.store import (
     ANY_VERSION,
@@ -25,6 +24,8 @@ from odradek.ports.store import (
     Put,
     SessionExpired,
     StoreError,
+    checked,
+    parent_of,
 )
 
 _SCHEMA = """

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from odradek.metadata.paths import is_at_or_below
-from odradek.ports.store import Changed, Stop
+from odradek.ports.store import Changed, Stop, is_at_or_below
 
 
 class Watches:

@@ -16,7 +16,6 @@ from kazoo import exceptions as kazoo
 from kazoo.protocol import serialization as requests
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
-from odradek.metadata.paths import checked, is_at_or_below, parent_of
 from odradek.metadata.stores.watches import Watches
 from odradek.metadata.stores.zookeeper_access import OPEN_ACCESS, ZooKeeperAccess, is_open, is_sensitive
 from odradek.metadata.stores.zookeeper_client import AddWatch, Client, Found, GetChildren, GetData, Sync
@@ -38,6 +37,9 @@ from odradek.ports.store import (
     StoreError,
     StoreUnavailable,
     TransactionTooLarge,
+    checked,
+    is_at_or_below,
+    parent_of,
     transaction_bytes,
 )
 
