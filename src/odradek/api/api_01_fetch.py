@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from odradek.api.data.new_leaders import MOVED, current_leader, endpoints
 from odradek.api.data.replica_fetch import serve as serve_follower
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 
 _ERROR_OF_THE_WHOLE_FROM = 7
 _FROM_ANY_REPLICA = 11
+_NONE: Final = ErrorCode.NONE
 
 Found = tuple[RequestedPartition, ErrorCode, PartitionRead | None, Partition | None]
 """A place, the error or what was read there, and the replica if there is one."""
@@ -220,7 +221,7 @@ class _Reader:
                 must_answer = True
                 continue
             partitions.append(partition)
-            found.append((place, ErrorCode.NONE, read, partition))
+            found.append((place, _NONE, read, partition))
             size += read.size
             left -= read.size
             must_answer = must_answer or read.diverging_epoch is not None or read.preferred_read_replica >= 0
@@ -238,7 +239,7 @@ class _Reader:
 
     def _partition(self, place: RequestedPartition, current_leader_epoch: int) -> Partition:
         partition = self._context.services.partitions.require(*place)
-        if partition.is_leader or self._context.version < _FROM_ANY_REPLICA:
+        if partition.leader == partition.local_id or self._context.version < _FROM_ANY_REPLICA:
             partition.check_leader(current_leader_epoch)
         else:
             partition.check_epoch(current_leader_epoch)
@@ -363,15 +364,9 @@ def _failed(index: int, code: ErrorCode) -> FetchedPartition:
 
 def _fetched(index: int, read: PartitionRead) -> FetchedPartition:
     ranges, size, high_watermark, last_stable_offset, log_start_offset, aborted, diverging_epoch, elsewhere = read
-    return FetchedPartition(
-        index,
-        ErrorCode.NONE,
-        high_watermark,
-        last_stable_offset,
-        log_start_offset,
-        ranges,
-        size,
-        aborted,
-        elsewhere,
-        diverging_epoch,
-    )
+    # As in `Partition.read`: without the constructor of a NamedTuple.
+    fields = (
+        index, _NONE, high_watermark, last_stable_offset, log_start_offset, ranges, size, aborted, elsewhere,
+        diverging_epoch, None, None,
+    )  # fmt: skip
+    return tuple.__new__(FetchedPartition, fields)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from struct import Struct
 from typing import Any
 
 from odradek.api.requests.context import RequestContext
@@ -12,18 +13,20 @@ from odradek.wire.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("odradek.requests")
 
+_pack_head = Struct(">ii").pack
+_pack_flexible = Struct(">iiB").pack
+_pack_size_into = Struct(">i").pack_into
+
 
 def encode_response(message: Any, key: int, version: int, correlation_id: int) -> bytearray:
     """A whole response frame: size, correlation id, tagged fields where the header has them, body.
 
     Raises EncodeError.
     """
-    out = bytearray(4)
-    out += correlation_id.to_bytes(4, "big", signed=True)
-    if response_header_version(key, version):
-        out.append(0)
+    is_flexible = response_header_version(key, version)
+    out = bytearray(_pack_flexible(0, correlation_id, 0) if is_flexible else _pack_head(0, correlation_id))
     message.encode(out, version)
-    out[0:4] = (len(out) - 4).to_bytes(4, "big")
+    _pack_size_into(out, 0, len(out) - 4)
     return out
 
 

@@ -111,7 +111,8 @@ class CoordinatorContext(Generic[Shard, Record]):
 
     def check(self) -> None:
         """Raise KafkaError unless the state is ACTIVE, and this broker may act as the leader now."""
-        self.check_state()
+        if self.state is not _ACTIVE:
+            raise KafkaError(self._unavailable())
         if not self.partition.may_lead:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
 

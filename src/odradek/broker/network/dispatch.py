@@ -50,7 +50,10 @@ async def _completed(answer: Awaitable[Any], complete: Callable[[Any], Any]) -> 
 class _Route:
     """All that does not change between two requests of an API, in plain slots: reading them takes no call."""
 
-    __slots__ = ("counters", "decode", "endpoint", "handle", "is_guarded", "max_version", "min_version")
+    __slots__ = (
+        "counters", "decode", "endpoint", "handle", "is_guarded", "is_raw", "is_throttled", "key", "max_version",
+        "min_version", "response",
+    )  # fmt: skip
 
     def __init__(self, found: Endpoint, counters: RequestCounters) -> None:
         spec = APIS[found.key]
@@ -60,6 +63,10 @@ class _Route:
         self.decode = found.decode
         self.handle = found.handle
         self.is_guarded = found.is_guarded
+        self.is_raw = found.failed is not None
+        self.is_throttled = found.declared.is_throttled
+        self.key = found.key
+        self.response = None if self.is_raw else response_class(found.key)
         self.counters = counters
 
 
@@ -135,12 +142,12 @@ class Dispatcher:
                 answer = self._failed(route.endpoint, request, context, error)
             else:
                 try:
-                    if route.is_guarded:
-                        answer = self._guarded(route.endpoint, request, context)
-                    else:
-                        answer = route.handle(request, context)
-                    if type(answer) is not list:
-                        answer = self._other_answer(route.endpoint, answer, request, context)
+                    handle = partial(self._guarded, route.endpoint) if route.is_guarded else route.handle
+                    answer = handle(request, context)
+                    if type(answer) is route.response:
+                        answer = self._encoded(route, answer, request, context)
+                    elif type(answer) is not list:
+                        answer = self._other_answer(route, answer, request, context)
                 except Exception as error:  # noqa: BLE001 - whatever a handler raises costs this request only
                     answer = self._failed(route.endpoint, request, context, error)
             took = self._now() - started
@@ -175,7 +182,7 @@ class Dispatcher:
             return route.decode(frame, position, version)
 
     def _other_answer(
-        self, found: Endpoint, answer: Any, request: Any, context: RequestContext[Services]
+        self, route: _Route, answer: Any, request: Any, context: RequestContext[Services]
     ) -> list[Part] | Pending | None:
         """What follows from an answer that is not the finished frame."""
         if type(answer) is Pending:
@@ -186,8 +193,8 @@ class Dispatcher:
             if self._time_quota.active:
                 # Of a coroutine nothing has run yet: its steps count for nothing, as little as a thread's would.
                 context.waits(self._now() * 1000)
-            return self._wait(found, request, context, answer)
-        return self._encoded(found, answer, request, context)
+            return self._wait(route, request, context, answer)
+        return self._encoded(route, answer, request, context)
 
     def _guarded(self, found: Endpoint, request: Any, context: RequestContext[Services]) -> Any:
         """The handler's answer, or the controller's if that is another broker; this one does its own part first."""
@@ -233,11 +240,12 @@ class Dispatcher:
 
     def _wait(
         self,
-        found: Endpoint,
+        route: _Route,
         request: Any,
         context: RequestContext[Services],
         answer: Awaitable[Any],
     ) -> Pending:
+        found = route.endpoint
         connection = cast("InboundConnection", context.connection)
         future = asyncio.ensure_future(answer, loop=self._loop)
         # A coroutine has only begun: a write that is not in the log yet must not be overtaken by the next one.
@@ -261,7 +269,7 @@ class Dispatcher:
                 return
             try:
                 if error is None:
-                    parts = self._encoded(found, finished.result(), request, context)
+                    parts = self._encoded(route, finished.result(), request, context)
                 else:
                     parts = self._failed(found, request, context, error)
             except Exception:
@@ -276,22 +284,22 @@ class Dispatcher:
         return pending
 
     def _encoded(
-        self, found: Endpoint, answer: Any, request: Any, context: RequestContext[Services]
+        self, route: _Route, answer: Any, request: Any, context: RequestContext[Services]
     ) -> list[Part] | None:
-        if answer is None or found.failed is not None:
+        if answer is None or route.is_raw:
             return answer  # type: ignore[no-any-return]
         if code := getattr(answer, "error_code", 0):
             context.note_error(code)
-        if found.declared.is_throttled:
+        if route.is_throttled:
             throttle_ms: int = getattr(answer, "throttle_time_ms", 0)
             if throttle_ms or self._time_quota.active:
                 throttle_ms = pause(context, throttle_ms)
                 if throttle_ms and hasattr(answer, "throttle_time_ms"):
                     answer.throttle_time_ms = throttle_ms
         try:
-            return [encode_response(answer, found.key, context.version, context.correlation_id)]
+            return [encode_response(answer, route.key, context.version, context.correlation_id)]
         except Exception as error:  # noqa: BLE001 - an answer that cannot be written costs this request only
-            return self._failed(found, request, context, error)
+            return self._failed(route.endpoint, request, context, error)
 
     def _failed(
         self, found: Endpoint, request: Any, context: RequestContext[Services], error: Exception
