@@ -22,6 +22,7 @@ from odradek.metadata.image import (
 from odradek.records.batch import check_batch, split_batches
 from odradek.records.errors import CorruptRecords
 from odradek.records.record import decode_records
+from odradek.wire.acls import AclBinding, AclOperation, AclPermissionType, PatternType, ResourceType
 from odradek.wire.messages import cluster_metadata as md
 from odradek.wire.primitives import DecodeError, read_unsigned_varint
 
@@ -55,6 +56,7 @@ class KraftMetadata(NamedTuple):
     end_offset: int
     left_out: dict[str, int]
     controllers: frozenset[int] = frozenset()
+    acls: frozenset[AclBinding] = frozenset()
 
 
 def read_kraft_metadata(snapshot: bytes | None, snapshot_end: int, segments: Iterable[bytes]) -> KraftMetadata:
@@ -72,7 +74,9 @@ def read_kraft_metadata(snapshot: bytes | None, snapshot_end: int, segments: Ite
             if offset >= snapshot_end:
                 state.take(offset, value)
     controllers = frozenset(state.controllers)
-    return KraftMetadata(state.image(), state.next_producer_id, state.end_offset, state.left_out(), controllers)
+    return KraftMetadata(
+        state.image(), state.next_producer_id, state.end_offset, state.left_out(), controllers, state.acls()
+    )
 
 
 def _values(data: bytes, *, whole: bool) -> Iterator[tuple[int, memoryview]]:
@@ -104,7 +108,7 @@ class _Replay:
         self._configs: dict[tuple[int, str], dict[str, str]] = {}
         self._clients: dict[ClientEntity, dict[str, str]] = {}
         self._features: dict[str, int] = {}
-        self._acls: set[bytes] = set()
+        self._acls: dict[bytes, AclBinding] = {}
         self._others: Counter[str] = Counter()
 
     def take(self, offset: int, value: memoryview) -> None:
@@ -231,17 +235,37 @@ class _Replay:
         self.next_producer_id = record.next_producer_id
 
     def acl(self, record: md.AccessControlEntryRecord) -> None:
-        self._acls.add(record.id)
+        self._acls[record.id] = AclBinding(
+            ResourceType(record.resource_type),
+            record.resource_name,
+            record.principal,
+            AclOperation(record.operation),
+            AclPermissionType(record.permission_type),
+            record.host,
+            PatternType(record.pattern_type),
+        )
 
     def remove_acl(self, record: md.RemoveAccessControlEntryRecord) -> None:
-        self._acls.discard(record.id)
+        self._acls.pop(record.id, None)
 
     # --- the result ---
 
     def left_out(self) -> dict[str, int]:
         """What an image has no place for."""
         found = {name: count for name, count in self._others.items() if count > 0}
-        return {"ACL": len(self._acls), **found} if self._acls else found
+        unknown = len(set(self._acls.values())) - len(self.acls())
+        return {"ACL of a kind that this version does not know": unknown, **found} if unknown else found
+
+    def acls(self) -> frozenset[AclBinding]:
+        """The ACLs, without those whose codes this version does not know."""
+        return frozenset(
+            each
+            for each in self._acls.values()
+            if each.resource_type > ResourceType.ANY
+            and each.operation > AclOperation.ANY
+            and each.permission > AclPermissionType.ANY
+            and each.pattern_type > PatternType.MATCH
+        )
 
     def image(self) -> ClusterImage:
         """All of it. Raises CorruptMetadata for a topic whose partitions are not numbered from 0."""

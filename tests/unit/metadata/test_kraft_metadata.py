@@ -6,6 +6,7 @@ import pytest
 
 from odradek.metadata.image import ANY, ClientEntity
 from odradek.metadata.kraft_metadata import CorruptMetadata, KraftMetadata, read_kraft_metadata
+from odradek.wire.acls import AclOperation
 from odradek.wire.messages import cluster_metadata as md
 from tests.unit.broker.migration.kraft_folder import ABORT, BEGIN, END, Raw, metadata_log, topic_records
 
@@ -102,9 +103,18 @@ def test_log_is_replayed_from_the_end_of_the_snapshot() -> None:
 
 
 def test_what_an_image_has_no_place_for_is_counted() -> None:
-    acls = [md.AccessControlEntryRecord(bytes([i]) * 16, 2, "orders", 3, "User:a", "*", 3, 3) for i in range(3)]
+    acls = [md.AccessControlEntryRecord(bytes([i]) * 16, 2, "orders", 3, "User:a", "*", 3 + i, 3) for i in range(3)]
+    acls.append(md.AccessControlEntryRecord(bytes([9]) * 16, 2, "orders", 3, "User:a", "*", 99, 2))
     found = read(*acls, md.RemoveAccessControlEntryRecord(b"\x01" * 16), Raw(10), Raw(99), Raw(20))
-    assert found.left_out == {"ACL": 2, "delegation token": 1, "metadata record of the unknown type 99": 1}
+    assert found.left_out == {
+        "ACL of a kind that this version does not know": 1,
+        "delegation token": 1,
+        "metadata record of the unknown type 99": 1,
+    }
+    assert [(each.principal, each.operation) for each in sorted(found.acls)] == [
+        ("User:a", AclOperation.READ),
+        ("User:a", AclOperation.CREATE),
+    ]
 
 
 def test_controllers_are_counted() -> None:

@@ -9,7 +9,7 @@ no new leader does. Everything else is copied: the last segment, which both brok
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -39,6 +39,7 @@ from odradek.ports.disk import Disk
 from odradek.ports.foreign_files import ForeignFile
 from odradek.ports.randomness import Random
 from odradek.records.batch import MAGIC, MAGIC_POSITION
+from odradek.wire.acls import AclBinding
 from odradek.wire.primitives import ZERO_UUID
 
 _SUFFIXES: Final = (LOG, OFFSET_INDEX, TIME_INDEX, TRANSACTION_INDEX, SNAPSHOT, CLEANED, SWAP)
@@ -83,6 +84,7 @@ class ImportPlan(NamedTuple):
     notes: Sequence[str]
     gaps: Sequence[str]
     obstacles: Sequence[str]
+    acls: frozenset[AclBinding] = frozenset()
 
     def size_bytes(self, *, linked: bool) -> int:
         """Bytes of the files that are linked, or copied."""
@@ -126,10 +128,11 @@ def make_plan(
     if cluster.left_out:
         found = ", ".join(f"{count} {name}{'s' if count > 1 else ''}" for name, count in cluster.left_out.items())
         notes.append(f"left out, because this version has no place for it: {found}")
+    notes += _acl_notes(cluster.acls)
     if not cluster.knows_settings:
         notes.append(
-            "settings of topics, quotas and credentials are in ZooKeeper and are not known: set them after the import, "
-            "or name it with --zookeeper"
+            "settings of topics, quotas, ACLs and credentials are in ZooKeeper and are not known: set them after the "
+            "import, or name it with --zookeeper"
         )
     if cluster.image.topics.get(SHARE_GROUP_STATE_TOPIC) is not None:
         notes.append(f"{SHARE_GROUP_STATE_TOPIC} is kept, but share groups are not served")
@@ -148,7 +151,17 @@ def make_plan(
         notes,
         gaps,
         obstacles,
+        cluster.acls,
     )
+
+
+def _acl_notes(acls: frozenset[AclBinding]) -> Iterator[str]:
+    """What to know of ACLs that come along."""
+    if acls:
+        yield f"{len(acls)} ACL{'s' if len(acls) > 1 else ''} come along, and count with authorizer.class.name"
+    networks = sum("/" in each.host for each in acls)
+    if networks:
+        yield f"{networks} of them have a network as host: Apache Kafka 4.3 matches no client with it, Odradek does"
 
 
 def _partitions(

@@ -26,6 +26,7 @@ from odradek.metadata.kraft_metadata import CorruptMetadata, read_kraft_metadata
 from odradek.ports.disk import Disk
 from odradek.ports.foreign_files import HeldFolder, hold
 from odradek.records.topic_partition import PartitionKey
+from odradek.wire.acls import AclBinding
 
 OFFSET_FILES: Final = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS)
 SNAPSHOT_OF_METADATA: Final = ".checkpoint"
@@ -66,6 +67,7 @@ class SourceCluster(NamedTuple):
     """Where the image comes from, for people."""
     knows_settings: bool = True
     notes: Sequence[str] = ()
+    acls: frozenset[AclBinding] = frozenset()
 
 
 def hold_folders(paths: Sequence[str]) -> list[HeldFolder]:
@@ -177,6 +179,7 @@ def kraft_cluster(disk: Disk, folders: Sequence[SourceFolder]) -> SourceCluster 
         found.left_out,
         f"metadata log {place} up to offset {found.end_offset}",
         notes=notes,
+        acls=found.acls,
     )
 
 

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from odradek.authorization.acl_index import grouped
 from odradek.broker.cluster.controller_store import PRODUCER_IDS_PER_BLOCK
 from odradek.broker.migration.plan import ImportPlan, PartitionPlan
 from odradek.broker.migration.source import OFFSET_FILES, ImportFailure, SourceFolder
@@ -27,6 +28,7 @@ from odradek.log.directories.checkpoint_formats import (
 )
 from odradek.log.directories.ownership import IMPORT_MARKER, METADATA_FILE
 from odradek.log.segments.files import PARTITION_METADATA
+from odradek.metadata.acl_nodes import AclNode
 from odradek.metadata.changes import topic_creation
 from odradek.metadata.image import ClusterImage
 from odradek.metadata.nodes import (
@@ -200,6 +202,8 @@ def store_content(plan: ImportPlan) -> list[Operation]:
     for topic in plan.image.topics.values():
         operations += topic_creation(topic)
     operations += _settings(plan.image)
+    by_pattern = grouped(plan.acls)
+    operations += [Create(AclNode.path(each), AclNode.encode(each, acls)) for each, acls in sorted(by_pattern.items())]
     if plan.image.features:
         operations.append(Create(FEATURES, FeatureNode.encode(plan.image.features)))
     if plan.next_producer_id > 0:

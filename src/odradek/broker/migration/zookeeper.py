@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from odradek.broker.migration.source import ImportFailure, SourceCluster, SourceFolder
+from odradek.metadata.acl_nodes import EXTENDED_ACLS, LITERAL_ACLS, AclNode
 from odradek.metadata.changes import load_image
-from odradek.metadata.nodes import PRODUCER_ID_BLOCK, ProducerIdBlockNode
+from odradek.metadata.nodes import PRODUCER_ID_BLOCK, CorruptNode, ProducerIdBlockNode
 from odradek.ports.disk import Disk
 from odradek.ports.installation import install_hint
 from odradek.ports.store import MetadataStore
+from odradek.wire.acls import AclBinding
 
 _SESSION_MS = 10_000
 
@@ -51,4 +53,19 @@ async def read_cluster(store: MetadataStore, place: str, folders: Sequence[Sourc
     block = await store.get(PRODUCER_ID_BLOCK)
     next_id = 0 if block is None else ProducerIdBlockNode.decode(block.data).last + 1
     image = image.without_topics(image.topics_in_deletion)
-    return SourceCluster(meta.cluster_id, meta.node_id or 0, image, next_id, {}, f"ZooKeeper at {place}")
+    acls = await _read_acls(store, place)
+    return SourceCluster(meta.cluster_id, meta.node_id or 0, image, next_id, {}, f"ZooKeeper at {place}", acls=acls)
+
+
+async def _read_acls(store: MetadataStore, place: str) -> frozenset[AclBinding]:
+    """Raises ImportFailure for a node that cannot be read: it may deny something. StoreError."""
+    found: set[AclBinding] = set()
+    for root in (LITERAL_ACLS, EXTENDED_ACLS):
+        for path, node in (await store.subtree(root)).items():
+            if not AclNode.is_path(path):
+                continue
+            try:
+                found |= AclNode.decode(path, node.data)[1]
+            except CorruptNode as error:
+                raise ImportFailure(f"--zookeeper {place}: cannot read ACLs: {error}") from error
+    return frozenset(found)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from odradek.broker.authorization.stored_acls import StoredAcls
 from odradek.broker.migration import importing, writing
 from odradek.broker.migration.importing import Import
 from odradek.broker.migration.plan import ImportPlan, Options
@@ -19,6 +20,7 @@ from odradek.broker.migration.zookeeper import read_cluster
 from odradek.cli.main import main
 from odradek.log.directories.checkpoint_formats import encode_uuid, parse_meta_properties, parse_offsets
 from odradek.log.directories.ownership import IMPORT_MARKER, METADATA_FILE, Owner, inspect
+from odradek.metadata.acl_nodes import AclNode
 from odradek.metadata.changes import load_image, topic_creation
 from odradek.metadata.image import ClusterImage, PartitionState, Topic
 from odradek.metadata.nodes import (
@@ -33,6 +35,7 @@ from odradek.metadata.stores.sqlite_store import SqliteStore
 from odradek.ports.disk import SystemDisk
 from odradek.ports.randomness import SeededRandom
 from odradek.ports.store import Create
+from odradek.wire.acls import AclBinding, AclOperation, AclPermissionType, PatternType, ResourceType, pattern_of
 from odradek.wire.messages import cluster_metadata as md
 from tests.unit.broker.migration.kraft_folder import (
     CLUSTER,
@@ -248,6 +251,9 @@ def test_missing_middle_partition_is_a_gap(zookeeper_era: Path, tmp_path: Path, 
     assert not (tmp_path / "new").exists()
 
 
+READERS = AclBinding(ResourceType.TOPIC, "or", "User:*", AclOperation.READ, pattern_type=PatternType.PREFIXED)
+
+
 def folder_of(path: Path) -> SourceFolder:
     meta = parse_meta_properties((path / "meta.properties").read_bytes())
     return SourceFolder(str(path), meta, True, {}, [])
@@ -260,11 +266,25 @@ def test_settings_come_from_zookeeper_when_it_is_named(zookeeper_era: Path) -> N
         block = ProducerIdBlockNode.encode(ProducerIdBlock(1, 4000, 4999))
         cluster = Create(CLUSTER_ID, ClusterIdNode.encode(CLUSTER))
         await store.apply([cluster, *topic_creation(topic), Create(PRODUCER_ID_BLOCK, block)])
+        await store.apply([Create(AclNode.path(pattern_of(READERS)), AclNode.encode(pattern_of(READERS), [READERS]))])
         return await read_cluster(store, "zk", [folder_of(zookeeper_era)])
 
     found = asyncio.run(read())
     assert found.image.topics["orders"].configs == {"retention.ms": "5"}
     assert found.next_producer_id == 5000
+    assert found.acls == {READERS}
+
+
+def test_zookeeper_with_unreadable_acls_is_refused(zookeeper_era: Path) -> None:
+    """What cannot be read may be a denial."""
+
+    async def read() -> None:
+        store = MemoryStore()
+        await store.apply([Create(CLUSTER_ID, ClusterIdNode.encode(CLUSTER)), Create("/kafka-acl/Topic/orders", b"{")])
+        await read_cluster(store, "zk", [folder_of(zookeeper_era)])
+
+    with pytest.raises(ImportFailure, match="zk: cannot read ACLs"):
+        asyncio.run(read())
 
 
 def test_zookeeper_of_another_cluster_is_refused(zookeeper_era: Path) -> None:
@@ -361,7 +381,52 @@ def test_tiered_topic_is_a_gap_and_features_are_named(tmp_path: Path, capsys: An
     report = json.loads(captured.out)
     assert "orders use tiered storage" in report["gaps"][0]
     assert any("share groups" in note for note in report["notes"])
-    assert any("1 ACL" in note for note in report["notes"])
+    assert any("1 ACL come along" in note for note in report["notes"])
+
+
+def test_import_keeps_acls_and_names_networks(tmp_path: Path, capsys: Any) -> None:
+    folder = tmp_path / "kafka"
+    records = [
+        *topic_records("orders", A, [[1]]),
+        md.AccessControlEntryRecord(A, 2, "orders", 3, "User:a", "*", 3, 3),
+        md.AccessControlEntryRecord(B, 2, "orders", 3, "User:b", "*", 2, 2),
+        md.AccessControlEntryRecord(b"c" * 16, 3, "bil/", 4, "User:*", "10.0.0.0/8", 3, 3),
+    ]
+    write_metadata(folder, records)
+    write_identity(folder)
+    write_partition(folder, "orders-0", A, {0: 3})
+    write_checkpoints(folder, {("orders", 0): 3})
+    assert command(folder, "--data-dir", tmp_path / "new", "-o", "json") == 0
+    notes = json.loads(capsys.readouterr().out)["notes"]
+    assert any("3 ACLs come along" in note for note in notes)
+    assert any("1 of them have a network" in note for note in notes)
+    assert stored_acls(tmp_path / "new") == {
+        AclBinding(ResourceType.TOPIC, "orders", "User:a", AclOperation.READ),
+        AclBinding(ResourceType.TOPIC, "orders", "User:b", AclOperation.ALL, AclPermissionType.DENY),
+        AclBinding(
+            ResourceType.GROUP,
+            "bil/",
+            "User:*",
+            AclOperation.READ,
+            host="10.0.0.0/8",
+            pattern_type=PatternType.PREFIXED,
+        ),
+    }
+
+
+def stored_acls(target: Path) -> set[AclBinding]:
+    """The ACLs as a broker of this folder reads them."""
+
+    async def read() -> set[AclBinding]:
+        store = await SqliteStore.open(str(target / METADATA_FILE), SystemDisk())
+        try:
+            acls = StoredAcls(store, lambda _: None)
+            await acls.load()
+            return set(acls.all())
+        finally:
+            await store.close()
+
+    return asyncio.run(read())
 
 
 def test_old_message_format_is_an_obstacle(source: Path, tmp_path: Path, capsys: Any) -> None:
