@@ -15,6 +15,7 @@ import jwt
 
 from odradek.security.errors import SaslError
 from odradek.security.oauthbearer import MAX_TOKEN_BYTES
+from odradek.security.proven_roles import roles_named
 
 _CURVES: Final = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512"}
 _RSA: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
@@ -47,6 +48,8 @@ class JwtRules(NamedTuple):
     """The claim with the name of the principal."""
     scope_claim: str = "scope"
     clock_skew: int = 30
+    role_claim: str = ""
+    """The claim with roles of the principal, a name or names of nested claims with dots; empty for none."""
 
 
 class AcceptedToken(NamedTuple):
@@ -54,6 +57,8 @@ class AcceptedToken(NamedTuple):
 
     name: str
     expires_ms: float
+    roles: tuple[str, ...] = ()
+    """Roles (`Role:NAME`) in the claim for them."""
 
 
 def parse_keys(text: bytes) -> list[VerificationKey]:
@@ -157,7 +162,18 @@ def _accepted(claims: Mapping[str, Any], rules: JwtRules, now: float) -> Accepte
     subject = claims.get(rules.subject_claim)
     if not isinstance(subject, str) or not subject.strip():
         raise SaslError(f"the token has no claim {rules.subject_claim}")
-    return AcceptedToken(subject.strip(), expires * 1000)
+    roles = roles_named(_words(_claim(claims, rules.role_claim), splits=True))
+    return AcceptedToken(subject.strip(), expires * 1000, roles)
+
+
+def _claim(claims: Mapping[str, Any], path: str) -> object:
+    """A claim by its name, else by the names of the claims that it lies in, as `realm_access.roles`."""
+    if not path or path in claims:
+        return claims.get(path)
+    found: object = claims
+    for name in path.split("."):
+        found = found.get(name) if isinstance(found, dict) else None
+    return found
 
 
 def _time(claims: Mapping[str, Any], name: str) -> float:

@@ -65,7 +65,7 @@ def part(content: Any) -> str:
     [(RSA, "RS256", "r"), (RSA, "PS512", "r"), (EC, "ES256", "e"), (ED, "EdDSA", "d"), (OTHER_RSA, "PS256", "p")],
 )
 def test_token_of_a_known_key_is_accepted(key: Any, algorithm: str, kid: str) -> None:
-    assert accept_token(token(key, algorithm, kid), KEYS, RULES, NOW) == ("alice", (NOW + 600) * 1000)
+    assert accept_token(token(key, algorithm, kid), KEYS, RULES, NOW) == ("alice", (NOW + 600) * 1000, ())
 
 
 def test_unsigned_tokens_are_rejected() -> None:
@@ -181,3 +181,24 @@ def test_any_change_of_a_token_is_an_error(text: str, at: int) -> None:
 def test_token_of_this_millisecond_is_not_of_the_future() -> None:
     """The broker's clock reads whole milliseconds, the issuer's more."""
     assert accepted(token(iat=NOW + 0.0009, nbf=NOW + 0.0009), RULES._replace(clock_skew=0)) == "alice"
+
+
+@pytest.mark.parametrize(
+    ("claims", "claim", "roles"),
+    [
+        ({"groups": ["ops", "a b", "ops", 7, "", "*", "x\ny"]}, "groups", ("Role:ops", "Role:a b")),
+        ({"groups": "ops dev"}, "groups", ("Role:ops", "Role:dev")),
+        ({"realm_access": {"roles": ["ops"]}}, "realm_access.roles", ("Role:ops",)),
+        ({"a.b": ["ops"], "a": {"b": ["no"]}}, "a.b", ("Role:ops",)),
+        ({"groups": {"ops": True}}, "groups", ()),
+        ({"realm_access": "ops"}, "realm_access.roles", ()),
+        ({"groups": ["ops"]}, "", ()),
+    ],
+)
+def test_token_gives_the_roles_of_its_claim(claims: dict[str, Any], claim: str, roles: tuple[str, ...]) -> None:
+    assert accept_token(token(**claims), KEYS, RULES._replace(role_claim=claim), NOW).roles == roles
+
+
+def test_token_gives_a_bounded_number_of_roles() -> None:
+    many = token(groups=[f"r{i}" for i in range(150)] + ["x" * 250])
+    assert len(accept_token(many, KEYS, RULES._replace(role_claim="groups"), NOW).roles) == 100

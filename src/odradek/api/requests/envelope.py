@@ -73,7 +73,8 @@ def opened(answer: bytes, key: ApiKey, context: RequestContext[Services]) -> Any
 def encoded_principal(principal: Principal) -> bytes:
     """Kafka's serialization of a principal: the version in two bytes, then DefaultPrincipalData."""
     out = bytearray(_PRINCIPAL_VERSION.to_bytes(2, "big"))
-    DefaultPrincipalData(*principal).encode(out, _PRINCIPAL_VERSION)
+    kind, name, is_of_token, roles = principal
+    DefaultPrincipalData(kind, name, is_of_token, list(roles)).encode(out, _PRINCIPAL_VERSION)
     return bytes(out)
 
 
@@ -88,7 +89,7 @@ def decoded_principal(data: bytes | None) -> Principal:
         raise KafkaError(ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE, str(error)) from error
     if end != len(data):
         raise KafkaError(ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE)
-    return Principal(found.type, found.name, found.token_authenticated)
+    return Principal(found.type, found.name, found.token_authenticated, tuple(found.roles))
 
 
 def encoded_address(host: str) -> bytes:

@@ -17,6 +17,8 @@ class Principal(NamedTuple):
     name: str
     token_authenticated: bool = False
     """Whether a delegation token proved the identity (KIP-48): such a client may not create tokens."""
+    roles: tuple[str, ...] = ()
+    """Roles (`Role:NAME`) that the proof itself gives, a certificate's or a token's, beside those of ACLs."""
 
     def __str__(self) -> str:
         return f"{self.type}:{self.name}"

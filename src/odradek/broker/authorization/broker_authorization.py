@@ -53,7 +53,11 @@ class BrokerAuthorization:
         found = session.access
         if found is None or found.principal is not session.principal or found.is_broker is not session.is_broker:
             found = session.access = Access(
-                self.authorizer, session.principal, session.peer_host, is_broker=session.is_broker
+                self.authorizer,
+                session.principal,
+                session.peer_host,
+                session.principal.roles,
+                is_broker=session.is_broker,
             )
         return found
 

@@ -23,6 +23,7 @@ _LOCAL_HOSTS: Final = frozenset(("", "localhost", "127.0.0.1", "::1", "0.0.0.0")
 
 _HARMLESS_ALONE: Final = ("true", "audit")
 """Values that restrict no client where there is no authorizer."""
+_ROLES: Final = ("odradek.oauthbearer.role.claim.name", "odradek.ssl.role.attribute")
 _OTHER_ROLES: Final = {
     "controller": "every broker can be the controller, there are no nodes of that role alone",
     "broker": "its controllers are nodes of Apache Kafka, whose cluster Odradek does not join (broker,controller with "
@@ -124,6 +125,9 @@ def _authorizer(config: RoleSettings) -> Iterator[Problem]:
             if (given := config.given(restricting)) and given.strip().lower() not in _HARMLESS_ALONE:
                 text = "authorizer.class.name is not set, every client may do everything"
                 yield Problem(restricting, f"{restricting} is refused: {text}")
+        for setting in sorted(config.set_names()):
+            if inner_name(setting) in _ROLES and config.given(setting):
+                yield Problem(setting, f"{setting} is refused: without authorizer.class.name roles have no effect")
     try:
         super_users(config.text("super.users"))
     except ValueError as error:

@@ -46,6 +46,20 @@ def subject_of(certificate: bytes) -> str:
     return ",".join(_relative_name(names) for _, names in reversed(_elements(subject)))
 
 
+def subject_values(certificate: bytes, keyword: str) -> list[str]:
+    """The values of an attribute of the subject, such as `OU`, as they are. Raises ValueError for other bytes."""
+    _, subject = _field(certificate, _SUBJECT)
+    found = []
+    for _, names in _elements(subject):
+        for _, attribute in _elements(names):
+            _, identifier, start = _element(attribute, 0)
+            tag, value, _ = _element(attribute, start)
+            encoding = _STRINGS.get(tag)
+            if _KEYWORDS.get(_object_identifier(identifier)) == keyword and encoding is not None:
+                found.append(value.decode(encoding, "replace"))
+    return found
+
+
 def expiry_of(certificate: bytes) -> datetime:
     """The time at which a certificate in DER ceases to be valid. Raises ValueError for other bytes."""
     _, validity = _field(certificate, _VALIDITY)

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from odradek.api.requests.session import ANONYMOUS, Principal
-from odradek.broker.network.distinguished_names import subject_of
+from odradek.broker.network.distinguished_names import subject_of, subject_values
+from odradek.security.proven_roles import roles_named
 
 _DEFAULT: Final = "DEFAULT"
 _RULE: Final = re.compile(
@@ -88,13 +89,19 @@ def _check_group(rule: PrincipalRule, number: str, name: str) -> None:
         raise ValueError(f"the pattern {rule.pattern.pattern!r} has no group {number or name}")
 
 
-def certificate_principal(certificate: bytes | None, rules: Sequence[PrincipalRule]) -> Principal:
-    """The principal of a client by its certificate in DER; ANONYMOUS without one. Raises ValueError."""
+def certificate_principal(
+    certificate: bytes | None, rules: Sequence[PrincipalRule], role_attribute: str = ""
+) -> Principal:
+    """The principal of a client by its certificate in DER; ANONYMOUS without one. Raises ValueError.
+
+    The values of `role_attribute` in the subject (`OU`) are roles of the client; an empty one gives none.
+    """
     if certificate is None:
         return ANONYMOUS
     subject = subject_of(certificate)
     for rule in rules:
         name = rule.applied(subject)
         if name is not None:
-            return Principal("User", name)
+            values = subject_values(certificate, role_attribute) if role_attribute else ()
+            return Principal("User", name, roles=roles_named(values))
     raise NoMatchingRule(f"no rule of ssl.principal.mapping.rules matches {subject!r}")

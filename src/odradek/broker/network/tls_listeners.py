@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("odradek.security")
 
+ROLE_ATTRIBUTE: Final = "odradek.ssl.role.attribute"
+"""The setting that names the attribute of a certificate's subject with roles."""
 CHECK_SECONDS: Final = 5.0
 
 
@@ -123,7 +125,8 @@ class TlsListeners:
         """The principal of a connection. Raises ValueError if its certificate gives none."""
         from odradek.broker.network.principal_rules import certificate_principal
 
-        return certificate_principal(stream.peer_certificate, self._listeners[listener_name].rules)
+        attribute = self._config.listener_text(listener_name, ROLE_ATTRIBUTE).upper()
+        return certificate_principal(stream.peer_certificate, self._listeners[listener_name].rules, attribute)
 
     def authenticates(self, listener_name: str) -> bool:
         """Whether every client of the listener has to show a certificate."""

@@ -203,7 +203,7 @@ class Logins:
 
     def _check_unchanged(self, session: Session, proven: Proven) -> None:
         gate = session.gate
-        if isinstance(gate, SaslGate) and gate.is_reauthenticating and proven.principal != session.principal:
+        if isinstance(gate, SaslGate) and gate.is_reauthenticating and str(proven.principal) != str(session.principal):
             raise SaslError(
                 f"a re-authentication cannot change the principal from {str(session.principal)!r} "
                 f"to {str(proven.principal)!r}"

@@ -40,6 +40,7 @@ class OAuthSettings(NamedTuple):
     retry_ms: int
     retry_max_ms: int
     timeout_ms: int
+    role_claim: str = ""
 
 
 class BearerTokens:
@@ -62,7 +63,7 @@ class BearerTokens:
         self._clock = clock
         self._rules: JwtRules = JwtRules(
             settings.issuer, settings.audiences, settings.scopes, settings.subject_claim, settings.scope_claim,
-            settings.clock_skew_seconds,
+            settings.clock_skew_seconds, settings.role_claim,
         )  # fmt: skip
         self._keys: list[VerificationKey] = []
         self._failures = 0
@@ -105,7 +106,7 @@ class BearerTokens:
             found = await self._disk.run(_LANE, accept_token, message.token, self._keys, self._rules, now)
         if message.authorization_id not in ("", found.name):
             raise SaslError("the authorization id is not the name in the token")
-        return Proven(Principal("User", found.name), found.expires_ms)
+        return Proven(Principal("User", found.name, roles=found.roles), found.expires_ms)
 
     async def _read(self) -> None:
         from odradek.security.jwt_rules import parse_keys

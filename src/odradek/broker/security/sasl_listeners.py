@@ -25,6 +25,10 @@ MAX_MESSAGE_BYTES: Final = 65_536
 """Largest message of a peer before it is authenticated, if `sasl.server.max.receive.size` allows more."""
 
 
+ROLE_CLAIM: Final = "odradek.oauthbearer.role.claim.name"
+"""The setting that names the claim with a client's roles."""
+
+
 class SaslSettings(Protocol):
     """The part of a broker's configuration that is read here."""
 
@@ -147,6 +151,7 @@ def _oauth_settings(config: SaslSettings, name: str) -> OAuthSettings:
         max(1, number("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms")),
         max(1, number("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms")),
         TIMEOUT_MS,
+        text(ROLE_CLAIM).strip(),
     )
 
 

@@ -438,6 +438,10 @@ DOCUMENTATION: dict[str, str] = {
     "odradek.max.record.headers": "Headers that a record may have, where odradek.batch.validation is records.",
     "odradek.oauthbearer.allowed.urls": "URLs that keys of tokens may be read from; empty: file, https, local http.",
     "odradek.oauthbearer.required.scopes": "Scopes that a bearer token must have, all of them.",
+    "odradek.oauthbearer.role.claim.name": "Claim of bearer tokens with roles of the client, a text or a list; dots "
+    "for claims in claims (realm_access.roles). Empty: none.",
+    "odradek.ssl.role.attribute": "Attribute of the subject of client certificates whose values are roles of the "
+    "client. Empty: none.",
     "odradek.login.max.failures": "Failed SASL logins of an address before its next ones are rejected; 0: no limit.",
     "odradek.login.failure.window.ms": "Time in which that many failed logins are forgotten.",
     "odradek.max.request.topics": "Topics that one request may name; with more it is refused as a whole.",

@@ -33,6 +33,7 @@ class Refused(NamedTuple):
 
 TLS_SETTINGS = frozenset(
     (
+        "odradek.ssl.role.attribute",
         "ssl.cipher.suites",
         "ssl.client.auth",
         "ssl.enabled.protocols",
@@ -58,6 +59,7 @@ SASL_SETTINGS = frozenset(
         "connections.max.reauth.ms",
         "odradek.oauthbearer.allowed.urls",
         "odradek.oauthbearer.required.scopes",
+        "odradek.oauthbearer.role.claim.name",
         "sasl.enabled.mechanisms",
         "sasl.jaas.config",
         "sasl.kerberos.principal.to.local.rules",

@@ -41,6 +41,9 @@ ODRADEK_CONFIGS = (
     # Empty: file, https, and http of this machine.
     _c("odradek.oauthbearer.allowed.urls", LIST, ""),
     _c("odradek.oauthbearer.required.scopes", LIST, ""),
+    # Roles that a token or a certificate gives its client; empty: none.
+    _c("odradek.oauthbearer.role.claim.name", STRING, ""),
+    _c("odradek.ssl.role.attribute", STRING, "", one_of("", "OU", "O", "CN", "DC", "UID")),
     # Directories of partitions that were copied in from another cluster are served as the topic of their name.
     _c("odradek.adopt.partitions", BOOLEAN, "false"),
     # enforce: denied requests fail; audit: they are served, and the log says what would be denied.

@@ -10,13 +10,19 @@ from typing import ClassVar, Self
 from odradek.wire.message import message_eq, message_repr
 from odradek.wire.primitives import (
     DECODE_FAULTS,
+    EMPTY,
     ENCODE_FAULTS,
     DecodeError,
     EncodeError,
+    read_compact_count,
     read_compact_string,
-    skip_tags,
+    read_tag,
+    read_unsigned_varint,
+    tag_mismatch,
     unsupported,
+    write_compact_count,
     write_compact_string,
+    write_tag,
 )
 
 _pack_Z = Struct(">?").pack
@@ -28,7 +34,7 @@ class DefaultPrincipalData:
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    __slots__ = ("type", "name", "token_authenticated")
+    __slots__ = ("type", "name", "token_authenticated", "roles")
 
     __eq__ = message_eq
     __repr__ = message_repr
@@ -38,10 +44,12 @@ class DefaultPrincipalData:
         type: str = "",
         name: str = "",
         token_authenticated: bool = False,
+        roles: list[str] = EMPTY,
     ) -> None:
         self.type = type
         self.name = name
         self.token_authenticated = token_authenticated
+        self.roles = [] if roles is EMPTY else roles
 
     @classmethod
     def decode(cls, view: memoryview, position: int, version: int) -> tuple[Self, int]:
@@ -53,7 +61,21 @@ class DefaultPrincipalData:
             self.name, position = read_compact_string(view, position)
             (self.token_authenticated,) = _unpack_Z(view, position)
             position += 1
-            position = skip_tags(view, position)
+            self.roles = []
+            tags, position = read_unsigned_varint(view, position)
+            for _ in range(tags):
+                tag, position, end = read_tag(view, position)
+                if tag == 10000:
+                    count, position = read_compact_count(view, position, 1)
+                    roles: list[str] = []
+                    for _ in range(count):
+                        item_roles, position = read_compact_string(view, position)
+                        roles.append(item_roles)
+                    self.roles = roles
+                else:
+                    position = end
+                if position != end:
+                    raise tag_mismatch(tag, position, end)
         except DECODE_FAULTS as fault:
             raise DecodeError(f"DefaultPrincipalData version {version}: {fault}") from fault
         return self, position
@@ -63,6 +85,16 @@ class DefaultPrincipalData:
             write_compact_string(out, self.type)
             write_compact_string(out, self.name)
             out += _pack_Z(self.token_authenticated)
-            out.append(0)
+            count = 0
+            tags = bytearray()
+            if self.roles:
+                value = bytearray()
+                write_compact_count(value, self.roles)
+                for item_roles in self.roles:
+                    write_compact_string(value, item_roles)
+                write_tag(tags, 10000, value)
+                count += 1
+            out.append(count)
+            out += tags
         except ENCODE_FAULTS as fault:
             raise EncodeError(f"DefaultPrincipalData version {version}: {fault}") from fault

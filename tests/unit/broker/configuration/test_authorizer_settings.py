@@ -39,6 +39,12 @@ def test_restricting_setting_without_an_authorizer_is_an_error(name: str, value:
         BrokerConfig({name: value})
 
 
+@pytest.mark.parametrize("name", ["odradek.ssl.role.attribute", "listener.name.x.odradek.oauthbearer.role.claim.name"])
+def test_roles_of_proofs_without_an_authorizer_are_an_error(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"without authorizer\.class\.name roles have no effect"):
+        BrokerConfig({name: "OU", "listeners": "X://127.0.0.1:0", "listener.security.protocol.map": "X:SASL_SSL"})
+
+
 @pytest.mark.parametrize("text", ["root", "User:", ":root", "User:a;b"])
 def test_super_user_without_a_type_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match="is not a principal"):

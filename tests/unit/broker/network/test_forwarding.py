@@ -353,6 +353,8 @@ def test_principal_has_kafkas_serialization() -> None:
     # Version 0, then DefaultPrincipalData as Apache Kafka writes it: compact strings, a boolean, no tags.
     assert encoded_principal(Principal("User", "alice", True)) == b"\0\0\x05User\x06alice\x01\x00"
     assert decoded_principal(encoded_principal(ALICE)) == ALICE
+    member = ALICE._replace(roles=("Role:ops", "Role:analysts"))
+    assert decoded_principal(encoded_principal(member)) == member
 
 
 @pytest.mark.parametrize(

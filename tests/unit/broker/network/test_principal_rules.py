@@ -71,6 +71,14 @@ def test_unreadable_rule_is_an_error(text: str) -> None:
         parse_rules(text)
 
 
+def test_certificate_gives_the_roles_of_its_subject(tmp_path: Path) -> None:
+    certificate = der(Authority(tmp_path).issue("/O=Acme/OU=analysts/OU=a, b;c/CN=alice").certificate)
+    rules = parse_rules("DEFAULT")
+    assert certificate_principal(certificate, rules, "OU").roles == ("Role:analysts", "Role:a, b;c")
+    assert certificate_principal(certificate, rules, "O").roles == ("Role:Acme",)
+    assert certificate_principal(certificate, rules).roles == ()
+
+
 def test_certificate_gives_the_principal(tmp_path: Path) -> None:
     certificate = der(Authority(tmp_path).issue("/O=Acme/CN=alice").certificate)
     rules = parse_rules("RULE:^CN=(.*?),.*$/$1/")
