@@ -16,6 +16,7 @@ import base64
 import binascii
 import hashlib
 import hmac
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple, Protocol
 
@@ -29,6 +30,8 @@ MAX_CLIENT_ITERATIONS: Final = 1_000_000
 _TOKEN_EXTENSION: Final = "tokenauth"  # noqa: S105 - the name of an extension
 _MAX_MESSAGE_BYTES: Final = 16_384
 _MIN_SALT_BYTES: Final = 8
+_CHOICE_BYTES: Final = 8
+"""Bytes of a hash by which an example is chosen; the salt follows."""
 
 
 class Mechanism(IntEnum):
@@ -96,23 +99,31 @@ def credential_of(mechanism: Mechanism, salted: bytes, salt: bytes, iterations: 
     return ScramCredential(salt, hashlib.new(name, client_key).digest(), server_key, iterations)
 
 
-def pretended_credential(mechanism: Mechanism, user: str, secret: bytes, like: ScramCredential) -> ScramCredential:
-    """What an unknown user is answered with: the same salt each time, and keys that no password fits.
+class PretendedCredentials:
+    """What unknown users are answered with: the same salt each time, and keys that no password fits.
 
-    `like` gives the iterations and the length of the salt, so that an answer does not show who is unknown.
+    A login of an unknown user costs one HMAC here; that of a known one makes it too, so that both take the same time.
     """
 
-    def derived(purpose: bytes, size: int) -> bytes:
-        made = b""
-        while len(made) < size:
-            made += hmac.digest(secret, purpose + bytes((len(made) & 0xFF,)) + user.encode(), "sha512")
-        return made[:size]
+    __slots__ = ("_keys", "_secret")
 
-    size = hashlib.new(mechanism.hash_name).digest_size
-    salt = derived(b"salt of an unknown user", len(like.salt))
-    return ScramCredential(
-        salt, derived(b"stored key of an unknown user", size), derived(b"server key", size), like.iterations
-    )
+    def __init__(self, secret: bytes) -> None:
+        """`secret` is the same on all brokers, so that the answer does not depend on the broker."""
+        self._secret = hmac.digest(secret, b"odradek credentials of unknown users", "sha512")
+        self._keys: dict[Mechanism, tuple[bytes, bytes]] = {}
+        for mechanism in Mechanism:
+            size = hashlib.new(mechanism.hash_name).digest_size
+            made = (hmac.digest(self._secret, mechanism.name.encode() + end, "sha512")[:size] for end in (b"1", b"2"))
+            self._keys[mechanism] = (next(made), next(made))
+
+    def credential(self, mechanism: Mechanism, user: str, examples: Sequence[ScramCredential]) -> ScramCredential:
+        """The credential of a name. It has the iterations and the length of salt of one of the examples."""
+        made = hmac.digest(self._secret, user.encode(), "sha512")
+        like = examples[int.from_bytes(made[:_CHOICE_BYTES], "big") % len(examples)]
+        while len(made) < _CHOICE_BYTES + len(like.salt):
+            made += hmac.digest(self._secret, made, "sha512")
+        salt = made[_CHOICE_BYTES : _CHOICE_BYTES + len(like.salt)]
+        return ScramCredential(salt, *self._keys[mechanism], like.iterations)
 
 
 class ClientFirst(NamedTuple):

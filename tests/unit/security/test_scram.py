@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from odradek.security.errors import SaslError
 from odradek.security.scram import (
     Mechanism,
+    PretendedCredentials,
     ScramClient,
     ScramCredential,
     ScramServer,
     credential_of,
     parse_client_first,
-    pretended_credential,
     salted_password,
 )
 
@@ -162,12 +162,12 @@ def test_signature_before_the_proof_is_rejected() -> None:
 
 def test_unknown_user_gets_the_same_challenge_each_time() -> None:
     like = credential()
-    made = [pretended_credential(SHA_256, "ghost", b"secret", like) for _ in range(2)]
+    made = [PretendedCredentials(b"secret").credential(SHA_256, "ghost", [like]) for _ in range(2)]
     assert made[0] == made[1]
     assert (made[0].iterations, len(made[0].salt)) == (like.iterations, len(like.salt))
     others = [
-        pretended_credential(SHA_256, "other", b"secret", like),
-        pretended_credential(SHA_256, "ghost", b"s", like),
+        PretendedCredentials(b"secret").credential(SHA_256, "other", [like]),
+        PretendedCredentials(b"s").credential(SHA_256, "ghost", [like]),
     ]
     assert len({each.salt for each in (*made, *others)}) == 3
 
@@ -214,3 +214,11 @@ def test_changed_proof_is_an_error(data: bytes, at: int) -> None:
     if changed != PROOF:
         with pytest.raises(SaslError):
             server().finish(changed)
+
+
+def test_unknown_users_resemble_all_kinds_of_known_ones() -> None:
+    kinds = [credential()._replace(iterations=4096 + n, salt=bytes(16 * n)) for n in range(1, 9)]
+    pretended = PretendedCredentials(b"secret")
+    made = [pretended.credential(SHA_256, f"ghost {n}", kinds) for n in range(300)]
+    assert {(each.iterations, len(each.salt)) for each in made} == {(each.iterations, len(each.salt)) for each in kinds}
+    assert len({each.salt for each in made}) == len(made)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import hmac
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, NamedTuple, Protocol
@@ -30,14 +29,13 @@ from odradek.security.scram import (
     MIN_ITERATIONS,
     ClientFirst,
     Mechanism,
+    PretendedCredentials,
     ScramCredential,
-    pretended_credential,
 )
 from odradek.wire.errors import ErrorCode
 
 logger = logging.getLogger("odradek.security")
 
-_PURPOSE: Final = b"odradek credentials of unknown users"
 _DEFAULT: Final = ScramCredential(bytes(16), b"", b"", MIN_ITERATIONS)
 
 
@@ -74,6 +72,7 @@ class Logins:
     __slots__ = (
         "_clock",
         "_config",
+        "_example_credentials",
         "_image",
         "_known_image",
         "_limits",
@@ -106,7 +105,8 @@ class Logins:
         self._limits = LoginLimits()
         self._lines = RepeatedLines(logger, clock)
         self._known_image: Mapping[ClientEntity, Mapping[str, str]] | None = None
-        self._pretended: dict[Mechanism, list[ScramCredential]] = {}
+        self._example_credentials: dict[Mechanism, list[ScramCredential]] = {}
+        self._pretended: PretendedCredentials | None = None
 
     def guards(self, listener_name: str) -> bool:
         """Whether a listener has SASL."""
@@ -272,15 +272,17 @@ class Logins:
         found = None if self._tokens is None else await self._tokens.credential(mechanism, token_id)
         if found is not None:
             return FoundCredential(*found)
-        secret = hmac.digest(await self._secret.read(), _PURPOSE, "sha256")
-        return FoundCredential(pretended_credential(mechanism, token_id, secret, _DEFAULT), None)
+        pretended = await self._pretended_credentials()
+        return FoundCredential(pretended.credential(mechanism, token_id, [_DEFAULT]), None)
+
+    async def _pretended_credentials(self) -> PretendedCredentials:
+        if self._pretended is None:
+            self._pretended = PretendedCredentials(await self._secret.read())
+        return self._pretended
 
     async def _find_user(self, mechanism: Mechanism, user: str) -> FoundCredential:
         """The credential of a user, or one that no password fits: both take the same way."""
-        secret = hmac.digest(await self._secret.read(), _PURPOSE, "sha256")
-        like = self._examples(mechanism)
-        index = int.from_bytes(hmac.digest(secret, user.encode(), "sha256")[:8], "big") % len(like)
-        pretended = pretended_credential(mechanism, user, secret, like[index])
+        pretended = (await self._pretended_credentials()).credential(mechanism, user, self._examples(mechanism))
         try:
             credential = scram_credential(self._image(), user, mechanism)
         except ValueError:
@@ -295,8 +297,8 @@ class Logins:
         configs = self._image().client_configs
         if configs is not self._known_image:
             self._known_image = configs
-            self._pretended.clear()
-        found = self._pretended.get(mechanism)
+            self._example_credentials.clear()
+        found = self._example_credentials.get(mechanism)
         if found is None:
             kinds: dict[tuple[int, int], ScramCredential] = {}
             for entity, values in configs.items():
@@ -308,5 +310,5 @@ class Logins:
                 except ValueError:
                     continue
                 kinds[each.iterations, len(each.salt)] = each
-            found = self._pretended[mechanism] = [kinds[key] for key in sorted(kinds)] or [_DEFAULT]
+            found = self._example_credentials[mechanism] = [kinds[key] for key in sorted(kinds)] or [_DEFAULT]
         return found

@@ -35,7 +35,7 @@ CLIENT_FILE: Final = "admin.properties"
 PROTOCOL: Final = "SASL_SSL"
 _MECHANISM: Final = ScramMechanism.SCRAM_SHA_512
 _AUTHORITY_DAYS: Final = 3650
-_BROKER_DAYS: Final = 825
+_BROKER_DAYS: Final = 365
 _PASSWORD_BYTES: Final = 18
 _AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 

@@ -1,7 +1,8 @@
-"""Frames of a peer that has proven nothing, random and mutated, through the connections of a broker in this process.
+"""./dev fuzz: frames, random and mutated, through the connections of a broker in this process.
 
-`./dev run python -m tests.fuzz.before_authentication --frames 1000000` runs as long as asked. What must hold: no
-exception leaves the server, each peer is answered or closed, memory stays bounded, no frame blocks the event loop.
+The peer is at a listener without authentication, at one with SASL before its login, or behind its login. What must
+hold: no exception leaves the server, each peer is answered or closed, memory stays bounded, no frame of a peer that is
+not authenticated blocks the event loop.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import logging
 import resource
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -20,14 +22,19 @@ from typing import NamedTuple
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.lifecycle import Broker
 from odradek.broker.network.server import Server
-from odradek.wire.apis import APIS, ApiKey
+from odradek.wire.apis import APIS, ApiKey, request_class
+from odradek.wire.headers import encode_request_header
 from tests.unit.broker.network.test_connection import ScriptedStream
 
 FRAME_BYTES = 65_536
 """The largest frame of a peer that is not authenticated."""
+STAGES = ("plain", "login", "after")
+"""At a listener without authentication, before a login, and after it."""
+_USER = (b"fuzz", b"fuzz-secret")
 _KEYS = (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
 _PER_CONNECTION = 20
 _PER_TURN = 200
+_KEPT = 300
 
 
 class Report(NamedTuple):
@@ -77,9 +84,15 @@ class CollectorTime:
 class Frames:
     """Frames in endless variety."""
 
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, keys: Sequence[ApiKey] = _KEYS) -> None:
+        """Of these APIs, mostly."""
         self._random = random
+        self._keys = keys
         self._kept: list[bytes] = [self._request(key, 0) for key in _KEYS]
+        for key in () if keys is _KEYS else keys:
+            self._kept += [_request_of(key, version) for version in {APIS[key].min_version, APIS[key].max_version}]
+        self._fixed = len(self._kept)
+        """The first frames stay; the others are replaced by mutated ones."""
 
     def next(self) -> bytes:
         """The next frame, without its size."""
@@ -88,7 +101,7 @@ class Frames:
         if kind == 0:
             return random.randbytes(random.choice((0, 1, 2, 7, 8, 9, 20, 100, 1000, FRAME_BYTES)))
         if kind == 1:
-            return self._request(random.choice(_KEYS), random.randrange(0, 6))
+            return self._request(random.choice(self._keys), random.randrange(0, 6))
         if kind == 2:
             return self._many_tags()
         frame = bytearray(random.choice(self._kept))
@@ -98,10 +111,10 @@ class Frames:
         return bytes(frame[:FRAME_BYTES])
 
     def _keep(self, frame: bytes) -> None:
-        if len(self._kept) < 300:
+        if len(self._kept) < self._fixed + _KEPT:
             self._kept.append(frame)
         else:
-            self._kept[self._random.randrange(3, 300)] = frame
+            self._kept[self._random.randrange(self._fixed, self._fixed + _KEPT)] = frame
 
     def _request(self, key: ApiKey, version: int) -> bytes:
         """A request that can be read, mostly."""
@@ -142,16 +155,50 @@ class Frames:
             frame += bytes(frame[at : at + 1000]) * random.randrange(1, 50)
 
 
-async def run(frames: int, seed: int, folder: Path) -> Report:
+def _request_of(key: ApiKey, version: int) -> bytes:
+    """A whole request with defaults everywhere."""
+    out = bytearray()
+    encode_request_header(out, key, version, 7, "test")
+    request_class(key)().encode(out, version)
+    return bytes(out)
+
+
+def _settings(stage: str, folder: Path) -> dict[str, str]:
+    settings = {
+        "listeners": "PLAINTEXT://127.0.0.1:0",
+        "log.dirs": str(folder),
+        "offsets.topic.num.partitions": "1",
+        "transaction.state.log.num.partitions": "1",
+        "auto.create.topics.enable": "false",
+    }
+    if stage == "plain":
+        return settings
+    name, password = (word.decode() for word in _USER)
+    return settings | {
+        "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+        "security.inter.broker.protocol": "SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
+            f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{name}="{password}";'
+        ),
+        "connection.failed.authentication.delay.ms": "0",
+        "odradek.login.max.failures": "0",
+    }
+
+
+async def run(frames: int, seed: int, folder: Path, stage: str = "plain") -> Report:
     """Send so many frames. Raises AssertionError for what must not happen."""
-    settings = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(folder), "offsets.topic.num.partitions": "1"}
+    settings = _settings(stage, folder)
     broker = Broker(BrokerConfig(settings))
     failures = Failures()
     logging.getLogger("odradek").addHandler(failures)
     await broker.start()
     try:
         assert broker._parts is not None
-        found = await _send(broker._parts.server, Frames(Random(seed)), frames)
+        keys: Sequence[ApiKey] = _KEYS
+        if stage == "after":
+            keys = [ApiKey(key) for key in APIS if key != ApiKey.CONTROLLED_SHUTDOWN]
+        found = await _send(broker._parts.server, Frames(Random(seed), keys), frames, stage)
     finally:
         await broker.stop()
         logging.getLogger("odradek").removeHandler(failures)
@@ -159,27 +206,46 @@ async def run(frames: int, seed: int, folder: Path) -> Report:
     return found
 
 
-async def _send(server: Server, source: Frames, frames: int) -> Report:
+async def _log_in(stream: ScriptedStream) -> None:
+    """The user's login."""
+    for frame in (
+        b"\0\x11\0\1\0\0\0\1\0\4test\0\5PLAIN",
+        b"\0\x24\0\0\0\0\0\2\0\4test\0\0\0\x11\0" + b"\0".join(_USER),
+    ):
+        before = len(stream.sent)
+        stream.deliver(frame)
+        while len(stream.sent) == before and not stream.closed:
+            await asyncio.sleep(0)
+    assert not stream.closed
+
+
+async def _send(server: Server, source: Frames, frames: int, stage: str) -> Report:
+    name = "PLAINTEXT" if stage == "plain" else "SASL_PLAINTEXT"
     answered, closed, waiting, slowest = 0, 0, 0, 0.0
     stream, left, collector = ScriptedStream(), 0, CollectorTime()
     for number in range(frames):
         if stream.closed or not left:
             stream.close()
             stream, left = ScriptedStream(), _PER_CONNECTION
-            server._serve(stream, "PLAINTEXT")
+            server._serve(stream, name)
             connection = next(reversed(server.connections.values()))
+            if stage == "after":
+                await _log_in(stream)
         left -= 1
         frame, before = source.next(), len(stream.sent)
         began = time.thread_time() - collector.seconds
         stream.deliver(frame)
         slowest = max(slowest, time.thread_time() - collector.seconds - began)
+        if stage != "plain":
+            await asyncio.sleep(0)
         if stream.closed:
             closed += 1
         elif len(stream.sent) > before:
             answered += 1
         else:
             waiting += 1
-            connection.close("next")
+            if stage != "login" or number % _PER_CONNECTION == 0:
+                connection.close("next")
         if number % _PER_TURN == 0:
             await asyncio.sleep(0)
     stream.close()
@@ -189,15 +255,18 @@ async def _send(server: Server, source: Frames, frames: int) -> Report:
 
 def main() -> None:
     """Run and print what was seen."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="./dev fuzz", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--frames", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--stage", choices=STAGES, default="plain", help="where the peer is (default: plain)")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(run(1000, arguments.seed, Path(folder) / "warm"))
+        asyncio.run(run(5000, arguments.seed, Path(folder) / "warm", arguments.stage))
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         began = time.monotonic()
-        found = asyncio.run(run(arguments.frames, arguments.seed, Path(folder) / "data"))
+        found = asyncio.run(run(arguments.frames, arguments.seed, Path(folder) / "data", arguments.stage))
         grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     print(f"{found}\n{time.monotonic() - began:.0f} s; largest memory grew by {grown} KiB")
 
