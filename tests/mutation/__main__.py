@@ -18,22 +18,25 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import partial
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tests.mutation import trials
 from tests.mutation.coverage_map import CoverageMap, Observed
-from tests.mutation.operators import Mutant, mutants_of
-from tests.mutation.workplace import ROOT, SURVIVED, Workplace, kill_children
+from tests.mutation.operators import PACKAGES, Mutant, mutants_of
+from tests.mutation.server import NOT_REPLACED, Trial, serve
+from tests.mutation.workplace import BROKEN, ROOT, SURVIVED, Workplace, kill_children
 
-PACKAGES: Final = ("replication", "log", "transactions", "groups", "controller", "broker", "api")
-_TESTS: Final = (*PACKAGES, "metadata", "quotas", "records")
+_TESTS: Final = (*PACKAGES, "authorization", "client", "metadata", "metrics", "quotas", "records", "testing", "wire")
 _EQUIVALENT: Final = Path(__file__).with_name("equivalent.json")
 _PATIENCE_SECONDS: Final = 20.0
 _PATIENCE: Final = 10.0
 """How many times as long as without a mutant the tests may take; then they hang, which counts as noticed."""
+_IMPORT_SECONDS: Final = 60.0
 
 
 class Verdict(NamedTuple):
@@ -54,6 +57,48 @@ class Options(NamedTuple):
     home: Path
 
 
+class Worker:
+    """A copy, and a server that has imported it."""
+
+    def __init__(self, copy: Workplace, directories: Sequence[str]) -> None:
+        self.copy = copy
+        self._directories = directories
+        self._connection: Connection | None = None
+
+    def fails(self, trial: Trial) -> bool:
+        """Whether the tests or seeds notice the mutant, or do not end."""
+        outcome = self._ask(trial)
+        if outcome == NOT_REPLACED:
+            outcome = self._run_imported(trial)
+        return _is_failure(outcome, trial)
+
+    def fails_imported(self, trial: Trial) -> bool:
+        """The same in a process that imports the changed module."""
+        return _is_failure(self._run_imported(trial), trial)
+
+    def _run_imported(self, trial: Trial) -> int:
+        work = partial(trials.run_seeds, trial.seeds) if trial.seeds else partial(trials.run_tests, trial.tests)
+        with self.copy.mutated(trial.mutant):
+            return self.copy.run(work, trial.seconds + _IMPORT_SECONDS, trial.output)
+
+    def _ask(self, trial: Trial) -> int:
+        if self._connection is None:
+            here, there = Pipe()
+            self._connection = here
+            work = partial(serve, there, self.copy.root, self._directories)
+            self.copy.start(work, self.copy.root.parent / "server.txt")
+            there.close()
+            self._connection.recv()
+        self._connection.send(trial)
+        return int(self._connection.recv())
+
+
+def _is_failure(outcome: int, trial: Trial) -> bool:
+    if outcome == BROKEN:
+        raise RuntimeError(f"no verdict about {trial.mutant}; see {trial.output}")
+    return outcome != SURVIVED
+
+
 class Run:
     """One run: the copies, what the tests and the simulator execute, and the mutants."""
 
@@ -62,34 +107,31 @@ class Run:
         self._equivalent = {tuple(entry["mutant"]) for entry in json.loads(_EQUIVALENT.read_text())}
         self._coverage = CoverageMap([])
         self._profiles: dict[str, Observed] = {}
-        self._free: list[Workplace] = []
+        self._free: list[Worker] = []
 
     def prepare(self) -> str:
         """Observe the tests and the simulator without a mutant. Returns what is wrong, or nothing."""
         home = self._options.home
-        self._free = [Workplace(home / f"worker-{index}") for index in range(self._options.jobs)]
-        copy = self._free[0]
-        sources = _sources_digest()
-        known = home / "observed.txt"
-        if known.exists() and known.read_text() == f"{sources} {self._options.seeds > 0}":
-            self._read()
-            return ""
         directories = [name for name in (f"tests/unit/{package}" for package in _TESTS) if (ROOT / name).is_dir()]
-        work = partial(trials.record_tests, copy.root, directories, home / "tests.pickle")
-        if copy.run(work, 3600, home / "tests.txt"):
-            return f"the tests could not be run; see {home / 'tests.txt'}"
-        work = partial(trials.record_seeds, copy.root, home / "seeds.pickle")
-        if self._options.seeds and copy.run(work, 3600, home / "seeds.txt"):
-            return f"the simulator could not be run; see {home / 'seeds.txt'}"
-        self._read()
-        known.write_text(f"{sources} {self._options.seeds > 0}")
-        return ""
-
-    def _read(self) -> None:
-        home = self._options.home
+        copies = [Workplace(home / f"worker-{index}") for index in range(self._options.jobs)]
+        self._free = [Worker(copy, directories) for copy in copies]
+        known, files = home / "tests.json", _test_files(directories)
+        changed = [name for name, digest in files.items() if _known(known, _digest("src/odradek")).get(name) != digest]
+        if changed:
+            work = partial(trials.record_tests, copies[0].root, changed, home / "tests.pickle")
+            if copies[0].run(work, 3600, home / "tests.txt"):
+                return f"the tests could not be run; see {home / 'tests.txt'}"
+            known.write_text(json.dumps({"product": _digest("src/odradek"), "files": files}))
         self._coverage = trials.read_tests(home / "tests.pickle")
-        if self._options.seeds:
-            self._profiles = trials.read_seeds(home / "seeds.pickle")
+        if not self._options.seeds:
+            return ""
+        work = partial(trials.record_seeds, copies[0].root, home / "seeds.pickle")
+        if _known(home / "seeds.json", digest := _digest("src/odradek")) != {"recorded": True}:
+            if copies[0].run(work, 3600, home / "seeds.txt"):
+                return f"the simulator could not be run; see {home / 'seeds.txt'}"
+            (home / "seeds.json").write_text(json.dumps({"product": digest, "files": {"recorded": True}}))
+        self._profiles = trials.read_seeds(home / "seeds.pickle")
+        return ""
 
     def judge(self, mutant: Mutant) -> Verdict:
         """Show the mutant to the tests, then to the simulator."""
@@ -97,22 +139,21 @@ class Run:
             return Verdict(mutant, "equivalent", reached=True)
         lines = range(mutant.line, mutant.line + mutant.before.count("\n") + 1)
         tests = self._coverage.tests_of(mutant.path, lines)
-        copy = self._free.pop()
+        worker = self._free.pop()
+        output = worker.copy.root.parent / "output.txt"
         try:
-            with copy.mutated(mutant):
-                if tests and self._fails(copy, partial(trials.run_tests, tests), sum(t.seconds for t in tests)):
+            if tests:
+                trial = Trial(mutant, tuple(t.name for t in tests), (), _limit(sum(t.seconds for t in tests)), output)
+                imported = any((mutant.path, line) in self._coverage.imported for line in lines)
+                if worker.fails(trial) or (imported and worker.fails_imported(trial)):
                     return Verdict(mutant, "unit", reached=True)
-                seeds = self._seeds_of(mutant, lines)
-                expected = sum(self._profiles[profile].seconds for _, profile in seeds)
-                if seeds and self._fails(copy, partial(trials.run_seeds, seeds), expected):
+            if seeds := self._seeds_of(mutant, lines):
+                limit = _limit(sum(self._profiles[profile].seconds for _, profile in seeds))
+                if worker.fails(Trial(mutant, (), tuple(seeds), limit, output)):
                     return Verdict(mutant, "simulator", bool(tests))
         finally:
-            self._free.append(copy)
+            self._free.append(worker)
         return Verdict(mutant, "survived", bool(tests))
-
-    def _fails(self, copy: Workplace, work: partial[int], expected_seconds: float) -> bool:
-        output = copy.root.parent / "output.txt"
-        return copy.run(work, _PATIENCE_SECONDS + _PATIENCE * expected_seconds, output) != SURVIVED
 
     def _seeds_of(self, mutant: Mutant, lines: range) -> list[tuple[int, str]]:
         """The first seeds of every profile that executes the line, in turn."""
@@ -122,13 +163,71 @@ class Run:
         return list(itertools.islice(rounds, self._options.seeds)) if profiles else []
 
 
-def _sources_digest() -> str:
-    """Of all that decides what the tests and the simulator execute."""
+class Results:
+    """The sample and what became of each mutant, in a file from which an interrupted run resumes."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._rows: dict[tuple[str, ...], list[object]] = {}
+        if path is not None and path.exists():
+            self._rows = {tuple(row[:5]): row for row in json.loads(path.read_text())}
+
+    def draw(self, sample: Sequence[Mutant]) -> list[Mutant]:
+        """The sample: the one in the file if there is one, as far as the product still has its lines."""
+        if not self._rows:
+            for mutant in sample:
+                self._rows[_key(mutant)] = [*_key(mutant), ""]
+            self._write()
+            return list(sample)
+        found = {_key(mutant): mutant for path in sorted({key[0] for key in self._rows}) for mutant in _of_file(path)}
+        if gone := [key for key in self._rows if key not in found]:
+            print(f"{len(gone)} of {len(self._rows)} mutants are of lines that have changed since", flush=True)
+        return [found[key] for key in self._rows if key in found]
+
+    def outcome(self, mutant: Mutant) -> str:
+        """What became of the mutant, or nothing."""
+        return str(self._rows.get(_key(mutant), [""])[-1])
+
+    def note(self, verdict: Verdict) -> None:
+        """Remember what became of the mutant."""
+        self._rows[_key(verdict.mutant)] = [*_key(verdict.mutant), verdict.outcome]
+        self._write()
+
+    def _write(self) -> None:
+        if self._path is not None:
+            self._path.write_text("[\n" + ",\n".join(json.dumps(row) for row in self._rows.values()) + "\n]\n")
+
+
+def _key(mutant: Mutant) -> tuple[str, ...]:
+    """The mutant's identity, and which of several with the same one it is, by the place in its line's text."""
+    return (*mutant.identity, str(mutant.column))
+
+
+def _of_file(path: str) -> list[Mutant]:
+    return mutants_of(path, (ROOT / path).read_bytes()) if (ROOT / path).exists() else []
+
+
+def _limit(expected_seconds: float) -> float:
+    return _PATIENCE_SECONDS + _PATIENCE * expected_seconds
+
+
+def _digest(directory: str) -> str:
+    """Of the Python sources below a directory."""
     digest = hashlib.sha256()
-    for directory in ("src/odradek", "tests/unit"):
-        for path in sorted((ROOT / directory).rglob("*.py")):
-            digest.update(str(path).encode() + path.read_bytes())
+    for path in sorted((ROOT / directory).rglob("*.py")):
+        digest.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
     return digest.hexdigest()
+
+
+def _test_files(directories: Sequence[str]) -> dict[str, str]:
+    paths = [path for directory in directories for path in (ROOT / directory).rglob("test_*.py")]
+    return {str(path.relative_to(ROOT)): hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(paths)}
+
+
+def _known(path: Path, product: str) -> dict[str, Any]:
+    """What was recorded of the same product, or nothing."""
+    found = json.loads(path.read_text()) if path.exists() else {}
+    return dict(found["files"]) if found.get("product") == product else {}
 
 
 def _mutants(packages: Sequence[str]) -> list[Mutant]:
@@ -139,25 +238,23 @@ def _mutants(packages: Sequence[str]) -> list[Mutant]:
     return found
 
 
-def _report(verdicts: list[Verdict], seed: int, total: int, seconds: float) -> None:
-    outcomes = Counter(verdict.outcome for verdict in verdicts)
-    judged = len(verdicts) - outcomes["equivalent"]
-    killed = outcomes["unit"] + outcomes["simulator"]
+def _report(outcomes: dict[Mutant, str], seed: int, total: int, seconds: float) -> None:
     print("\nsurvivors:")
-    for verdict in sorted(verdicts):
-        if verdict.outcome == "survived":
-            print(f"  {verdict.mutant}{'' if verdict.reached else '   (no unit test executes its module)'}")
+    for mutant, outcome in sorted(outcomes.items()):
+        if outcome == "survived":
+            print(f"  {mutant}")
     print(f"\n{'package':14} {'mutants':>8} {'unit':>6} {'simulator':>10} {'equivalent':>11} {'survived':>9}")
     for package in PACKAGES:
-        rows = [verdict for verdict in verdicts if verdict.mutant.path.startswith(f"src/odradek/{package}/")]
-        by = Counter(verdict.outcome for verdict in rows)
-        if rows:
+        by = Counter(outcome for mutant, outcome in outcomes.items() if mutant.path.split("/")[2] == package)
+        if by:
             counts = f"{by['unit']:6} {by['simulator']:10} {by['equivalent']:11} {by['survived']:9}"
-            print(f"{package:14} {len(rows):8} {counts}")
+            print(f"{package:14} {by.total():8} {counts}")
+    by = Counter(outcomes.values())
+    judged, killed = by.total() - by["equivalent"], by["unit"] + by["simulator"]
     share = 100 * killed / judged if judged else 100.0
     print(
-        f"seed {seed}: {len(verdicts)} of {total} mutants in {seconds / 60:.1f} minutes: {killed} of {judged} killed "
-        f"({share:.1f} %), {outcomes['unit']} by unit tests, {outcomes['simulator']} by the simulator"
+        f"seed {seed}: {by.total()} of {total} mutants in {seconds / 60:.1f} minutes: {killed} of {judged} killed "
+        f"({share:.1f} %), {by['unit']} by unit tests, {by['simulator']} by the simulator"
     )
 
 
@@ -171,6 +268,8 @@ def main() -> int:
     parser.add_argument("--match", help="draw only mutants whose description contains this text")
     parser.add_argument("--list", action="store_true", help="print the mutants and change nothing")
     parser.add_argument("-j", "--jobs", type=int, default=2, help="mutants to judge at the same time (2)")
+    parser.add_argument("--results", type=Path, help="file of the sample and its outcomes; a run resumes from it")
+    parser.add_argument("--again", action="store_true", help="judge the survivors in the results again")
     parser.add_argument("--home", type=Path, help="where copies and outputs stay (a temporary directory)")
     options = parser.parse_args()
     if unknown := sorted(set(options.packages) - set(PACKAGES)):
@@ -178,18 +277,19 @@ def main() -> int:
     seed = random.randrange(1_000_000) if options.seed is None else options.seed
     every = _mutants(options.packages or PACKAGES)
     mutants = [mutant for mutant in every if not options.match or options.match in str(mutant)]
-    mutants = random.Random(seed).sample(mutants, min(options.sample, len(mutants)))
+    results = Results(options.results)
+    mutants = results.draw(random.Random(seed).sample(mutants, min(options.sample, len(mutants))))
     if options.list:
         print(*mutants, sep="\n")
         return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        return _judge(mutants, options, seed, len(every))
+        return _judge(mutants, results, options, seed, len(every))
     finally:
         kill_children()
 
 
-def _judge(mutants: list[Mutant], options: argparse.Namespace, seed: int, total: int) -> int:
+def _judge(mutants: list[Mutant], results: Results, options: argparse.Namespace, seed: int, total: int) -> int:
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="odradek-mutants-") as scratch:
         run = Run(Options(options.seeds, options.jobs, options.home or Path(scratch)))
@@ -197,18 +297,21 @@ def _judge(mutants: list[Mutant], options: argparse.Namespace, seed: int, total:
             print(f"dev mutants: {problem}", file=sys.stderr)
             return 1
         print(f"observed tests and simulator in {time.monotonic() - begun:.0f} s", flush=True)
-        verdicts = []
+        open_outcomes = ("", "survived") if options.again else ("",)
+        waiting = [mutant for mutant in mutants if results.outcome(mutant) in open_outcomes]
         with ThreadPoolExecutor(options.jobs) as pool:
             try:
-                for verdict in pool.map(run.judge, mutants):
-                    verdicts.append(verdict)
-                    print(f"{len(verdicts):5} {verdict.outcome:10} {verdict.mutant}", flush=True)
+                judged = as_completed([pool.submit(run.judge, mutant) for mutant in waiting])
+                for number, verdict in enumerate((future.result() for future in judged), 1):
+                    results.note(verdict)
+                    print(f"{number:5} {verdict.outcome:10} {verdict.mutant}", flush=True)
             except BaseException:  # also an interrupt: the mutants that wait are not judged
                 pool.shutdown(wait=False, cancel_futures=True)
                 kill_children()
                 raise
-    _report(verdicts, seed, total, time.monotonic() - begun)
-    return int(any(verdict.outcome == "survived" for verdict in verdicts))
+    outcomes = {mutant: results.outcome(mutant) for mutant in mutants}
+    _report(outcomes, seed, total, time.monotonic() - begun)
+    return int("survived" in outcomes.values())
 
 
 if __name__ == "__main__":

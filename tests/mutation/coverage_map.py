@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import sys
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
-from typing import Any, NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
+import coverage
 import pytest
+
+ENOUGH_SECONDS: Final = 30.0
+"""Tests that take longer together are not all shown to a mutant: hundreds execute a line that every request does."""
 
 
 class Observed(NamedTuple):
@@ -25,37 +26,33 @@ class Observed(NamedTuple):
 
 
 class LineTrace:
-    """Collects the lines below a directory that run while it is `observing`."""
+    """Collects the lines below a directory that run, by the name under which they were collected."""
 
     def __init__(self, root: Path, below: str) -> None:
-        self._root = str(root) + "/"
-        self._below = str(root / below) + "/"
-        self._seen: set[tuple[str, int]] = set()
+        self._root = root
+        self._coverage = coverage.Coverage(data_file=None, config_file=False, include=[f"{root / below}/*"])
 
     def __enter__(self) -> Self:
-        threading.settrace(self._call)
-        sys.settrace(self._call)
+        self._coverage.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        sys.settrace(None)
-        threading.settrace(None)  # type: ignore[arg-type]
+        self._coverage.stop()
 
-    def _call(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if not frame.f_code.co_filename.startswith(self._below):
-            return None
-        return self._line
+    def begin(self, name: str) -> None:
+        """The lines that run from now on belong to `name`."""
+        self._coverage.switch_context(name)
 
-    def _line(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if event == "line":
-            self._seen.add((frame.f_code.co_filename, frame.f_lineno))
-        return self._line
-
-    def take(self) -> frozenset[tuple[str, int]]:
-        """The lines seen since the last call."""
-        seen, self._seen = self._seen, set()
-        length = len(self._root)
-        return frozenset((name[length:], line) for name, line in seen)
+    def lines(self) -> dict[str, frozenset[tuple[str, int]]]:
+        """The lines of each name."""
+        data = self._coverage.get_data()
+        found: dict[str, set[tuple[str, int]]] = defaultdict(set)
+        for path in data.measured_files():
+            relative = str(Path(path).relative_to(self._root))
+            for line, names in data.contexts_by_lineno(path).items():
+                for name in names:
+                    found[name].add((relative, line))
+        return {name: frozenset(lines) for name, lines in found.items()}
 
 
 class Recorder:
@@ -64,29 +61,40 @@ class Recorder:
     def __init__(self, trace: LineTrace) -> None:
         self._trace = trace
         self._failed: set[str] = set()
-        self.tests: list[Observed] = []
+        self._seconds: dict[str, float] = {}
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        self._trace.take()
+        self._trace.begin(item.nodeid)
         begun = time.perf_counter()
-        with self._trace:
-            yield
-        seconds = time.perf_counter() - begun
-        lines = self._trace.take()
-        if lines and item.nodeid not in self._failed:
-            self.tests.append(Observed(item.nodeid, seconds, lines))
+        yield
+        self._seconds[item.nodeid] = time.perf_counter() - begun
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if not report.passed:
             self._failed.add(report.nodeid)
 
+    def tests(self) -> list[Observed]:
+        """Those that passed, with the lines that they executed."""
+        lines = self._trace.lines()
+        return [
+            Observed(name, seconds, lines[name])
+            for name, seconds in self._seconds.items()
+            if name in lines and name not in self._failed
+        ]
+
+    def imported(self) -> frozenset[tuple[str, int]]:
+        """The lines that ran before the first test, when modules were imported."""
+        return self._trace.lines().get("", frozenset())
+
 
 class CoverageMap:
     """The tests by line. A line that runs at import counts for every test that executes its module."""
 
-    def __init__(self, tests: list[Observed]) -> None:
+    def __init__(self, tests: list[Observed], imported: frozenset[tuple[str, int]] = frozenset()) -> None:
         self.tests = tests
+        self.imported = imported
+        """The lines that run when modules are imported."""
         self._by_line: dict[tuple[str, int], list[int]] = defaultdict(list)
         self._by_path: dict[str, set[int]] = defaultdict(set)
         for index, test in enumerate(tests):
@@ -95,7 +103,17 @@ class CoverageMap:
                 self._by_path[path].add(index)
 
     def tests_of(self, path: str, lines: range) -> list[Observed]:
-        """Those that execute one of the lines, the fastest first; if no test does, those of the module."""
+        """Those that execute one of the lines, the fastest first, as far as there is time for them.
+
+        If no test does, those of the module."""
         found = {index for line in lines for index in self._by_line.get((path, line), ())}
         found = found or self._by_path.get(path, set())
-        return sorted((self.tests[index] for index in found), key=lambda test: test.seconds)
+        ordered = sorted((self.tests[index] for index in found), key=lambda test: test.seconds)
+        chosen: list[Observed] = []
+        seconds = 0.0
+        for test in ordered:
+            seconds += test.seconds
+            if chosen and seconds > ENOUGH_SECONDS:
+                break
+            chosen.append(test)
+        return chosen

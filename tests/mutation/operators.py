@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from typing import Final, NamedTuple
 
+PACKAGES: Final = ("replication", "log", "transactions", "groups", "controller", "broker", "api")
+"""Those that are changed."""
 _COMPARISONS: Final[dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]]] = {
     ast.Lt: (ast.LtE, ast.GtE),
     ast.LtE: (ast.Lt, ast.Gt),
@@ -45,6 +47,8 @@ class Mutant(NamedTuple):
     text: str
     context: str
     """The line where the change begins, without its indentation."""
+    column: int
+    """Where in its line's text the change begins: tells equal changes of one line apart."""
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}: {_one_line(self.before)}  ->  {_one_line(self.text)}"
@@ -87,8 +91,9 @@ class _Finder(ast.NodeVisitor):
         start = self._line_starts[node.lineno - 1] + node.col_offset
         end = self._line_starts[node.end_lineno - 1] + node.end_col_offset
         before = self.source[start:end].decode()
-        context = self.source[self._line_starts[node.lineno - 1] : self._line_starts[node.lineno]].decode().strip()
-        self.found.append(Mutant(self.path, node.lineno, start, end, before, text, context))
+        line = self.source[self._line_starts[node.lineno - 1] : self._line_starts[node.lineno]].decode()
+        column = node.col_offset - (len(line) - len(line.lstrip()))
+        self.found.append(Mutant(self.path, node.lineno, start, end, before, text, line.strip(), column))
 
     def _replace(self, node: ast.expr, other: ast.expr) -> None:
         self._add(node, f"({ast.unparse(ast.fix_missing_locations(other))})")

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.mutation.coverage_map import CoverageMap, LineTrace, Observed
 from tests.mutation.operators import mutants_of
+from tests.mutation.replacement import functions_below, replace_functions
 from tests.mutation.workplace import SURVIVED, TIMED_OUT, Workplace
 
 SOURCE = "def larger(a, b):\n    if a > b:\n        return a\n    return b\n"
@@ -56,7 +57,7 @@ def test_failure_of_the_work_is_not_survival(workplace: Workplace, tmp_path: Pat
     assert "seen in the output" in (tmp_path / "output").read_text()
 
 
-def test_trace_notes_the_lines_that_ran(tmp_path: Path) -> None:
+def test_trace_notes_the_lines_of_each_name(tmp_path: Path) -> None:
     path = tmp_path / "src" / "sample.py"
     path.parent.mkdir()
     path.write_text(SOURCE)
@@ -64,13 +65,16 @@ def test_trace_notes_the_lines_that_ran(tmp_path: Path) -> None:
     exec(compile(SOURCE, str(path), "exec"), names)
     larger = names["larger"]
     assert callable(larger)
-    before = sys.gettrace()
     trace = LineTrace(tmp_path, "src")
     with trace:
+        trace.begin("larger")
         larger(2, 1)
-    sys.settrace(before)
-    assert trace.take() == {("src/sample.py", 2), ("src/sample.py", 3)}
-    assert trace.take() == frozenset()
+        trace.begin("smaller")
+        larger(1, 2)
+    assert trace.lines() == {
+        "larger": {("src/sample.py", 2), ("src/sample.py", 3)},
+        "smaller": {("src/sample.py", 2), ("src/sample.py", 4)},
+    }
 
 
 def test_fastest_test_of_a_line_comes_first() -> None:
@@ -85,6 +89,56 @@ def test_line_that_runs_at_import_has_all_tests_of_its_module() -> None:
     test = Observed("test", 1.0, frozenset({("a.py", 5)}))
     assert CoverageMap([test]).tests_of("a.py", range(1, 2)) == [test]
     assert CoverageMap([test]).tests_of("b.py", range(1, 2)) == []
+
+
+def test_tests_of_a_line_take_no_longer_than_enough() -> None:
+    tests = [Observed(f"test {n}", 10.0, frozenset({("a.py", 1)})) for n in range(5)]
+    assert CoverageMap(tests).tests_of("a.py", range(1, 2)) == tests[:3]
+
+
+SERVED = """
+def outer(a):
+    def inner(b):
+        return a + b
+    return inner
+
+class Sample:
+    limit = 3
+
+    def get(self):
+        return 1
+"""
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> dict[str, Any]:
+    names: dict[str, Any] = {}
+    exec(compile(SERVED, str(tmp_path / "served.py"), "exec", dont_inherit=True), names)
+    return names
+
+
+def replaced(tmp_path: Path, before: str, after: str) -> bool:
+    path = str(tmp_path / "served.py")
+    functions = functions_below(str(tmp_path)).get(path, [])
+    return replace_functions(functions, path, SERVED.encode(), SERVED.replace(before, after).encode())
+
+
+def test_imported_method_gets_the_changed_code(served: dict[str, Any], tmp_path: Path) -> None:
+    sample = served["Sample"]()
+    assert replaced(tmp_path, "return 1", "return 2")
+    assert sample.get() == 2
+
+
+def test_closure_that_exists_gets_the_changed_code(served: dict[str, Any], tmp_path: Path) -> None:
+    inner = served["outer"](5)
+    assert replaced(tmp_path, "a + b", "a - b")
+    assert inner(1) == 4
+    assert served["outer"](7)(1) == 6
+
+
+def test_change_outside_functions_is_not_replaced(served: dict[str, Any], tmp_path: Path) -> None:
+    assert not replaced(tmp_path, "limit = 3", "limit = 4")
+    assert served["Sample"].limit == 3
 
 
 def test_interrupted_wait_leaves_no_process(

@@ -6,13 +6,13 @@ import os
 import pickle
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
 from tests.mutation.coverage_map import CoverageMap, LineTrace, Observed, Recorder
 
-_OPTIONS: Final = ("-q", "-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-seed=1")
+OPTIONS: Final = ("-q", "-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-seed=1")
 FIRST_SEED: Final = 1
 
 
@@ -29,24 +29,30 @@ class _Selection:
         return self._place[item.nodeid]
 
 
-def record_tests(root: Path, directories: Sequence[str], result: Path) -> int:
-    """Run the tests below `directories` once and write what each executes; 0 if that was possible."""
-    recorder = Recorder(LineTrace(root, "src/odradek"))
-    status = pytest.main([*_OPTIONS, "--timeout=600", *directories], plugins=[recorder])
-    result.write_bytes(pickle.dumps([tuple(test) for test in recorder.tests]))
+def record_tests(root: Path, files: Sequence[str], result: Path) -> int:
+    """Run the tests of `files` once and write what each executes, beside tests of other files; 0 if it was possible."""
+    with LineTrace(root, "src/odradek") as trace:
+        recorder = Recorder(trace)
+        status = pytest.main([*OPTIONS, "--timeout=600", *files], plugins=[recorder])
+    known, imported = pickle.loads(result.read_bytes()) if result.exists() else ([], frozenset())
+    known = [test for test in known if test[0].partition("::")[0] not in files]
+    known += [tuple(test) for test in recorder.tests()]
+    result.write_bytes(pickle.dumps((known, imported | recorder.imported())))
     return 0 if status in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) else 1
 
 
 def read_tests(result: Path) -> CoverageMap:
     """What `record_tests` wrote."""
-    return CoverageMap([Observed(*fields) for fields in pickle.loads(result.read_bytes())])
+    tests, imported = pickle.loads(result.read_bytes())
+    return CoverageMap([Observed(*fields) for fields in tests], imported)
 
 
-def run_tests(tests: Sequence[Observed]) -> int:
+def run_tests(names: Sequence[str]) -> int:
     """1 if one of the tests fails."""
-    names = [test.name for test in tests]
     files = list(dict.fromkeys(name.partition("::")[0] for name in names))
-    status = pytest.main([*_OPTIONS, "-x", "--timeout=120", *files], plugins=[_Selection(names)])
+    status = pytest.main([*OPTIONS, "-x", "--timeout=120", *files], plugins=[_Selection(names)])
+    if status in (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED):
+        raise ValueError(f"pytest ran no test: {status!r}")
     return 0 if status == pytest.ExitCode.OK else 1
 
 
@@ -55,14 +61,15 @@ def record_seeds(root: Path, result: Path) -> int:
     from odradek.sim.faults.nemesis import PROFILES
     from odradek.sim.run import run_seed
 
-    found: dict[str, Any] = {}
-    trace = LineTrace(root, "src/odradek")
-    for profile in sorted(PROFILES):
-        with trace:
+    seconds: dict[str, float] = {}
+    with LineTrace(root, "src/odradek") as trace:
+        for profile in sorted(PROFILES):
+            trace.begin(profile)
             outcome = run_seed(FIRST_SEED, profile)
-        found[profile] = (outcome.real_seconds, trace.take())
-        print(profile, outcome.real_seconds, outcome.violation, flush=True)
-    result.write_bytes(pickle.dumps(found))
+            seconds[profile] = outcome.real_seconds
+            print(profile, outcome.real_seconds, outcome.violation, flush=True)
+    lines = trace.lines()
+    result.write_bytes(pickle.dumps({name: (taken, lines[name]) for name, taken in seconds.items()}))
     return 0
 
 

@@ -23,19 +23,26 @@ _MEMORY_BYTES: Final = 4 << 30
 
 SURVIVED: Final = 0
 TIMED_OUT: Final = -1
+BROKEN: Final = 99
+"""An exception came out of the work: what it was to find out is not known."""
 _children: set[int] = set()
 
 
 def kill_children() -> None:
     """End every process that is still testing a mutant."""
     for child in tuple(_children):
-        _kill(child)
+        _kill(child, signal.SIGTERM)
 
 
-def _kill(child: int) -> None:
+def _end(*_: object) -> None:
+    kill_children()
+    os._exit(143)
+
+
+def _kill(child: int, number: signal.Signals) -> None:
     for kill in (os.killpg, os.kill):
         with contextlib.suppress(ProcessLookupError):
-            kill(child, signal.SIGKILL)
+            kill(child, number)
 
 
 class Workplace:
@@ -72,37 +79,56 @@ class Workplace:
         """The result of `work` in a process of its own, or TIMED_OUT.
 
         The process imports the product from the copy; the caller must not have imported it."""
-        child = os.fork()
-        if child == 0:
-            status = 99
-            try:
-                status = self._child(work, output)
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                os._exit(status)
-        _children.add(child)
-        try:
-            return _wait(child, time.monotonic() + seconds)
-        except BaseException:  # also an interrupt: no process stays behind
-            _kill(child)
-            raise
-        finally:
-            _children.discard(child)
+        return run_child(lambda: self._child(work, output), seconds)
+
+    def start(self, work: Callable[[], int], output: Path) -> int:
+        """Start `work` in a process of its own that `kill_children` ends, and return its id."""
+        return _fork(lambda: self._server(work, output))
+
+    def _server(self, work: Callable[[], int], output: Path) -> int:
+        signal.signal(signal.SIGTERM, _end)
+        return self._child(work, output)
 
     def _child(self, work: Callable[[], int], output: Path) -> int:
-        os.setsid()
         file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(file, 1)
         os.dup2(file, 2)
         sys.stdout = sys.stderr = os.fdopen(os.dup(file), "w", buffering=1)
-        resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY_BYTES, _MEMORY_BYTES))
         os.chdir(self.root)
         sys.dont_write_bytecode = True
         sys.path[:] = [str(self.root / "src"), str(self.root), *_without_repository(sys.path)]
         for name in [name for name in sys.modules if name.partition(".")[0] in ("tests", "bench", "odradek")]:
             del sys.modules[name]
         return work()
+
+
+def run_child(work: Callable[[], int], seconds: float) -> int:
+    """The result of `work` in a forked process, which has `seconds`, or TIMED_OUT."""
+    child = _fork(work)
+    try:
+        return _wait(child, time.monotonic() + seconds)
+    except BaseException:  # also an interrupt: no process stays behind
+        _kill(child, signal.SIGKILL)
+        raise
+    finally:
+        _children.discard(child)
+
+
+def _fork(work: Callable[[], int]) -> int:
+    child = os.fork()
+    if child == 0:
+        status = BROKEN
+        try:
+            os.setsid()
+            _children.clear()
+            resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY_BYTES, _MEMORY_BYTES))
+            status = work()
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    _children.add(child)
+    return child
 
 
 def _without_repository(path: list[str]) -> list[str]:
@@ -118,8 +144,8 @@ def _wait(child: int, deadline: float) -> int:
                 os.killpg(child, signal.SIGKILL)  # what it started
             return os.waitstatus_to_exitcode(status)
         if time.monotonic() > deadline:
-            _kill(child)
+            _kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
             return TIMED_OUT
         time.sleep(pause)
-        pause = min(0.05, pause * 1.5)
+        pause = min(0.02, pause * 1.5)

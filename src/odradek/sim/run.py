@@ -21,7 +21,14 @@ from odradek.records.topic_partition import TopicPartition
 from odradek.sim.checkers.access import check_access, check_agreement
 from odradek.sim.checkers.clients import Promises, check
 from odradek.sim.checkers.history import OK, READ_COMMITTED, READ_UNCOMMITTED, FinalLog, Reader, Send, Violation
-from odradek.sim.checkers.replicas import ALL_AT_ONCE, ClusterWatch, cluster_settings, see_replicas_agree, shape_of
+from odradek.sim.checkers.replicas import (
+    ALL_AT_ONCE,
+    ClusterWatch,
+    cluster_settings,
+    sealed_end,
+    see_replicas_agree,
+    shape_of,
+)
 from odradek.sim.checkers.stories import story_of
 from odradek.sim.faults.nemesis import PROFILES, Profile, heal, torment
 from odradek.sim.workloads import (
@@ -453,6 +460,8 @@ async def _with_bound(world: World, name: str, program: Program) -> None:
 async def _final_reading(world: World) -> None:
     """Read every partition from its start to its end, as one isolation level and as the other."""
     await _with_bound(world, "final", _read_everything)
+    for key, log in world.history.final.items():
+        log.sealed_end = sealed_end(world, key)
     for name in ("workers", "rpw"):
         await _with_bound(world, f"offsets of {name}", lambda c, name=name: _read_offsets(c, name))  # type: ignore[misc]
 

@@ -29,6 +29,9 @@ from odradek.sim.checkers.history import (
     Violation,
 )
 
+UPKEEP_SECONDS: Final = 15.0
+"""The longest time that a broker without faults takes to delete a record after its retention."""
+
 
 class Promises(NamedTuple):
     """What the configuration of a run promises."""
@@ -166,6 +169,32 @@ def check_compacted(history: History, promises: Promises) -> None:
             )
             if send.value not in present and not superseded:
                 raise Violation("lost key", f"{send} was the last of its key {send.key!r}")
+
+
+def check_expired(history: History, promises: Promises) -> None:
+    """Retention deletes old records in time, without any request."""
+    for key, log in history.final.items():
+        if (seconds := promises.retention_s.get(key[0])) is None:
+            continue
+        oldest = log.read_at - seconds - history.clock_error_s - UPKEEP_SECONDS
+        for send in (history.sends[seen.value] for seen in log.everything):
+            if send.outcome_or_never() < oldest:
+                story = f"{send} is still in the log at {log.read_at:.3f}, retention is {seconds} s"
+                raise Violation("expired records are deleted", story)
+
+
+def check_superseded(history: History, promises: Promises) -> None:
+    """Compaction leaves one record of each key in closed segments, without any request."""
+    for partition, log in history.final.items():
+        if partition[0] not in promises.compacted:
+            continue
+        latest: dict[bytes | None, Seen] = {}
+        for seen in (each for each in log.everything if each.offset < log.sealed_end):
+            key = history.sends[seen.value].key
+            if (before := latest.get(key)) is not None:
+                story = f"{before} and {seen} have the key {key!r}; the active segment begins at {log.sealed_end}"
+                raise Violation("superseded records are removed", story)
+            latest[key] = seen
 
 
 def check_duplicates(history: History, promises: Promises) -> None:
@@ -495,6 +524,8 @@ CHECKERS: tuple[Checker, ...] = (
     check_lost,
     check_retention,
     check_compacted,
+    check_expired,
+    check_superseded,
     check_duplicates,
     check_send_order,
     check_outcome_order,

@@ -170,6 +170,8 @@ class FinalLog:
     committed: list[Seen]
     last_stable: int = -1
     read_at: float = 0.0
+    sealed_end: int = 0
+    """The offset where the active segment of every replica begins or has not begun yet; 0 if it is not known."""
 
 
 class Violation(Exception):

@@ -34,6 +34,12 @@ def _replicas(host: BrokerHost) -> dict[PartitionKey, Partition]:
     return {} if found is None else {(each.topic, each.index): each for each in found.partitions.opened()}
 
 
+def sealed_end(world: World, key: PartitionKey) -> int:
+    """The first offset of the oldest active segment among the replicas of a partition; 0 if none is open."""
+    found = [replicas[key] for host in world.brokers if key in (replicas := _replicas(host))]
+    return min((each.log.active_base_offset for each in found), default=0)
+
+
 def shape_of(world: World) -> None:
     """What the seed makes of the profile: which power losses there are, racks, how much the store takes at once."""
     world.session_seconds = SESSION_SECONDS

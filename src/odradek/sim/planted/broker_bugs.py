@@ -255,6 +255,24 @@ def _(right: Any) -> Any:
     return lambda self, segment: right(self, segment) - 20_000
 
 
+@_bug("retention does not delete", "the periodic check of retention does nothing", "disk",
+      "odradek.broker.storage.background:BackgroundJobs.delete_old_segments")  # fmt: skip
+def _(right: Any) -> Any:
+    async def delete_old_segments(self: Any) -> None:
+        return None
+
+    return delete_old_segments
+
+
+@_bug("compaction does not run", "the log cleaner finds nothing to do", "crash",
+      "odradek.broker.storage.compaction:CompactionJob.clean_one")  # fmt: skip
+def _(right: Any) -> Any:
+    async def clean_one(self: Any, lane: int = 0) -> bool:
+        return False
+
+    return clean_one
+
+
 @_bug("old topic's records come back", "a topic's directory is taken over by a new topic of its name", "store",
       "odradek.log.directories.log_directories:LogDirectories.delete")  # fmt: skip
 def _(right: Any) -> Any:
