@@ -116,17 +116,17 @@ class Run:
         copies = [Workplace(home / f"worker-{index}") for index in range(self._options.jobs)]
         self._free = [Worker(copy, directories) for copy in copies]
         known, files = home / "tests.json", _test_files(directories)
-        changed = [name for name, digest in files.items() if _known(known, _digest("src/odradek")).get(name) != digest]
+        changed = [name for name, digest in files.items() if _known(known, _digest()).get(name) != digest]
         if changed:
             work = partial(trials.record_tests, copies[0].root, changed, home / "tests.pickle")
             if copies[0].run(work, 3600, home / "tests.txt"):
                 return f"the tests could not be run; see {home / 'tests.txt'}"
-            known.write_text(json.dumps({"product": _digest("src/odradek"), "files": files}))
+            known.write_text(json.dumps({"product": _digest(), "files": files}))
         self._coverage = trials.read_tests(home / "tests.pickle")
         if not self._options.seeds:
             return ""
         work = partial(trials.record_seeds, copies[0].root, home / "seeds.pickle")
-        if _known(home / "seeds.json", digest := _digest("src/odradek")) != {"recorded": True}:
+        if _known(home / "seeds.json", digest := _digest()) != {"recorded": True}:
             if copies[0].run(work, 3600, home / "seeds.txt"):
                 return f"the simulator could not be run; see {home / 'seeds.txt'}"
             (home / "seeds.json").write_text(json.dumps({"product": digest, "files": {"recorded": True}}))
@@ -211,11 +211,12 @@ def _limit(expected_seconds: float) -> float:
     return _PATIENCE_SECONDS + _PATIENCE * expected_seconds
 
 
-def _digest(directory: str) -> str:
-    """Of the Python sources below a directory."""
+def _digest() -> str:
+    """Of the sources that are changed: which of their lines a test executes was recorded for these."""
     digest = hashlib.sha256()
-    for path in sorted((ROOT / directory).rglob("*.py")):
-        digest.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
+    for package in PACKAGES:
+        for path in sorted((ROOT / "src" / "odradek" / package).rglob("*.py")):
+            digest.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
     return digest.hexdigest()
 
 
