@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.controller.batching import MAX_OPERATIONS, batches, size_of
-from odradek.controller.brokers import brokers_changed, recovered_partitions, replicas_offline
+from odradek.controller.brokers import brokers_changed, recovered_partitions, replicas_offline, replicas_online
 from odradek.controller.leader_balance import imbalanced_partitions, is_balanced
-from odradek.controller.notices import difference, notice
+from odradek.controller.notices import Notice, difference, notice
 from odradek.controller.partition_changes import Election, Rules, next_state
 from odradek.controller.reassignments import Reassignment, alter_reassignments
 from odradek.controller.topics import TopicReference, delete_topics
@@ -182,3 +184,25 @@ def test_batches_keep_what_must_not_be_cut() -> None:
     many: list[Operation] = [Delete(f"/{i}") for i in range(MAX_OPERATIONS + 1)]
     assert [len(batch) for batch in batches(many, range(1, len(many)), 0)] == [MAX_OPERATIONS, 1]
     assert size_of(operations[0]) > size_of(operations[1])
+
+
+def test_replicas_that_answer_again_are_offline_no_longer() -> None:
+    before = image(state(2, 2, 3)._replace(offline_replicas=(1, 3)), now=brokers(1, 2, 3))
+    found = replicas_online(
+        before, 1, [TopicPartition("t", 0), TopicPartition("t", 7), TopicPartition("u", 0)], DEFAULTS
+    )
+    assert list(found.replies) == [TopicPartition("t", 0)]
+    assert found.image.topics["t"].partitions[0].offline_replicas == (3,)
+
+
+def test_replicas_that_were_online_need_no_change() -> None:
+    before = image(state(2, 2, 3)._replace(offline_replicas=(3,)), now=brokers(1, 2, 3))
+    assert replicas_online(before, 1, [TopicPartition("t", 0)], DEFAULTS).operations == ()
+
+
+@pytest.mark.parametrize("part", ["stop", "lead", "know", "deleted", "full", "brokers_changed"])
+def test_notice_with_one_part_is_sent(part: str) -> None:
+    nothing = Notice(False, (), (), (), (), False)
+    assert not nothing
+    parts: dict[str, Any] = {part: True if part in ("full", "brokers_changed") else (object(),)}
+    assert nothing._replace(**parts)

@@ -212,6 +212,7 @@ def test_names() -> None:
     assert name_problem("a.b_c-D9") is None
     assert name_problem("tëst") is not None
     assert colliding("a_b", ["a.b"]) == "a.b"
+    assert colliding("a.b", ["a_b"]) == "a_b"
     assert colliding("a_b", ["a_b", "axb"]) is None
     assert colliding("ab", ["ab"]) is None
 

@@ -618,3 +618,13 @@ def test_static_member_keeps_its_new_id_through_a_rebalance(joins_again: bool) -
     answer = shard.answers[back]
     assert (answer.error, answer.generation_id) == (E.NONE, 2)
     assert shard.heartbeat("g", answer.member_id, 2, "one") is E.NONE
+
+
+def test_pending_member_of_a_stable_group_expires_without_a_rebalance() -> None:
+    shard = VirtualShard()
+    members = shard.stable_group(2)
+    assert shard.answers[shard.join(session_timeout_ms=6_000)].error is E.MEMBER_ID_REQUIRED
+    for _ in range(4):
+        shard.sleep(3_000)
+        assert [shard.heartbeat("g", member, 1) for member in members] == [E.NONE, E.NONE]
+    assert shard.state() == "Stable"

@@ -108,3 +108,16 @@ async def test_append_counts_as_unconfirmed_when_its_log_fails() -> None:
     partition.written[0]()
     assert outcome.failures[0].code is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
     assert outcome.failures[0].message.endswith("the log directory failed")
+
+
+@in_loop
+async def test_request_that_timed_out_does_not_finish_again_when_committed() -> None:
+    partition = Waiting()
+    outcome = Outcome(partition)
+    outcome.delayed.wait_for_replicas(0)
+    while not outcome.finished:
+        await asyncio.sleep(0)
+    partition.high_watermark = 6
+    partition.committed[0]()
+    assert outcome.finished == 1
+    assert outcome.failures[0].code is ErrorCode.REQUEST_TIMED_OUT

@@ -574,3 +574,17 @@ async def test_loaded_transactions_are_listed_by_state(tmp_path: Path) -> None:
     assert ([each.transactional_id for each in everything.listings], everything.unknown_states) == (["tx"], [])
     assert broker.runtime.list_transactions(ListFilter(states=["Empty", "Odd"])) == (["Odd"], [])
     broker.stop()
+
+
+@running
+async def test_id_is_idle_only_between_its_transactions(tmp_path: Path) -> None:
+    broker = TransactionBroker(tmp_path).start()
+    producer = await broker.producer()
+    shard = broker.runtime._shard("tx")
+    assert [shard.is_idle(name) for name in ("unknown", "tx")] == [False, True]
+    await broker.add(producer, (TOPIC, 0))
+    assert not shard.is_idle("tx")
+    await broker.end(producer)
+    await turn()
+    assert shard.is_idle("tx")
+    broker.stop()

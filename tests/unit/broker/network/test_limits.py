@@ -135,3 +135,14 @@ def test_large_frame_of_another_api_is_read() -> None:
     reader = FrameReader(100_000_000, None, lambda key: 65_536 if key == 18 else None)
     frame = b"\0\0\0\3" + bytes(500_000)
     assert read(reader, len(frame).to_bytes(4, "big") + frame) == [len(frame)]
+
+
+def test_request_with_as_many_topics_and_partitions_as_allowed_is_served() -> None:
+    limits = RequestLimits(topics=2, partitions=3)
+
+    def request(*partitions: int) -> Any:
+        return SimpleNamespace(topics=[SimpleNamespace(partitions=[0] * count) for count in partitions])
+
+    assert limits.excess(request(1, 2)) is None
+    assert "more than 3 partitions" in str(limits.excess(request(2, 2)))
+    assert "more than 2 topics" in str(limits.excess(request(1, 1, 1)))
