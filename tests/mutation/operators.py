@@ -48,7 +48,7 @@ class Mutant(NamedTuple):
     context: str
     """The line where the change begins, without its indentation."""
     column: int
-    """Where in its line's text the change begins: tells equal changes of one line apart."""
+    """Where in its line's text the change begins; distinguishes equal changes of one line."""
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}: {_one_line(self.before)}  ->  {_one_line(self.text)}"

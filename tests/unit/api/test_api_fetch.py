@@ -6,21 +6,25 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from odradek.api import api_01_fetch
 from odradek.api.requests.context import RequestContext
-from odradek.metadata.image import PartitionState
+from odradek.metadata.image import ClusterImage, PartitionState
 from odradek.ports.disk import FileRange, SystemDisk
 from odradek.ports.randomness import SeededRandom
 from odradek.quotas.client_quotas import ClientQuotas
 from odradek.replication.fetch_sessions import FetchSessions
 from odradek.replication.partition import Partition
+from odradek.wire.acls import AclOperation, ResourceType
+from odradek.wire.apis import ApiKey
+from odradek.wire.errors import ErrorCode
 from odradek.wire.fetch import FetchRequest, decode_request
+from odradek.wire.headers import parse_response_header
 from odradek.wire.messages.fetch import FetchRequest as FetchMessage
-from odradek.wire.messages.fetch import FetchRequestPartition, FetchRequestTopic
+from odradek.wire.messages.fetch import FetchRequestPartition, FetchRequestTopic, FetchResponse
 from tests.unit.log.support import NOW, StandingClock, batch, open_log
 
 
@@ -88,3 +92,23 @@ def test_a_mistake_in_a_fetch_is_not_told_to_the_producer_that_woke_it(tmp_path:
             await waiting
 
     asyncio.run(scenario())
+
+
+def test_fetch_of_a_topic_that_the_client_may_not_read_is_rejected(tmp_path: Path) -> None:
+    partition = leader_of(tmp_path)
+    context = context_of(lambda: partition)
+    asked = []
+
+    def allows(*right: object) -> bool:
+        asked.append(right)
+        return False
+
+    context.services.authorization = SimpleNamespace(access=lambda _session: SimpleNamespace(allows=allows))
+    context.services.image = ClusterImage
+    context.connection.session = SimpleNamespace(listener_name="PLAINTEXT")
+    answer = api_01_fetch.handle(request(), context)
+    frame = memoryview(b"".join(bytes(part) for part in cast(list[bytes], answer)))[4:]
+    _, position = parse_response_header(frame, ApiKey.FETCH, 12)
+    message, _ = FetchResponse.decode(frame, position, 12)
+    assert message.responses[0].partitions[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert asked == [(AclOperation.READ, ResourceType.TOPIC, "topic")]

@@ -395,3 +395,11 @@ def test_secret_value_of_a_setting_is_in_no_message(name: str) -> None:
     except ConfigError as error:
         said = str(error)
     assert "PLANTED" not in said
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"), [({"advertised.host.name": "b"}, ("b", 9)), ({"advertised.port": "10"}, ("a", 10))]
+)
+def test_one_of_advertised_host_and_port_replaces_its_part(settings: dict[str, str], expected: tuple[str, int]) -> None:
+    (found,) = BrokerConfig({"host.name": "a", "port": "9", **settings}).advertised_listeners()
+    assert (found.host, found.port) == expected

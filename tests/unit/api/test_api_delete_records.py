@@ -1,0 +1,120 @@
+"""DeleteRecords: how long it waits for followers, and which partitions it leaves alone."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from odradek.api import api_21_delete_records
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.messages.delete_records import (
+    DeleteRecordsRequest,
+    DeleteRecordsRequestPartition,
+    DeleteRecordsRequestTopic,
+)
+
+
+class Replica:
+    """A leader whose follower has deleted nothing yet; `waiting` are the requests that wait for it."""
+
+    def __init__(self, topic: str, index: int) -> None:
+        self.topic, self.index = topic, index
+        self.is_leader = True
+        self.low_watermark = 0
+        self.started = 0
+        self.waiting: list[Any] = []
+        self.deletion = self
+
+    def check(self, offset: int) -> int:
+        if offset > 10:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        return offset
+
+    def delete(self, offset: int) -> int:
+        self.started = offset
+        return offset
+
+    def when_deleted(self, offset: int, callback: Any) -> None:
+        self.waiting.append(callback)
+
+
+class Deleting:
+    def __init__(self) -> None:
+        self.replica = Replica("t", 0)
+        self.persisted: list[dict[tuple[str, int], int]] = []
+
+    async def _advance(self, starts: dict[tuple[str, int], int], then: Any) -> None:
+        self.persisted.append(starts)
+        then()
+
+    async def ask(self, offset: int, timeout_ms: int = 0, topic: str = "t") -> tuple[int, int]:
+        clock = SimpleNamespace(monotonic=lambda: 0.0)
+        directories = SimpleNamespace(advance_log_starts=self._advance)
+        partitions = SimpleNamespace(require=lambda *_: self.replica)
+        services = SimpleNamespace(clock=clock, log_directories=directories, partitions=partitions)
+        context: Any = SimpleNamespace(services=services)
+        wanted = DeleteRecordsRequestTopic(topic, [DeleteRecordsRequestPartition(0, offset)])
+        answer = await api_21_delete_records.handle(DeleteRecordsRequest([wanted], timeout_ms), context)
+        (found,) = answer.topics[0].partitions
+        return found.error_code, found.low_watermark
+
+
+def test_deletion_is_answered_when_the_followers_have_deleted() -> None:
+    async def run() -> None:
+        deleting = Deleting()
+        answer = asyncio.create_task(deleting.ask(7, 60_000))
+        while not deleting.replica.waiting:
+            await asyncio.sleep(0)
+        assert not answer.done()
+        deleting.replica.low_watermark = 8
+        deleting.replica.waiting[0]()
+        assert await answer == (ErrorCode.NONE, 8)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("timeout_ms", [-1, 0, 20])
+def test_deletion_times_out_after_its_milliseconds(timeout_ms: int) -> None:
+    deleting = Deleting()
+    assert asyncio.run(deleting.ask(7, timeout_ms)) == (ErrorCode.REQUEST_TIMED_OUT, -1)
+    assert deleting.replica.started == 7, "the leader has deleted"
+
+
+def test_deletion_does_not_wait_for_followers_that_are_there_already() -> None:
+    deleting = Deleting()
+    deleting.replica.low_watermark = 7
+    assert asyncio.run(deleting.ask(7)) == (ErrorCode.NONE, 7)
+    assert deleting.replica.waiting == []
+
+
+def test_deletion_by_a_leader_that_is_deposed_meanwhile_fails() -> None:
+    async def run() -> None:
+        deleting = Deleting()
+        answer = asyncio.create_task(deleting.ask(7, 60_000))
+        while not deleting.replica.waiting:
+            await asyncio.sleep(0)
+        deleting.replica.is_leader = False
+        deleting.replica.waiting[0]()
+        assert await answer == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("topic", "offset", "code"),
+    [("t", 11, ErrorCode.OFFSET_OUT_OF_RANGE), ("__consumer_offsets", 7, ErrorCode.INVALID_TOPIC_EXCEPTION)],
+)
+def test_rejected_deletion_deletes_nothing(topic: str, offset: int, code: ErrorCode) -> None:
+    deleting = Deleting()
+    assert asyncio.run(deleting.ask(offset, topic=topic)) == (code, -1)
+    assert deleting.persisted == [{}]
+
+
+def test_start_is_persisted_before_it_is_shown() -> None:
+    deleting = Deleting()
+    deleting.replica.low_watermark = 7
+    asyncio.run(deleting.ask(7))
+    assert deleting.persisted == [{("t", 0): 7}]
