@@ -21,9 +21,10 @@ from starlette.types import Scope
 from odradek.client.errors import ClientError
 from odradek.console.console import Console
 from odradek.console.guard import Guard
-from odradek.console.pages import overview, preferences, topic, topic_changes, topics
+from odradek.console.pages import messages, overview, preferences, produce, topic, topic_changes, topics
 from odradek.console.rendering import page
 from odradek.console.settings import ConsoleSettings
+from odradek.records.errors import CorruptRecords
 from odradek.wire.errors import KafkaError
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -34,6 +35,10 @@ READS: Final[tuple[tuple[str, Handler], ...]] = (
     ("/c/{cluster}/topics", topics.show),
     ("/c/{cluster}/topics/{topic}", topic.show),
     ("/c/{cluster}/topics/{topic}/settings", topic.show_settings),
+    ("/c/{cluster}/topics/{topic}/messages", messages.show),
+    ("/c/{cluster}/topics/{topic}/messages/stream", messages.stream),
+    ("/c/{cluster}/topics/{topic}/messages/download", messages.download),
+    ("/c/{cluster}/topics/{topic}/produce", produce.show),
 )
 """Pages by path."""
 
@@ -49,6 +54,7 @@ CHANGES: Final[tuple[tuple[str, Handler], ...]] = (
     ("/c/{cluster}/topics/{topic}/alter", topic_changes.alter),
     ("/c/{cluster}/topics/{topic}/empty", topic_changes.empty),
     ("/c/{cluster}/topics/{topic}/delete", topic_changes.delete),
+    ("/c/{cluster}/topics/{topic}/produce", produce.send),
 )
 """Forms that change a cluster: rejected without `--allow-changes`."""
 
@@ -69,6 +75,7 @@ def build(settings: ConsoleSettings) -> Starlette:
             HTTPException: _show_rejection,
             KafkaError: _show_failure,
             ClientError: _show_failure,
+            CorruptRecords: _show_failure,
         },
         lifespan=lifespan,
     )

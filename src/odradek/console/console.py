@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from typing import Any
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Any, Final
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -16,11 +16,14 @@ from odradek.console.clusters import Clusters, ClusterView
 from odradek.console.sessions import Session, Sessions
 from odradek.console.settings import ConsoleSettings
 
+MAX_READINGS: Final = 32
+"""Pages and searches that read records at a time."""
+
 
 class Console:
     """What the pages share."""
 
-    __slots__ = ("_shared", "audit", "sessions", "settings")
+    __slots__ = ("_readings", "_shared", "audit", "sessions", "settings")
 
     def __init__(self, settings: ConsoleSettings) -> None:
         self.settings = settings
@@ -29,6 +32,7 @@ class Console:
         """Logins."""
         self.audit = Audit(settings.audit_log)
         """Lines about changes."""
+        self._readings = 0
         # With logins, no request acts with the console's own credentials.
         self._shared = Clusters({} if settings.login else settings.clusters, settings.sample_s)
 
@@ -58,6 +62,17 @@ class Console:
         if found is None:
             raise HTTPException(404, "There is no such cluster in this console.")
         return found
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Count a reading of records; raises HTTPException if there are too many at a time."""
+        if self._readings >= MAX_READINGS:
+            raise HTTPException(503, f"{MAX_READINGS} people read records at the moment: try again soon.")
+        self._readings += 1
+        try:
+            yield
+        finally:
+            self._readings -= 1
 
     def record_change(self, request: Request, action: str, target: str, **details: Any) -> None:
         """Write a line about a change that was made or rejected."""

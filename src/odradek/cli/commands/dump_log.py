@@ -9,7 +9,7 @@ from typing import Final
 from odradek.broker.storage.stored_files import DumpOptions, UnknownFile, as_text, dump
 from odradek.cli.arguments.errors import CommandError
 from odradek.cli.arguments.examples import add_examples
-from odradek.cli.records.stored_records import decode_offsets_record, decode_transaction_record
+from odradek.client.reports.stored_records import decode_offsets_record, decode_transaction_record
 from odradek.ports.disk import SystemDisk
 
 EXAMPLES: Final = """

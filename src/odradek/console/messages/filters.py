@@ -1,0 +1,134 @@
+"""Filters of records: text here, expressions in a process that can be ended."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Final, Protocol, Self
+
+from odradek.console.messages.filter_worker import LENGTH
+from odradek.console.messages.masks import RawRecord
+
+START_S: Final = 15.0
+"""Limit for the start of the process, which loads its libraries."""
+EVALUATION_S: Final = 5.0
+"""Limit for one list of records."""
+
+
+class FilterError(ValueError):
+    """The expression cannot be read, or takes too long."""
+
+
+class RecordFilter(Protocol):
+    """Selects records."""
+
+    failed: int
+    why: str
+
+    async def select(self, records: Sequence[RawRecord]) -> list[RawRecord]:
+        """Those that match. Raises FilterError."""
+        ...
+
+
+class TextFilter:
+    """Records that contain a text in key, value or headers, without regard to the case of ASCII letters."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text.encode().lower()
+        self.failed = 0
+        """Records that could not be evaluated."""
+        self.why = ""
+        """Why the first one could not."""
+
+    async def select(self, records: Sequence[RawRecord]) -> list[RawRecord]:
+        """Those that match."""
+        return [each for each in records if self._matches(each)]
+
+    def _matches(self, record: RawRecord) -> bool:
+        text = self._text
+        if text in (record.value or b"").lower() or text in (record.key or b"").lower():
+            return True
+        return any(text in name.encode().lower() or text in (value or b"").lower() for name, value in record.headers)
+
+
+class ExpressionFilter:
+    """Records for which a JSON path finds something, or a CEL expression is true. Use it as a context."""
+
+    def __init__(self, kind: str, expression: str) -> None:
+        self._first = {"kind": kind, "expression": expression}
+        self._process: asyncio.subprocess.Process | None = None
+        self.failed = 0
+        """Records that could not be evaluated."""
+        self.why = ""
+        """Why the first one could not."""
+
+    async def __aenter__(self) -> Self:
+        """Start the process. Raises FilterError for an expression that cannot be read."""
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "odradek.console.messages.filter_worker",
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+        )  # fmt: skip
+        try:
+            answer = await self._ask(self._first, START_S)
+            if "error" in answer:
+                raise FilterError(str(answer["error"]))
+        except BaseException:
+            await self._end()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._end()
+
+    async def select(self, records: Sequence[RawRecord]) -> list[RawRecord]:
+        """Those that match. Raises FilterError."""
+        if not records:
+            return []
+        answer = await self._ask([_document(each) for each in records], EVALUATION_S)
+        self.failed += answer["failed"]
+        self.why = self.why or answer["why"]
+        return [records[at] for at in answer["found"]]
+
+    async def _ask(self, document: Any, limit_s: float) -> Any:
+        process = self._process
+        assert process is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
+        data = json.dumps(document).encode()
+        try:
+            async with asyncio.timeout(limit_s):
+                process.stdin.write(LENGTH.pack(len(data)) + data)
+                await process.stdin.drain()
+                (length,) = LENGTH.unpack(await process.stdout.readexactly(LENGTH.size))
+                return json.loads(await process.stdout.readexactly(length))
+        except TimeoutError:
+            raise FilterError(f"The expression took longer than {limit_s:g} s: it was ended.") from None
+        except (asyncio.IncompleteReadError, ConnectionError):
+            raise FilterError("The expression ended its process, probably for lack of memory.") from None
+
+    async def _end(self) -> None:
+        process = self._process
+        if process is not None and process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+def _document(record: RawRecord) -> dict[str, Any]:
+    return {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "key": _latin(record.key),
+        "value": _latin(record.value),
+        "headers": [(name, _latin(value)) for name, value in record.headers],
+    }
+
+
+def _latin(data: bytes | None) -> str | None:
+    return None if data is None else bytes(data).decode("latin-1")
