@@ -13,15 +13,28 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
-from odradek.client.errors import ClientError
+from odradek.client.errors import AuthenticationFailed, ClientError
 from odradek.console.console import Console
 from odradek.console.guard import Guard
-from odradek.console.pages import messages, overview, preferences, produce, topic, topic_changes, topics
+from odradek.console.pages import (
+    access,
+    groups,
+    login,
+    messages,
+    overview,
+    preferences,
+    produce,
+    reassignment,
+    topic,
+    topic_changes,
+    topics,
+    transactions,
+)
 from odradek.console.rendering import page
 from odradek.console.settings import ConsoleSettings
 from odradek.records.errors import CorruptRecords
@@ -39,10 +52,19 @@ READS: Final[tuple[tuple[str, Handler], ...]] = (
     ("/c/{cluster}/topics/{topic}/messages/stream", messages.stream),
     ("/c/{cluster}/topics/{topic}/messages/download", messages.download),
     ("/c/{cluster}/topics/{topic}/produce", produce.show),
+    ("/c/{cluster}/groups", groups.show_all),
+    ("/c/{cluster}/group", groups.show),
+    ("/c/{cluster}/group/preview", groups.preview),
+    ("/c/{cluster}/transactions", transactions.show),
+    ("/c/{cluster}/reassignment", reassignment.show),
+    ("/c/{cluster}/access", access.show),
+    ("/login", login.show),
 )
 """Pages by path."""
 
 OWN: Final[tuple[tuple[str, Handler], ...]] = (
+    ("/login", login.enter),
+    ("/logout", login.leave),
     ("/theme", preferences.set_theme),
     ("/c/{cluster}/favourites", preferences.set_favourite),
 )
@@ -55,6 +77,9 @@ CHANGES: Final[tuple[tuple[str, Handler], ...]] = (
     ("/c/{cluster}/topics/{topic}/empty", topic_changes.empty),
     ("/c/{cluster}/topics/{topic}/delete", topic_changes.delete),
     ("/c/{cluster}/topics/{topic}/produce", produce.send),
+    ("/c/{cluster}/group/reset", groups.reset),
+    ("/c/{cluster}/group/delete", groups.delete),
+    ("/c/{cluster}/abort-transaction", transactions.abort),
 )
 """Forms that change a cluster: rejected without `--allow-changes`."""
 
@@ -116,6 +141,10 @@ async def _show_rejection(request: Request, error: Exception) -> Response:
 
 async def _show_failure(request: Request, error: Exception) -> Response:
     """The cluster rejected the request (400), or could not be asked (502)."""
+    if isinstance(error, AuthenticationFailed) and request.state.session is not None:
+        # The password was changed, or the user was removed.
+        await request.app.state.console.sessions.close(request.state.session.id)
+        return RedirectResponse("/login", 303)
     status = 400 if isinstance(error, KafkaError) else 502
     title = "The cluster rejected the request" if status == 400 else "The cluster cannot be asked"
     message = str(error) or type(error).__name__

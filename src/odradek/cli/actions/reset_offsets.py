@@ -18,7 +18,7 @@ from odradek.cli.records.times import duration_ms, timestamp_ms
 from odradek.cli.session import run_admin
 from odradek.cli.terminal.output import Column, show
 from odradek.client.admin import Admin, GroupState
-from odradek.client.model import EARLIEST, LATEST
+from odradek.client.reports.offset_resets import Offsets, ResetError, plan_reset
 from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import KafkaError
 
@@ -29,7 +29,6 @@ COLUMNS: Final = (
     Column("CURRENT-OFFSET", "current_offset", 15, wide=True),
     Column("NEW-OFFSET", "new_offset"),
 )
-Offsets = dict[TopicPartition, int]
 
 
 def reset(arguments: argparse.Namespace, scenario: str) -> int:
@@ -55,10 +54,12 @@ def reset(arguments: argparse.Namespace, scenario: str) -> int:
                 partitions = list(from_file.get(group, {}))
                 if scenario != "from-file":
                     partitions = list(current) if arguments.all_topics else await partitions_of(admin, topics)
-                planned = await plan(admin, scenario, target, partitions, current, from_file.get(group, {}))
+                planned = await plan_reset(
+                    admin, scenario, target, partitions, current, from_file.get(group, {}), _warn
+                )
                 if arguments.execute and planned:
                     await admin.groups.alter_offsets(group, planned)
-            except (CommandError, KafkaError) as error:
+            except (CommandError, ResetError, KafkaError) as error:
                 failures.append(f"group {group}: {error}")
                 continue
             rows += [
@@ -108,56 +109,8 @@ async def refuse_active(admin: Admin, group: str) -> None:
         raise CommandError(f"offsets can be reset only while a group is inactive; this one is {found.state}")
 
 
-async def plan(
-    admin: Admin,
-    scenario: str,
-    target: int,
-    partitions: list[TopicPartition],
-    current: Offsets,
-    given: Offsets,
-) -> Offsets:
-    """New offsets by partition, none outside of its log. Raises CommandError, KafkaError."""
-    if not partitions:
-        return {}
-    if scenario == "to-earliest":
-        return await _listed(admin, partitions, EARLIEST)
-    ends = await _listed(admin, partitions, LATEST)
-    if scenario == "to-latest":
-        return ends
-    if scenario == "to-current":
-        return {key: current.get(key, ends[key]) for key in partitions}
-    if scenario in ("to-datetime", "by-duration"):
-        times = await _listed(admin, partitions, target)
-        return {key: at if at >= 0 else _at_end(key, ends[key]) for key, at in times.items()}
-    if scenario == "to-offset":
-        wanted = dict.fromkeys(partitions, target)
-    elif scenario == "from-file":
-        wanted = {key: given[key] for key in partitions}
-    else:
-        missing = [str(key) for key in partitions if key not in current]
-        if missing:
-            raise CommandError(f"cannot shift {', '.join(missing)}: no committed offset")
-        wanted = {key: current[key] + target for key in partitions}
-    starts = await _listed(admin, partitions, EARLIEST)
-    return {key: within(key, offset, starts[key], ends[key]) for key, offset in wanted.items()}
-
-
-async def _listed(admin: Admin, partitions: list[TopicPartition], time_ms: int) -> Offsets:
-    found = await admin.list_offsets(dict.fromkeys(partitions, time_ms))
-    return {key: found[key].offset for key in partitions}
-
-
-def _at_end(key: TopicPartition, end: int) -> int:
-    print(f"{key} has no record of that time or later: the end of its log, {end}, is used", file=sys.stderr)
-    return end
-
-
-def within(key: TopicPartition, offset: int, start: int, end: int) -> int:
-    """The offset, or the nearest one that the log has, with a warning."""
-    nearest = min(max(offset, start), end)
-    if nearest != offset:
-        print(f"{key} has offsets {start} to {end}, not {offset}: {nearest} is used", file=sys.stderr)
-    return nearest
+def _warn(text: str) -> None:
+    print(text, file=sys.stderr)
 
 
 # --- CSV as of Apache's --export ---

@@ -1,0 +1,92 @@
+"""Login with users of the cluster: the console acts as the user, so that ACLs and passwords of the cluster count."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from odradek.console.sessions import COOKIE, MAX_FAILURES
+from odradek.testing.blocking import BlockingBroker
+from tests.integration.console.consoles import AT, console, token
+from tests.integration.sasl_brokers import ADMIN, ADMIN_PASSWORD, PLAIN, login
+
+
+@pytest.fixture(scope="module")
+def secured() -> Iterator[str]:
+    """A broker with users admin and bob, who may read nothing."""
+    users = f'user_{ADMIN}="{ADMIN_PASSWORD}" user_bob="bob-secret"'
+    settings = {
+        "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "listener.name.plaintext.plain.sasl.jaas.config": (
+            f'{PLAIN} required username="{ADMIN}" password="{ADMIN_PASSWORD}" {users};'
+        ),
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": f"User:{ADMIN}",
+    }
+    with BlockingBroker(settings) as broker:
+        yield broker.bootstrap_servers
+
+
+@pytest.fixture
+def gate(secured: str, tmp_path: Path) -> Iterator[TestClient]:
+    """A console with logins."""
+    options = {name: value for name, value in login(secured).items() if name != "bootstrap_servers"}
+    with console(secured, options=options, login=True, allow_changes=True, audit_log=str(tmp_path / "audit")) as opened:
+        yield opened
+
+
+def enter(client: TestClient, user: str, password: str, **arguments: Any) -> Any:
+    """Send the login form."""
+    form = {"csrf": token(client, "/login"), "user": user, "password": password}
+    return client.post("/login", data=form, **arguments)
+
+
+@pytest.mark.parametrize("path", ["/", AT, AT + "/topics", AT + "/topics/t/messages/stream", AT + "/group?name=g"])
+def test_page_leads_to_the_login_without_session(gate: TestClient, path: str) -> None:
+    response = gate.get(path, follow_redirects=False)
+    assert response.status_code == 303
+    assert response.headers["location"] == "/login"
+
+
+def test_wrong_password_is_rejected(gate: TestClient) -> None:
+    response = enter(gate, ADMIN, "wrong")
+    assert response.status_code == 403
+    assert "does not accept" in response.text
+
+
+def test_user_gets_a_new_cookie_and_logs_out(gate: TestClient) -> None:
+    before = token(gate, "/login") and gate.cookies[COOKIE]
+    assert "Overview" in enter(gate, ADMIN, ADMIN_PASSWORD).text
+    assert gate.cookies[COOKIE] != before
+    page = gate.get(AT)
+    assert ADMIN_PASSWORD not in page.text
+    gate.post("/logout", data={"csrf": token(gate)})
+    assert gate.get(AT, follow_redirects=False).status_code == 303
+
+
+def test_console_acts_as_the_user(gate: TestClient, tmp_path: Path) -> None:
+    enter(gate, ADMIN, ADMIN_PASSWORD)
+    gate.post(AT + "/create-topic", data={"csrf": token(gate), "topic": "private"})
+    assert "private" in gate.get(AT + "/topics").text
+    gate.post("/logout", data={"csrf": token(gate)})
+    enter(gate, "bob", "bob-secret")
+    assert "private" not in gate.get(AT + "/topics").text
+    response = gate.post(AT + "/create-topic", data={"csrf": token(gate), "topic": "bobs"})
+    assert response.status_code == 400
+    assert "AUTHORIZATION_FAILED" in response.text
+    lines = [json.loads(each) for each in (tmp_path / "audit").read_text().splitlines()]
+    assert [(each["user"], each["action"], each["target"]) for each in lines if each["action"] == "create topic"] == [
+        (ADMIN, "create topic", "private")
+    ]
+
+
+def test_address_waits_after_many_failures(gate: TestClient) -> None:
+    for _ in range(MAX_FAILURES):
+        assert enter(gate, ADMIN, "wrong").status_code == 403
+    assert enter(gate, ADMIN, ADMIN_PASSWORD).status_code == 429
