@@ -1,14 +1,17 @@
-"""`odradek console` and `odradek serve --console` as processes."""
+"""`odradek console` and `odradek serve --console` as processes, and the commands of docs/CONSOLE.md."""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import urllib.request
+import zipfile
 from pathlib import Path
 
 import pytest
 
+from odradek.cli.catalog import load, parser_of
 from odradek.cli.main import main
 from odradek.testing.blocking import BlockingBroker
 
@@ -68,3 +71,28 @@ def test_console_of_a_protected_listener_is_rejected(tmp_path: Path, capsys: pyt
     words = ["serve", "--data-dir", str(tmp_path / "data"), "--security", "--console", "127.0.0.1:0"]
     assert main(words) == 2
     assert "odradek console --command-config" in capsys.readouterr().err
+
+
+def test_options_of_the_page_are_known() -> None:
+    """docs/CONSOLE.md: its commands are parsed; those without a login or a broker of others also run above."""
+    root = Path(__file__).parents[3]
+    commands = [
+        shlex.split(line)[1:]
+        for line in (root / "docs/CONSOLE.md").read_text().splitlines()
+        if line.startswith("    odradek ")
+    ]
+    assert len(commands) >= 4
+    for name, *words in commands:
+        parser_of(name, load(name)).parse(words)
+
+
+def test_wheel_has_templates_and_static_files(tmp_path: Path) -> None:
+    root = Path(__file__).parents[3]
+    build = [sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", str(tmp_path), str(root)]
+    subprocess.run(build, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    packed = set(zipfile.ZipFile(wheel).namelist())
+    package = root / "src/odradek/console"
+    files = [path for folder in ("templates", "static") for path in (package / folder).iterdir()]
+    assert files
+    assert {f"odradek/console/{path.relative_to(package).as_posix()}" for path in files} <= packed

@@ -32,7 +32,7 @@ def committed(broker: BlockingBroker, name: str) -> dict[int, int]:
     return {place.partition: at.offset for place, at in found.items()}
 
 
-def proposed(client: TestClient, name: str, **fields: object) -> dict[int, int]:
+def proposed(client: TestClient, name: str, **fields: str) -> dict[int, int]:
     """Offsets of a preview by partition."""
     text = client.get(f"{AT}/group/preview", params={"name": name, **fields}).text
     return {int(p): int(o) for p, o in re.findall(r'name="offset:[^":]*:(\d+)" value="(\d+)"', text)}
@@ -116,8 +116,7 @@ def test_transactional_ids_are_listed(client: TestClient, broker: BlockingBroker
     from odradek.client.transactions import TransactionalProducer
 
     async def begin() -> None:
-        options = {"bootstrap_servers": broker.bootstrap_servers, "transactional_id": "console-<b>-tx"}
-        async with TransactionalProducer(**options):
+        async with TransactionalProducer(bootstrap_servers=broker.bootstrap_servers, transactional_id="console-<b>-tx"):
             pass
 
     asyncio.run(begin())

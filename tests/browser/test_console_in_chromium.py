@@ -1,0 +1,198 @@
+"""The console in a real browser: keys, live views, typed confirmations, narrow windows, accessibility, screenshots.
+
+Skipped where no Chromium is installed (Debian: `apt-get install chromium`). The screenshots of docs/CONSOLE.md are made
+if ODRADEK_SCREENSHOTS names a folder.
+"""
+
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from odradek.client.admin import Admin
+from odradek.client.blocking import shared
+from odradek.records.topic_partition import TopicPartition
+from odradek.testing.blocking import BlockingBroker
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed"),
+    pytest.mark.xdist_group("browser"),
+]
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+sync_api: Any = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
+
+AT = "/c/cluster"
+PAGES = {
+    "overview": AT,
+    "topics": AT + "/topics",
+    "topic": AT + "/topics/orders",
+    "settings": AT + "/topics/orders/settings?all=yes",
+    "messages": AT + "/topics/orders/messages",
+    "message": AT + "/topics/orders/messages?from=offset&partition=0&offset=1&limit=1",
+    "produce": AT + "/topics/orders/produce",
+    "groups": AT + "/groups",
+    "group": AT + "/group?name=billing",
+    "preview": AT + "/group/preview?name=billing&way=to-earliest",
+    "transactions": AT + "/transactions",
+    "reassignment": AT + "/reassignment",
+    "access": AT + "/access",
+    "error": AT + "/topics/missing",
+}
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[BlockingBroker]:
+    """A broker with topics, records and a group."""
+    with BlockingBroker() as started:
+        for name, partitions in (("orders", 1), ("payments", 6), ("invoices", 3)):
+            started.topic(name, partitions=partitions)
+        orders = [{"order": i, "customer": f"customer-{i % 7}", "total": i * 9.5} for i in range(40)]
+        started.produce("orders", *[json.dumps(each) for each in orders], key="customer")
+
+        async def commit() -> None:
+            async with Admin(bootstrap_servers=started.bootstrap_servers) as admin:
+                await admin.groups.alter_offsets("billing", {TopicPartition("orders", 0): 25})
+
+        # Playwright runs a loop in this thread.
+        shared().run(commit())
+        yield started
+
+
+@pytest.fixture(scope="module")
+def url(broker: BlockingBroker) -> Iterator[str]:
+    """The address of a console for the broker."""
+    command = [sys.executable, "-m", "odradek.cli.main", "console", "--listen", "127.0.0.1:0", "--allow-changes"]
+    with subprocess.Popen([*command, "-b", broker.bootstrap_servers], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().split("url=")[1].split()[0].rstrip("/")
+        process.terminate()
+        process.wait(30)
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator["Browser"]:
+    """The browser."""
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def opened(chromium: "Browser", url: str) -> Iterator[Callable[..., "Page"]]:
+    """Opens pages; what the browser reports as an error (blocked content, exceptions) fails the test."""
+    contexts, errors = [], []
+
+    def open_page(path: str, width: int = 1280, scheme: Any = "light") -> "Page":
+        context = chromium.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
+        context.set_default_timeout(30_000)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("console", lambda line: errors.append(line.text) if "Content Security" in line.text else None)
+        page.goto(url + path)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert errors == []
+
+
+# Each page in one of the themes: they share all rules but the values of colours.
+@pytest.mark.parametrize(("name", "scheme"), zip(PAGES, itertools.cycle(["light", "dark"]), strict=False))
+def test_axe_finds_nothing_serious(opened: Callable[..., "Page"], name: str, scheme: str) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    page = opened(PAGES[name], scheme=scheme)
+    found = axe.run(page).response["violations"]
+    serious = [
+        (each["id"], [node["html"][:120] for node in each["nodes"]][:3])
+        for each in found
+        if each["impact"] in ("serious", "critical")
+    ]
+    assert serious == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_page_fits_into_a_narrow_window(opened: Callable[..., "Page"], name: str) -> None:
+    page = opened(PAGES[name], width=360)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_keys_lead_through_the_console(opened: Callable[..., "Page"]) -> None:
+    page = opened(AT)
+    page.keyboard.press("g")
+    page.keyboard.press("t")
+    page.wait_for_url("**/topics")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/topics/orders")
+    page.keyboard.press("?")
+    assert page.locator("dialog#keys").is_visible()
+
+
+def test_typing_a_search_filters_topics(opened: Callable[..., "Page"]) -> None:
+    page = opened(AT + "/topics")
+    page.keyboard.press("/")
+    page.keyboard.type("pay")
+    sync_api.expect(page.locator(".rows tbody tr")).to_have_count(1, timeout=30_000)
+    assert page.locator(".rows tbody th").inner_text() == "payments"
+
+
+def test_search_streams_records(opened: Callable[..., "Page"]) -> None:
+    page = opened(AT + "/topics/orders/messages?filter=cel&q=value.total+%3E+350")
+    sync_api.expect(page.locator("#status")).to_contain_text("All records were read", timeout=30_000)
+    assert page.locator(".record").count() == 3
+
+
+def test_live_view_shows_new_records(opened: Callable[..., "Page"], broker: BlockingBroker) -> None:
+    page = opened(AT + "/topics/invoices/messages?from=live")
+    sync_api.expect(page.locator("#status")).to_contain_text("records and", timeout=30_000)
+    broker.produce("invoices", "<b>fresh</b>")
+    page.wait_for_selector(".record")
+    assert "<b>fresh</b>" in page.locator(".record summary").inner_text()
+    page.click("#stop")
+    assert "Stopped" in page.locator("#status").inner_text()
+
+
+def test_topic_is_deleted_only_after_its_name_was_typed(opened: Callable[..., "Page"], broker: BlockingBroker) -> None:
+    topic = broker.topic()
+    page = opened(f"{AT}/topics/{topic}")
+    button = page.get_by_role("button", name="Delete the topic")
+    assert button.is_disabled()
+    page.fill("#delete-confirm", topic)
+    button.click()
+    page.wait_for_url("**/topics")
+    assert topic not in page.content()
+
+
+def test_theme_is_switched_without_scripts(chromium: "Browser", url: str) -> None:
+    context = chromium.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(url + AT)
+    page.click("form.theme button")
+    assert page.locator("html").get_attribute("data-theme") == "dark"
+    context.close()
+
+
+def test_screenshots_are_made(opened: Callable[..., "Page"], tmp_path: Path) -> None:
+    folder = Path(os.environ.get("ODRADEK_SCREENSHOTS", tmp_path))
+    for name, scheme, width in (("topics", "light", 960), ("messages", "dark", 960), ("group", "light", 960)):
+        page = opened(PAGES[name], width=width, scheme=scheme)
+        page.set_viewport_size({"width": width, "height": 540})
+        file = folder / f"console-{name}.png"
+        page.screenshot(path=file)
+        assert file.read_bytes().startswith(b"\x89PNG")
