@@ -40,7 +40,7 @@ class Consumer:
 
 
 @pytest.mark.parametrize(("partitions", "begins_anew"), [(0, True), (2, False)])
-def test_a_member_that_librdkafka_has_forsaken_begins_anew(partitions: int, begins_anew: bool) -> None:
+def test_member_that_librdkafka_has_given_up_is_recreated(partitions: int, begins_anew: bool) -> None:
     member = LibrdkafkaMember(Place("nowhere", 1), "m", "g", "t")
     consumer: Any = Consumer(member, TOLD.format(partitions))
     member._consume(consumer)

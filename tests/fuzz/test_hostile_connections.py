@@ -114,7 +114,7 @@ def test_those_who_wait_for_a_buffer_get_one(make_broker: Callable[..., Any], co
     assert other.receive_frame()
 
 
-def test_requests_whose_answers_nobody_reads_do_not_pile_up(broker: Any, connect: Connect) -> None:
+def test_requests_whose_answers_are_not_read_do_not_pile_up(broker: Any, connect: Connect) -> None:
     before = resident_bytes(broker.pid)
     (client,) = opened(broker, 1)
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -148,7 +148,7 @@ def test_torn_connections_leave_nothing(broker: Any, connect: Connect) -> None:
     assert connect(broker.bootstrap).call(METADATA, 12).brokers
 
 
-def test_slow_writers_hold_up_nobody(broker: Any, connect: Connect) -> None:
+def test_slow_writers_delay_no_other_client(broker: Any, connect: Connect) -> None:
     request = metadata_frame()
     clients = opened(broker, 50)
     bystander = connect(broker.bootstrap)

@@ -50,7 +50,7 @@ def prepared(administrator: Client) -> None:
     assert not any(each.error_code for each in made.results)
 
 
-def test_client_without_rights_is_refused_or_sees_nothing(make_broker: MakeBroker) -> None:
+def test_client_without_rights_is_rejected_or_sees_nothing(make_broker: MakeBroker) -> None:
     broker = make_broker(SETTINGS)
     broker.start()
     prepared(Client(broker.bootstrap, ADMINISTRATOR))

@@ -44,7 +44,7 @@ def test_an_unknown_version_of_api_versions_is_answered_with_the_table(
     assert client.call(api_versions.ApiVersionsRequest("test", "1"), 4).error_code == 0, "the connection still works"
 
 
-def test_an_invalid_client_name_is_refused(odradek_broker: Any, connect: Connect) -> None:
+def test_an_invalid_client_name_is_rejected(odradek_broker: Any, connect: Connect) -> None:
     client = connect(odradek_broker.bootstrap)
     assert client.call(api_versions.ApiVersionsRequest("-bad-", "1"), 3).error_code == ErrorCode.INVALID_REQUEST
 
@@ -116,7 +116,7 @@ def test_an_idle_connection_is_closed(make_broker: Callable[..., Any], connect: 
     assert client.is_closed_by_peer()
 
 
-def test_a_request_larger_than_allowed_is_refused_before_it_is_read(
+def test_a_request_larger_than_allowed_is_rejected_before_it_is_read(
     make_broker: Callable[..., Any], connect: Connect
 ) -> None:
     broker = make_broker({"socket.request.max.bytes": 1000}).start()
@@ -157,7 +157,7 @@ def test_a_large_request_that_is_no_produce_ends_its_connection(
     assert connect(broker.bootstrap).call(metadata.MetadataRequest(topics=[]), 9).brokers
 
 
-def test_what_the_controller_tells_is_as_large_as_the_cluster(
+def test_requests_of_the_controller_are_as_large_as_the_cluster(
     make_broker: Callable[..., Any], connect: Connect
 ) -> None:
     broker = make_broker({"odradek.max.control.request.bytes": 2000}).start()

@@ -199,7 +199,7 @@ def test_healthy_topics_have_nothing_to_report(run: Run, topic: str):
     assert run(f"topics --describe --topic {topic} --topics-with-overrides").out == ""
 
 
-def test_fewer_partitions_are_refused(run: Run, topic: str):
+def test_fewer_partitions_are_rejected(run: Run, topic: str):
     refused = run(f"topics --alter --topic {topic} --partitions 1")
     assert refused.status == 1
     assert "INVALID_PARTITIONS" in refused.err
@@ -349,7 +349,7 @@ def test_kcat_options_produce_consume_and_list(run: Run, topic: str, odradek_bro
 # --- groups ---
 
 
-def test_a_group_goes_on_where_it_stopped(run: Run, filled: str):
+def test_group_continues_where_it_stopped(run: Run, filled: str):
     group = f"g-{filled}"
     assert run(f"consume --topic {filled} --group {group} --from-beginning -n 4").lines == ["0", "1", "2", "3"]
     assert run(f"consume --topic {filled} --group {group} --from-beginning -n 2").lines == ["4", "5"]

@@ -116,7 +116,7 @@ def test_a_transaction_across_brokers_and_its_coordinators_death(cluster: Cluste
     wait_until_balanced(admin, topic)
 
 
-def test_a_group_goes_on_when_its_coordinator_dies(cluster: ClusterProcess, admin: AdminClient) -> None:
+def test_group_continues_when_its_coordinator_dies(cluster: ClusterProcess, admin: AdminClient) -> None:
     topic = new_topic(admin)
     writer = Writer(cluster, topic)
     writer.write(30)
@@ -180,7 +180,7 @@ def test_what_a_command_moves_arrives(
     assert sorted(read) == sorted(writer.acknowledged)
 
 
-def test_a_rolling_restart_stops_nobody(
+def test_rolling_restart_stops_no_client(
     cluster: ClusterProcess, admin: AdminClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
     topic = new_topic(admin)

@@ -13,7 +13,7 @@ MakeBroker = Callable[..., Any]
 Connect = Callable[[str], Any]
 
 
-def test_serve_refuses_a_kraft_folder_in_one_line(tmp_path: Path) -> None:
+def test_serve_rejects_a_kraft_folder_in_one_line(tmp_path: Path) -> None:
     """With a `server.properties` of KRaft, as an administrator of Apache Kafka has it."""
     make_kraft_folder(tmp_path / "data")
     before = contents(tmp_path / "data")
@@ -31,7 +31,7 @@ def test_serve_refuses_a_kraft_folder_in_one_line(tmp_path: Path) -> None:
     assert contents(tmp_path / "data") == before
 
 
-def test_serve_refuses_a_zookeeper_era_folder_in_one_line(tmp_path: Path) -> None:
+def test_serve_rejects_a_zookeeper_era_folder_in_one_line(tmp_path: Path) -> None:
     make_zookeeper_folder(tmp_path / "data")
     before = contents(tmp_path / "data")
     done = serve("--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0")

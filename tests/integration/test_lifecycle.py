@@ -49,7 +49,7 @@ def test_cluster_and_topic_ids_survive_a_kill(make_broker: MakeBroker, connect: 
     assert [topic.topic_id for topic in after.topics] == [before.topics[0].topic_id]
 
 
-def test_a_second_broker_on_the_same_data_is_refused_in_one_line(make_broker: MakeBroker) -> None:
+def test_a_second_broker_on_the_same_data_is_rejected_in_one_line(make_broker: MakeBroker) -> None:
     broker = make_broker().start()
     second = serve("--listen", "127.0.0.1:0", "--data-dir", str(broker.data_dir))
     assert second.returncode == 2
@@ -66,7 +66,7 @@ def test_a_port_in_use_is_one_line_and_exit_code_2(make_broker: MakeBroker, tmp_
     assert second.stderr == f"odradek serve: cannot listen on {broker.bootstrap}: the address is in use\n"
 
 
-def test_a_directory_of_another_node_is_refused(make_broker: MakeBroker) -> None:
+def test_a_directory_of_another_node_is_rejected(make_broker: MakeBroker) -> None:
     broker = make_broker().start()
     broker.stop()
     other = serve("--listen", "127.0.0.1:0", "--data-dir", str(broker.data_dir), "--set", "node.id=7")
@@ -143,9 +143,7 @@ def test_a_stop_does_not_wait_for_consumers_that_wait_for_records(make_broker: M
     assert (broker.data_dir / ".kafka_cleanshutdown").exists()
 
 
-def test_members_that_wait_for_others_are_told_that_the_coordinator_goes(
-    make_broker: MakeBroker, connect: Connect
-) -> None:
+def test_waiting_members_learn_that_the_coordinator_stops(make_broker: MakeBroker, connect: Connect) -> None:
     broker = make_broker({"group.initial.rebalance.delay.ms": 60_000, "offsets.topic.num.partitions": 1}).start()
     client = connect(broker.bootstrap)
     auto_create(client, "__consumer_offsets")

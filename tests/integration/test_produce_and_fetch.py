@@ -128,7 +128,7 @@ def test_a_failed_produce_with_acks_0_closes_the_connection(topic: Topic) -> Non
     assert topic.client.is_closed_by_peer()
 
 
-def test_wrong_acks_and_unknown_partitions_are_refused(topic: Topic) -> None:
+def test_wrong_acks_and_unknown_partitions_are_rejected(topic: Topic) -> None:
     answer = topic.client.call(topic.produce_request(9, b"x", acks=2), 9)
     assert answer.responses[0].partition_responses[0].error_code == ErrorCode.INVALID_REQUIRED_ACKS
     assert topic.produce(b"x", partition=2).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -149,7 +149,7 @@ def test_clients_cannot_write_to_the_topics_of_coordinators(topic: Topic) -> Non
     assert answer.base_offset == -1
 
 
-def test_a_damaged_batch_is_refused_and_nothing_of_it_is_kept(topic: Topic) -> None:
+def test_a_damaged_batch_is_rejected_and_nothing_of_it_is_kept(topic: Topic) -> None:
     request = topic.produce_request(9, b"damaged")
     records = request.topic_data[0].partition_data[0].records
     assert isinstance(records, memoryview)
@@ -197,7 +197,7 @@ def test_answers_keep_the_order_of_requests_while_a_fetch_waits(
     assert topic.client.receive(following).brokers
 
 
-def test_an_incremental_session_tells_only_news(topic: Topic) -> None:
+def test_incremental_session_returns_changed_partitions_only(topic: Topic) -> None:
     topic.produce(b"a")
     first = topic.client.call(topic.fetch_request(12, 0, session_epoch=0), 12)
     assert first.session_id > 0
@@ -248,7 +248,7 @@ def test_offsets_by_time_and_at_the_ends(topic: Topic) -> None:
     assert offset_at(-3, 6)[0] == ErrorCode.UNSUPPORTED_VERSION
 
 
-def test_consumers_of_a_deleted_topic_are_told_at_once(topic: Topic, odradek_broker: Any, connect: Connect) -> None:
+def test_consumers_of_a_deleted_topic_learn_of_it_at_once(topic: Topic, odradek_broker: Any, connect: Connect) -> None:
     from odradek.wire.messages import delete_topics
 
     token = topic.client.send(topic.fetch_request(13, 0, max_wait_ms=30_000), 13)

@@ -111,7 +111,7 @@ def test_a_consumer_above_its_quota_gets_nothing_and_pauses(broker: Any, connect
     assert all(pause < 2000 for pause in pauses)
 
 
-def test_a_quota_that_goes_holds_nobody_back(broker: Any, connect: Connect) -> None:
+def test_removed_quota_delays_no_client(broker: Any, connect: Connect) -> None:
     client = connect(broker.bootstrap)
     topic = new_topic(client)
     everybody = ("client-id", None)
@@ -130,7 +130,7 @@ def many_topics(prefix: str, count: int, partitions: int) -> create_topics.Creat
 
 
 @pytest.mark.parametrize("version", [7, 5])
-def test_who_makes_too_many_partitions_is_refused_or_made_to_wait(broker: Any, connect: Connect, version: int) -> None:
+def test_who_makes_too_many_partitions_is_rejected_or_made_to_wait(broker: Any, connect: Connect, version: int) -> None:
     """KIP-599: versions that know the error are refused what is too much; older ones get it, and pause."""
     client, name = connect(broker.bootstrap), f"mutations-{version}"
     limit(client, "controller_mutation_rate", 0.5, ("client-id", name))

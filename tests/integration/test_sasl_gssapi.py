@@ -116,7 +116,7 @@ def test_rules_make_the_user_name_of_a_kerberos_name(keys: dict[str, str], tmp_p
     assert served(config, use) == {"User:ROBOT-HOST"}
 
 
-def test_client_without_tickets_is_told_why_it_cannot_log_in(
+def test_client_without_tickets_learns_why_it_cannot_log_in(
     keys: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KRB5CCNAME", f"FILE:{tmp_path}/none")

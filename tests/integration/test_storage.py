@@ -299,7 +299,7 @@ def _log_bytes(directory: Path) -> int:
 
 
 @pytest.mark.parametrize("cleanup", ["delete", "compact"])
-def test_retention_reaches_logs_that_nobody_opened(make_broker: MakeBroker, cleanup: str) -> None:
+def test_retention_reaches_logs_that_are_not_open(make_broker: MakeBroker, cleanup: str) -> None:
     broker = make_broker({"log.segment.delete.delay.ms": 0, "log.cleaner.enable": "false"}).start()
     create(broker, "t", segment_bytes=1048576, cleanup_policy="delete", retention_ms=-1)
     rows: list[tuple[bytes | None, bytes]] = [(b"%d" % (i % 10), os.urandom(1000)) for i in range(4000)]

@@ -128,7 +128,7 @@ def test_versions_grow_and_guard(world: World) -> None:
         (Create("/a/", b""), StoreError),
     ],
 )
-def test_a_refused_operation_undoes_the_whole_transaction(
+def test_a_rejected_operation_undoes_the_whole_transaction(
     world: World, operation: Operation, error: type[Exception]
 ) -> None:
     async def test(world: World) -> None:
@@ -268,7 +268,7 @@ def test_a_closed_store_is_unavailable(world: World) -> None:
     world.run(test)
 
 
-def test_a_lost_session_is_told_and_can_be_followed_by_another(world: World) -> None:
+def test_lost_session_is_reported_and_another_one_can_follow(world: World) -> None:
     async def test(world: World) -> None:
         store, other = await world.open(), await world.open()
         first = store.session
@@ -302,7 +302,7 @@ def test_a_lost_session_is_told_and_can_be_followed_by_another(world: World) -> 
 # --- watches ---
 
 
-def test_watches_tell_of_the_node_and_what_is_below(world: World) -> None:
+def test_watches_report_changes_of_the_node_and_below_it(world: World) -> None:
     async def test(world: World) -> None:
         store = await world.open()
         seen: list[str] = []
@@ -324,7 +324,7 @@ def test_watches_tell_of_the_node_and_what_is_below(world: World) -> None:
     world.run(test)
 
 
-def test_watches_tell_of_what_other_sessions_do(world: World) -> None:
+def test_watches_report_changes_of_other_sessions(world: World) -> None:
     async def test(world: World) -> None:
         first, second = await world.open(), await world.open()
         seen: list[str] = []

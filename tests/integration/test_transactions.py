@@ -286,7 +286,7 @@ def test_the_second_protocol_adds_by_writing_and_bumps_by_ending(client: Any) ->
     assert producer.produce(client, name, b"of an older epoch", version=12) is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_a_write_outside_of_the_transaction_is_refused(client: Any) -> None:
+def test_a_write_outside_of_the_transaction_is_rejected(client: Any) -> None:
     name = unique("tx")
     create_topic(client, name, 2)
     producer = RawTransactions(client, unique("id"))
@@ -436,7 +436,7 @@ def test_markers_from_elsewhere_end_a_transaction(client: Any, version: int) -> 
     assert known.active_producers[0].current_txn_start_offset == -1
 
 
-def test_features_tell_of_the_second_protocol(client: Any) -> None:
+def test_features_name_the_second_protocol(client: Any) -> None:
     request = api_versions.ApiVersionsRequest("test", "1")
     for version in (3, 4):
         answer = client.call(request, version)

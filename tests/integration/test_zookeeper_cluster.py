@@ -48,7 +48,7 @@ def test_there_is_no_other_store(cluster: ClusterProcess, admin: AdminClient) ->
 
 
 @pytest.mark.parametrize("victim", ["leader", "controller"])
-def test_whoever_dies_nothing_is_lost_and_nobody_waits_for_its_session(
+def test_death_of_any_broker_loses_nothing_and_needs_no_session_timeout(
     cluster: ClusterProcess, admin: AdminClient, victim: str
 ) -> None:
     topic = new_topic(admin)

@@ -67,7 +67,7 @@ def test_import_reads_settings_from_zookeeper(zookeeper: ZooKeeper, tmp_path: Pa
     assert (image.topics["orders"].configs, next_id) == ({"retention.ms": "5"}, 5000)
 
 
-def test_missing_chroot_is_refused_and_not_made(zookeeper: ZooKeeper, tmp_path: Path) -> None:
+def test_missing_chroot_is_rejected_and_not_made(zookeeper: ZooKeeper, tmp_path: Path) -> None:
     folder = tmp_path / "kafka3"
     write_identity(folder, kraft=False)
     write_checkpoints(folder, {})

@@ -27,7 +27,7 @@ def limit(bootstrap: str, client_id: str, **quotas: float) -> None:
     assert [entry.error_code for entry in answer.entries] == [0]
 
 
-def test_librdkafka_is_told_to_wait_and_loses_nothing(make_broker: Callable[..., Any]) -> None:
+def test_librdkafka_waits_when_throttled_and_loses_nothing(make_broker: Callable[..., Any]) -> None:
     broker = make_broker({"quota.window.num": 2, "group.initial.rebalance.delay.ms": 0}).start()
     topic, name = f"t-{uuid.uuid4().hex[:8]}", "limited"
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})

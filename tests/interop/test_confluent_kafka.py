@@ -158,7 +158,7 @@ def test_topics_are_created_described_and_deleted(bootstrap: str, create_topic: 
 
 
 @pytest.mark.parametrize("version", ["0.11.0", "1.0.0", "2.3.0"])
-def test_a_client_that_was_told_of_an_older_broker(
+def test_client_configured_for_an_older_broker_works(
     bootstrap: str, create_topic: CreateTopic, unique_name: UniqueName, version: str
 ) -> None:
     """It does not ask for versions, and sends what a broker of that time knew."""

@@ -92,7 +92,7 @@ def test_steps_of_the_page_move_a_broker(kafka: Path, newcomer: Newcomer) -> Non
     assert contents(kafka) == before
 
 
-def test_start_on_the_folder_of_apache_is_refused(kafka: Path, newcomer: Newcomer) -> None:
+def test_start_on_the_folder_of_apache_is_rejected(kafka: Path, newcomer: Newcomer) -> None:
     """With the file that Apache Kafka was started with."""
     before = contents(kafka)
     (newcomer.directory / "server.properties").write_text(f"{STOCK}log.dirs={kafka}\n")
@@ -135,7 +135,7 @@ def refused_settings() -> Iterator[str]:
         yield from re.findall(r"`([^`]+)`", row.split(" | ")[0])
 
 
-def test_every_setting_that_the_page_refuses_stops_the_start(newcomer: Newcomer) -> None:
+def test_every_setting_that_the_page_rejects_stops_the_start(newcomer: Newcomer) -> None:
     # That one is refused where it is changed while the broker runs; in a file it has an effect.
     names = [name for name in refused_settings() if name != "config.providers"]
     assert len(names) > 50

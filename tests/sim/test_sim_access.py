@@ -51,7 +51,7 @@ def test_denial_of_another_network_decides_nothing() -> None:
         judged({ALLOW: [SINCE], DENY: [SINCE]}, 3.0, allowed=False, asked=elsewhere)
 
 
-def test_refused_request_is_found_when_it_was_always_allowed() -> None:
+def test_rejected_request_is_found_when_it_was_always_allowed() -> None:
     with pytest.raises(Violation, match="refused that is allowed"):
         judged({ALLOW: [SINCE]}, 3.0, allowed=False)
 

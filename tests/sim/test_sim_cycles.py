@@ -48,7 +48,7 @@ def test_two_that_read_each_other() -> None:
     assert "transaction b#1 (committed) read a:1: at t-0 0 of transaction a#0 (committed)" in story
 
 
-def test_the_shortest_circle_is_told_and_what_leads_into_it_is_not() -> None:
+def test_shortest_circle_is_reported_without_what_leads_into_it() -> None:
     story = circle(history({"a": "b", "b": "c", "c": "d", "d": "b", "e": "f", "f": "ea", "g": ""}))
     assert {word for word in story.split() if "#" in word} == {"e#4", "f#5"}
     story = circle(history({"a": "b", "b": "c", "c": "d", "d": "b"}))
@@ -60,7 +60,7 @@ def test_only_committed_transactions_count(state: str) -> None:
     check_cycles(history({"a": "b", "b": "a"}, {"b": state}), None)
 
 
-def test_records_of_no_transaction_and_of_nobody_count_for_nothing() -> None:
+def test_records_without_a_transaction_or_owner_do_not_count() -> None:
     made = history({"a": "", "b": "a"})
     made.send(Send(b"plain:1:", "plain", KEY, 1, 0.5, None, "ok", 2, 0.9))
     made.transactions[0].read += [Seen(KEY, 2, b"plain:1:"), Seen(KEY, 9, b"unknown")]

@@ -48,7 +48,7 @@ class OneLog:
         (KafkaError(ErrorCode.REQUEST_TIMED_OUT), (4, 4), ((), ()), (None, -1)),
     ],
 )
-def test_a_deletion_counts_if_whoever_may_lead_has_heard_of_it(
+def test_deletion_counts_if_each_possible_leader_knows_of_it(
     answer: int | KafkaError,
     epochs: tuple[int, int],
     eligible: tuple[tuple[int, ...], tuple[int, ...]],

@@ -364,7 +364,7 @@ def test_sender_that_fills_the_window_does_not_fragment_its_data() -> None:
     assert sum(received[-100:]) > 100 * 1_000, "as large at the end as at the beginning"
 
 
-def test_a_dead_process_refuses_and_its_peers_hear_of_it() -> None:
+def test_peers_of_a_dead_process_learn_of_its_death() -> None:
     loop = new_loop("5")
     network = SimulatedNetwork(loop)
     server, client = Process("server", "s"), Process("client", "c")

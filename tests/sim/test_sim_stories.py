@@ -82,7 +82,7 @@ def test_story_of_a_transaction_shows_its_writes_up_to_the_given_time() -> None:
     ]
 
 
-def test_offsets_that_were_told_and_committed() -> None:
+def test_offsets_that_were_returned_and_committed() -> None:
     made = history()
     for at, offset in ((1.0, 9), (2.0, 9), (2.5, 9), (3.0, 8), (3.1, 7)):
         made.looks.append(Looked(at, at, "committed:workers", PLAIN, offset))
@@ -116,7 +116,7 @@ def test_a_client_that_does_not_come_to_its_end() -> None:
     assert not any("member-1" in line for line in lines)
 
 
-def test_nobody_is_named() -> None:
+def test_no_actor_is_named() -> None:
     assert story("something is wrong") == []
 
 

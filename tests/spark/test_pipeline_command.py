@@ -119,7 +119,7 @@ def run(topics: Topics, tmp_path: Path) -> Run:
     return Run(topics, tmp_path)
 
 
-def test_a_program_shows_its_progress_and_ends_gracefully_when_told_to(run: Run) -> None:
+def test_program_shows_its_progress_and_ends_gracefully_when_stopped(run: Run) -> None:
     program = run.folder / "program.py"
     program.write_text(PROGRAM)
     run.fill(0, 450)
@@ -142,7 +142,7 @@ def test_a_program_shows_its_progress_and_ends_gracefully_when_told_to(run: Run)
 
 
 @pytest.mark.long
-def test_a_program_that_fails_is_one_line_and_goes_on_from_its_checkpoint(run: Run) -> None:
+def test_failed_program_is_one_line_and_resumes_from_its_checkpoint(run: Run) -> None:
     program = run.folder / "program.py"
     program.write_text(PROGRAM)
     run.fill(0, 450)

@@ -17,7 +17,7 @@ CONNECTOR = ROOT / "bench" / "peers" / "spark_connector.py"
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.long, pytest.mark.timeout(600)]
 
 
-def test_a_checkpoint_goes_on_under_either_connector(topics: Topics, tmp_path: Path) -> None:
+def test_checkpoint_continues_under_either_connector(topics: Topics, tmp_path: Path) -> None:
     if not shutil.which("mvn"):
         pytest.skip("Spark's own connector comes by mvn, which is not on PATH")
     jars = subprocess.check_output([sys.executable, str(CONNECTOR), "jars"], text=True).strip()

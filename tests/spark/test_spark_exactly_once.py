@@ -177,7 +177,7 @@ def test_update_mode_through_foreach_batch(
     assert written == sorted(set(written))
 
 
-def test_speculation_is_refused(spark: Any, bootstrap: str) -> None:
+def test_speculation_is_rejected(spark: Any, bootstrap: str) -> None:
     class Speculating:
         schema = spark.range(1).selectExpr("string(id) value").schema
 

@@ -141,7 +141,7 @@ def test_large_ranges_are_split(reader: Frame, topics: Topics) -> None:
     assert reader(topic, maxRecordsPerPartition="30").rdd.getNumPartitions() == 4
 
 
-def test_records_that_are_not_there_any_more(reader: Frame, topics: Topics) -> None:
+def test_missing_records_fail_or_are_skipped(reader: Frame, topics: Topics) -> None:
     topic = topics.create(2)
     topics.fill(topic, numbered(3) + numbered(3, 1))
     # as after the topic was recreated: the second partition is shorter than what was asked for
@@ -193,7 +193,7 @@ def test_new_partitions_are_read_from_their_beginning(stream: Frame, topics: Top
     assert [(r.partition, r.offset) for r in rows] == [(2, n) for n in range(4)]
 
 
-def test_a_topic_made_anew_fails_a_stream(stream: Frame, topics: Topics, tmp_path: Path) -> None:
+def test_recreated_topic_fails_a_stream(stream: Frame, topics: Topics, tmp_path: Path) -> None:
     topic = topics.create(1)
     topics.fill(topic, numbered(5))
     run_stream(stream(topic), tmp_path, "before")

@@ -73,7 +73,7 @@ def test_a_fetch_is_woken_when_enough_has_been_appended(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_a_mistake_in_a_fetch_is_not_told_to_the_producer_that_woke_it(tmp_path: Path) -> None:
+def test_mistake_in_a_fetch_is_not_reported_to_the_producer_that_woke_it(tmp_path: Path) -> None:
     partition = leader_of(tmp_path)
     broken = False
 

@@ -182,7 +182,7 @@ async def test_join_and_sync_in_every_version(call: Caller, version: int) -> Non
 
 @pytest.mark.parametrize("version", versions(ApiKey.JOIN_GROUP))
 @calling
-async def test_refused_joins_in_every_version(call: Caller, version: int) -> None:
+async def test_rejected_joins_in_every_version(call: Caller, version: int) -> None:
     refused = await call.join(version, session_timeout_ms=1)
     assert (refused.error_code, refused.generation_id) == (E.INVALID_SESSION_TIMEOUT, -1)
     refused = await call.join(version, "", "m")

@@ -137,7 +137,7 @@ def test_topics_are_encoded_as_the_generated_codec_does_and_once(version: int) -
 @pytest.mark.parametrize(
     ("api", "request_of"), [(api_03_metadata, MetadataRequest), (api_60_describe_cluster, DescribeClusterRequest)]
 )
-def test_nobody_hears_of_a_cluster_without_brokers(api: Any, request_of: Any) -> None:
+def test_metadata_of_a_cluster_without_brokers_is_not_returned(api: Any, request_of: Any) -> None:
     """A broker that has just started knows no broker before the controller has sent an image. librdkafka drops all
     brokers that an answer does not name, and sends no more requests when none is left."""
 

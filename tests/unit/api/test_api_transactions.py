@@ -166,7 +166,7 @@ def test_answers_may_be_late(module: Any, request_: Any, method: str) -> None:
     assert code == expected
 
 
-def test_half_a_producer_is_refused() -> None:
+def test_half_a_producer_is_rejected() -> None:
     context = context_of(3)
     for producer in ((5, -1), (-1, 0)):
         answer: Any = api_22_init_producer_id.handle(InitProducerIdRequest("tx", 1000, *producer), context)
@@ -182,7 +182,7 @@ def test_a_producer_without_transactions_gets_an_id() -> None:
     assert asyncio.run(answer).producer_id == 41
 
 
-def test_the_end_tells_the_next_epoch() -> None:
+def test_end_of_a_transaction_returns_the_next_epoch() -> None:
     result = ProducerResult(ErrorCode.NONE, 5, 3)
     asked = []
 

@@ -135,7 +135,7 @@ def test_every_own_part_of_a_forwarded_request_is_guarded() -> None:
     assert own_parts == set(OWN_PARTS)
 
 
-def test_api_without_a_guard_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_api_without_a_guard_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(GUARDS, ApiKey.HEARTBEAT)
     monkeypatch.setattr(endpoints, "_guarded", {})
     found = guarded_endpoint(ApiKey.HEARTBEAT)
@@ -145,7 +145,7 @@ def test_api_without_a_guard_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize(("declared", "version"), CASES)
-def test_client_without_rights_is_refused_as_declared(declared: Declaration, version: int) -> None:
+def test_client_without_rights_is_rejected_as_declared(declared: Declaration, version: int) -> None:
     refusing = [right for right in declared.rights if right.denial not in AFTERWARDS]
     if not any(right.denial in (Denial.REQUEST, Denial.ENTRY) for right in refusing):
         return

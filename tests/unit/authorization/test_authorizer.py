@@ -69,7 +69,7 @@ def test_removed_membership_ends_the_access_of_an_open_connection() -> None:
     assert not world.alice.allows(READ, TOPIC, "orders")
 
 
-def test_quiet_denial_is_reported_again_when_it_refuses_a_request() -> None:
+def test_quiet_denial_is_reported_again_when_it_rejects_a_request() -> None:
     world = World()
     for quiet in (True, True, False, False, True):
         assert not world.alice.allows(READ, TOPIC, "orders", quiet=quiet)

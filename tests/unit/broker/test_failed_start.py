@@ -135,7 +135,7 @@ def test_a_store_that_does_not_answer_when_a_broker_leaves_is_one_line(
 
 
 @pytest.mark.parametrize("reads", [0, 1, 2])
-def test_a_session_that_ends_before_the_broker_is_registered_begins_anew(tmp_path: Path, reads: int) -> None:
+def test_session_that_ends_before_the_registration_is_reopened(tmp_path: Path, reads: int) -> None:
     """A machine that is suspended, or a store that thinks so: the first registration does not need that session."""
 
     async def test() -> None:

@@ -37,7 +37,7 @@ def serve(data_dir: Path, **settings: str) -> Broker:
     return Broker(BrokerConfig({"log.dirs": str(data_dir)} | {n.replace("_", "."): v for n, v in settings.items()}))
 
 
-def test_clients_of_each_listener_are_told_its_own_address(tmp_path: Path) -> None:
+def test_clients_of_each_listener_receive_its_own_address(tmp_path: Path) -> None:
     async def scenario() -> tuple[int, MetadataResponse, MetadataResponse]:
         broker = serve(
             tmp_path,

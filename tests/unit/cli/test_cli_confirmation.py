@@ -30,7 +30,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch):
     return answer
 
 
-def test_confirmation_is_refused_without_a_terminal():
+def test_confirmation_is_rejected_without_a_terminal():
     with pytest.raises(UsageError, match=r"this would delete 2 topics \(a, b\): confirm with --yes"):
         confirm(arguments(), "delete 2 topics", ["a", "b"])
 

@@ -51,7 +51,7 @@ def test_settings_of_the_file_that_no_client_has_are_named(tmp_path: Path, capsy
 
 
 @pytest.mark.parametrize("setting", ["ssl.provider", "sasl.kerberos.kinit.cmd", "security.providers"])
-def test_settings_that_protect_are_refused(setting: str):
+def test_settings_that_protect_are_rejected(setting: str):
     with pytest.raises(UsageError, match=f"{setting} is not implemented"):
         client_settings(parsed("--bootstrap-server", "h:1"), ADMIN_DEFAULTS, {setting: "x"})
 

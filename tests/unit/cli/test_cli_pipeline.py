@@ -39,7 +39,7 @@ def test_mistakes_are_one_line(line: str, message: str, tmp_path: Path, capsys: 
     assert capsys.readouterr().err == f"odradek pipeline: {message}\n"
 
 
-def test_a_failed_query_is_told_by_its_innermost_error() -> None:
+def test_failed_query_is_reported_by_its_innermost_error() -> None:
     assert _essence(STREAM_FAILED) == "odradek.spark.transactions.TransactionError: the batch was not committed"
     assert _essence("nothing that looks like one\nsecond line") == "nothing that looks like one"
     assert _essence(
@@ -48,7 +48,7 @@ def test_a_failed_query_is_told_by_its_innermost_error() -> None:
     assert reason(AnalysisException("[UNRESOLVED_COLUMN] no column x\nplan")) == "[UNRESOLVED_COLUMN] no column x"
 
 
-def test_a_failure_of_the_program_is_told_with_its_place(tmp_path: Path) -> None:
+def test_failure_of_the_program_is_reported_with_its_place(tmp_path: Path) -> None:
     program = tmp_path / "mine.py"
     program.write_text("x = 1\nraise ValueError('not this way\\nmore')\n")
     with pytest.raises(ValueError, match="not this way") as caught:

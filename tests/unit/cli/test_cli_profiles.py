@@ -128,13 +128,13 @@ def test_secrets_are_read_from_standard_input_and_never_shown(
     assert profile_file.HIDDEN in captured.out
 
 
-def test_secrets_on_the_command_line_are_refused(file: Path, capsys: pytest.CaptureFixture[str]):
+def test_secrets_on_the_command_line_are_rejected(file: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["profile", "create", "secure", "sasl_password=hunter2"]) == 2
     assert "hunter2" not in capsys.readouterr().err
     assert not file.exists()
 
 
-def test_a_file_with_secrets_that_others_can_read_is_refused(file: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_file_with_secrets_that_others_can_read_is_rejected(file: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sys, "stdin", io.StringIO("pw\n"))
     main(["profile", "create", "secure", "-b", "a:1", "sasl_password=-"])
     file.chmod(0o640)

@@ -143,7 +143,7 @@ def test_tsv_and_tables_are_one_line():
     assert b" - k" in table_format()(record(timestamp=-1))
 
 
-def test_yaml_is_a_list_that_goes_on():
+def test_yaml_is_a_list_that_continues():
     text = yaml_format()(record(headers=[])).decode()
     assert text.startswith("- topic: t\n  partition: 2\n")
     assert text.endswith("  headers: []\n")

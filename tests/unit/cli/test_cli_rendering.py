@@ -121,7 +121,7 @@ def test_a_watch_redraws_a_terminal(stdout):
     assert "\x1b[2K" in shown[shown.index("first") : shown.index("second")]
 
 
-def test_a_watch_shows_a_failure_and_goes_on(stdout):
+def test_watch_shows_a_failure_and_continues(stdout):
     terminal = stdout(Frame())
     looks = iter(["first", CommandError("cannot reach a broker"), "third"])
 

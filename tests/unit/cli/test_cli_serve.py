@@ -57,7 +57,7 @@ def test_signal_ends_a_start_that_waits_for_the_store_at_once(monkeypatch: pytes
     assert Waiting.cancelled
 
 
-def test_ready_line_tells_the_bound_address_when_it_is_another() -> None:
+def test_ready_line_names_the_bound_address_when_it_differs() -> None:
     assert serve.ready_line("kafka1:9092", "0.0.0.0:9092").endswith(" bound=0.0.0.0:9092")
     assert "bound" not in serve.ready_line("127.0.0.1:9092", "127.0.0.1:9092")
 

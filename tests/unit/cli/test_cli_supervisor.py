@@ -114,7 +114,7 @@ def test_one_supervisor_at_a_time(tmp_path: Path) -> None:
     claim(tmp_path / "data", SystemDisk()).release()
 
 
-def test_nobody_is_restarted_by_what_a_dead_cluster_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_broker_is_restarted_by_notes_of_a_dead_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its process numbers may be anybody's by now: this test's own, say."""
     (tmp_path / PROCESSES).write_text(json.dumps({"supervisor": 1, "brokers": {"1": os.getpid()}}))
     assert main(["cluster", "restart", "--rolling", "--data-dir", str(tmp_path)]) == 1
@@ -157,9 +157,7 @@ def test_a_broker_is_looked_after_although_its_process_cannot_be_noted(
     assert "No such file" in capsys.readouterr().err
 
 
-def test_a_broker_is_looked_after_although_nobody_takes_what_it_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_broker_is_supervised_though_its_output_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As when standard error is a file on a full disk: a pipe without a reader would block its broker."""
 
     class Full(io.StringIO):

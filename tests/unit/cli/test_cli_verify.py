@@ -44,7 +44,7 @@ def test_verify_finds_damage_in_a_cluster(tmp_path: Path, capsys: pytest.Capture
 
 
 @pytest.mark.parametrize("name", ["etc", "broker-1", "."])
-def test_verify_refuses_a_folder_without_a_log(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_rejects_a_folder_without_a_log(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / name / "rc-0.d").mkdir(parents=True)
     (tmp_path / name / "passwd").write_text("root")
     assert main(["verify", str(tmp_path / name)]) == 2
@@ -53,17 +53,17 @@ def test_verify_refuses_a_folder_without_a_log(tmp_path: Path, name: str, capsys
     )
 
 
-def test_verify_refuses_a_missing_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_rejects_a_missing_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", str(tmp_path / "missing")]) == 2
     assert "No such file or directory" in capsys.readouterr().err
 
 
-def test_verify_refuses_an_empty_name(capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_rejects_an_empty_name(capsys: pytest.CaptureFixture[str]) -> None:
     """As of a shell's variable that is not set."""
     assert main(["verify", ""]) == 2
     assert capsys.readouterr().err == "odradek verify: the name of a directory is empty\n"
 
 
-def test_import_refuses_an_empty_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_import_rejects_an_empty_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["import", "", "--data-dir", str(tmp_path / "new")]) == 2
     assert capsys.readouterr().err == "odradek import: the name of a folder is empty\n"

@@ -170,7 +170,7 @@ def test_offsets_by_time_and_raw_batches() -> None:
     run(cluster, body)
 
 
-def test_what_was_known_of_a_topic_that_is_not_read_any_more_is_refreshed() -> None:
+def test_metadata_of_a_topic_that_is_no_longer_read_is_refreshed() -> None:
     """The leader's epoch of then would be refused for ever."""
     cluster = filled(FakeCluster(brokers=2, topics={"t": 1}))
 

@@ -429,7 +429,7 @@ def test_a_request_without_answer_times_out() -> None:
     connect(cluster, body)
 
 
-def test_versions_without_overlap_are_refused() -> None:
+def test_versions_without_overlap_are_rejected() -> None:
     cluster = FakeCluster()
     cluster.max_versions = {ApiKey.METADATA: 3}
 

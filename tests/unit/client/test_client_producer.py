@@ -46,7 +46,7 @@ async def send_all(producer: Producer, count: int, *, turns: bool = True) -> lis
     return sent
 
 
-def test_delivery_tells_where_the_record_lies() -> None:
+def test_delivery_reports_where_the_record_lies() -> None:
     cluster = FakeCluster()
 
     async def body(producer: Producer) -> None:
@@ -75,7 +75,7 @@ def test_failures_neither_lose_nor_repeat_nor_reorder(failure: Any) -> None:
     assert cluster.count(ApiKey.PRODUCE) > 5
 
 
-def test_a_first_batch_that_is_refused_stays_the_first() -> None:
+def test_a_first_batch_that_is_rejected_stays_the_first() -> None:
     """The broker would take a later batch as the first one of a producer that it does not know."""
     cluster = FakeCluster()
     cluster.script(ApiKey.PRODUCE, fail_produce(3), fail_produce(6))
@@ -125,7 +125,7 @@ def test_metadata_in_a_produce_answer_is_used_at_once() -> None:
     run(cluster, body)
 
 
-def test_unknown_producer_bumps_the_epoch_and_goes_on() -> None:
+def test_unknown_producer_bumps_the_epoch_and_continues() -> None:
     """KIP-360: retention took the producer's state; the batch is sent again under the next epoch, from sequence 0."""
     cluster = FakeCluster()
 
@@ -141,7 +141,7 @@ def test_unknown_producer_bumps_the_epoch_and_goes_on() -> None:
     run(cluster, body)
 
 
-def test_a_batch_refused_for_good_does_not_block_the_next() -> None:
+def test_batch_rejected_without_retries_does_not_block_the_next() -> None:
     cluster = FakeCluster()
 
     async def body(producer: Producer) -> None:
@@ -198,7 +198,7 @@ def test_a_batch_is_not_renumbered_after_one_that_may_be_written(attempts: tuple
     run(cluster, body, batch_size=80, retries=1)
 
 
-def test_two_batches_that_are_refused_for_good_do_not_block_the_third() -> None:
+def test_two_batches_rejected_without_retries_do_not_block_the_third() -> None:
     """The second and the third are early at first, which says as well that they were not written."""
     cluster = FakeCluster()
     cluster.script(ApiKey.PRODUCE, pass_on, fail_produce(87), pass_on, pass_on, fail_produce(87))
@@ -232,7 +232,7 @@ def test_a_batch_that_the_broker_has_no_version_for_holds_no_other_up() -> None:
     run(cluster, body)
 
 
-def test_flush_raises_what_nobody_awaited() -> None:
+def test_flush_raises_errors_that_were_not_awaited() -> None:
     cluster = FakeCluster()
 
     async def body(producer: Producer) -> None:
@@ -263,7 +263,7 @@ def test_too_large_batches_are_split_and_deliveries_follow() -> None:
     run(cluster, body, linger_ms=20, batch_size=100_000)
 
 
-def test_records_beyond_max_request_size_are_refused_at_once() -> None:
+def test_records_beyond_max_request_size_are_rejected_at_once() -> None:
     async def body(producer: Producer) -> None:
         with pytest.raises(KafkaError) as caught:
             await producer.send("t", bytes(2000))

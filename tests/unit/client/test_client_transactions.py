@@ -196,7 +196,7 @@ def test_an_adopted_identity_writes_in_another_ones_transaction() -> None:
     assert cluster.ended == [(5, True)]
 
 
-def test_calls_out_of_turn_are_refused() -> None:
+def test_calls_out_of_turn_are_rejected() -> None:
     async def body(producer: TransactionalProducer) -> None:
         with pytest.raises(IllegalState):
             await producer.send("t", b"x")
@@ -211,7 +211,7 @@ def test_calls_out_of_turn_are_refused() -> None:
         TransactionalProducer()
 
 
-def test_a_coordinator_whose_broker_is_gone_is_looked_for_anew() -> None:
+def test_coordinator_whose_broker_is_gone_is_looked_up_again() -> None:
     """Found by ./dev faults: the metadata had been fetched while the coordinator was away, and named it no more. Each
     transaction failed before anything was asked, and nothing made the client look again."""
     cluster = Coordinator(brokers=2)

@@ -34,7 +34,7 @@ class SilentNetwork:
         return "here"
 
 
-def test_nobody_is_told_of_an_attempt_that_all_have_given_up() -> None:
+def test_attempt_without_a_waiting_caller_is_not_reported() -> None:
     """Found by the simulator (cluster-79000): asyncio complained of an exception that was never retrieved."""
     complaints: list[Any] = []
 

@@ -119,7 +119,7 @@ def test_late_out_of_range_answer_does_not_undo_a_seek() -> None:
     run(filled(FakeCluster(topics={"t": 1}), 3), body)
 
 
-def test_where_a_log_was_cut_is_no_matter_to_a_partition_assigned_anew() -> None:
+def test_truncation_does_not_concern_a_reassigned_partition() -> None:
     cluster = filled(FakeCluster(topics={"t": 1}), 3)
     asked = asyncio.Event()
 

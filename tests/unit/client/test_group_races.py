@@ -95,7 +95,7 @@ def test_a_topic_that_turns_up_during_a_rebalance_is_joined_with() -> None:
     run(cluster, body, **IN_GROUP)
 
 
-def test_who_was_put_out_signs_as_the_one_he_was() -> None:
+def test_removed_member_commits_under_its_former_identity() -> None:
     """A client without membership may commit offsets of an empty group, and in a transaction always."""
     cluster = filled(FakeCluster(topics={"t": 1}), 3)
 

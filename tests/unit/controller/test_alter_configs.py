@@ -164,7 +164,7 @@ def test_brokers_and_groups_have_a_node_while_something_is_set() -> None:
         (change(TOPIC, "t", ("retention.ms", "1", 9)), ErrorCode.INVALID_REQUEST, "Unknown operation type 9"),
     ],
 )
-def test_changes_are_refused(resource: ResourceChanges, code: ErrorCode, message: str) -> None:
+def test_changes_are_rejected(resource: ResourceChanges, code: ErrorCode, message: str) -> None:
     decision = alter_configs(IMAGE, [resource], SETTINGS)
     assert decision.replies[0].failure == (code, message)
     assert decision.image is IMAGE

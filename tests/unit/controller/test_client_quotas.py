@@ -104,7 +104,7 @@ def test_filters_that_make_no_sense(components: list[Component], code: ErrorCode
         change([("ip", "1.2.3.4")], connection_creation_rate=1e10),
     ],
 )
-def test_what_is_refused_changes_nothing(bad: QuotaChange) -> None:
+def test_what_is_rejected_changes_nothing(bad: QuotaChange) -> None:
     decision = alter_client_quotas(ClusterImage(), [bad, change([CLIENT], request_percentage=0.5)])
     failed, good = decision.replies
     assert failed.failure is not None

@@ -126,7 +126,7 @@ def test_another_order_is_no_move() -> None:
         (Reassignment("t", 0, (1, 2, 3)), ErrorCode.INVALID_REPLICATION_FACTOR),
     ],
 )
-def test_moves_that_are_refused(move: Reassignment, code: ErrorCode) -> None:
+def test_moves_that_are_rejected(move: Reassignment, code: ErrorCode) -> None:
     decision = alter_reassignments(cluster(state(1, 1, 2)), [move], DEFAULTS, allow_replication_factor_change=False)
     (reply,) = decision.replies
     assert reply.failure is not None

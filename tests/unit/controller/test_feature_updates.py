@@ -32,7 +32,7 @@ def test_a_new_cluster_has_the_newest_levels() -> None:
         FeatureUpdate(TRANSACTIONS, 1, 4),
     ],
 )
-def test_what_is_refused_refuses_all(update: FeatureUpdate) -> None:
+def test_what_is_rejected_rejects_all(update: FeatureUpdate) -> None:
     image = ClusterImage()
     decision = update_features(image, [FeatureUpdate(GROUPS, 0, SAFE), update])
     good, bad = decision.replies

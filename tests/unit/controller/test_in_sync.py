@@ -38,7 +38,7 @@ def test_followers_come_and_go() -> None:
     assert shrunk == BEFORE._replace(isr=(1,), elr=(2,), partition_epoch=7, controller_epoch=7)
 
 
-def test_a_change_that_was_made_is_accepted_once_more() -> None:
+def test_repeated_change_is_accepted() -> None:
     for partition_epoch in (6, 5):
         decision = alter_partitions(cluster(BEFORE), 1, 11, [change(2, 1, partition_epoch=partition_epoch)], DEFAULTS)
         assert decision.replies[0].state == BEFORE
@@ -62,7 +62,7 @@ def test_a_change_that_was_made_is_accepted_once_more() -> None:
         (change(1)._replace(partition=-1), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ],
 )
-def test_what_is_refused(asked: IsrChange, code: ErrorCode) -> None:
+def test_what_is_rejected(asked: IsrChange, code: ErrorCode) -> None:
     decision = alter_partitions(cluster(BEFORE), 1, 11, [asked], DEFAULTS)
     assert [(reply.error, reply.state) for reply in decision.replies] == [(code, None)]
     assert decision.operations == ()

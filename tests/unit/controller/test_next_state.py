@@ -87,7 +87,7 @@ def image(*states: PartitionState, now: dict[int, Broker]) -> ClusterImage:
     return ClusterImage("c").with_controller(9, 3).with_brokers(now).with_topic(Topic("t", b"t" * 16, states))
 
 
-def test_an_unclean_member_gives_way_to_whoever_is_complete() -> None:
+def test_unclean_member_yields_to_a_complete_one() -> None:
     now = brokers(2, 3)
     before = image(state(NO_LEADER, 1, elr=(2,)), now=brokers(3))
     unclean = {1: Broker(1, 30, None, {}, unclean=True)}
@@ -120,7 +120,7 @@ def test_directories_fail_one_after_the_other() -> None:
     assert (third.leader, third.isr, third.offline_replicas) == (2, (2,), (1, 3))
 
 
-def test_a_move_must_leave_somebody_in_sync() -> None:
+def test_move_must_leave_a_replica_in_sync() -> None:
     before = image(state(1, 1, replicas=(1, 2)), now=brokers(1, 2, 3))
     started = alter_reassignments(before, [Reassignment("t", 0, (3, 2))], DEFAULTS).image
     moving = started.topics["t"].partitions[0]

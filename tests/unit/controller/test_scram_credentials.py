@@ -78,7 +78,7 @@ def test_who_has_which() -> None:
         (upsertion()._replace(salted_password=b""), ErrorCode.UNACCEPTABLE_CREDENTIAL),
     ],
 )
-def test_what_is_refused(alteration: Deletion | Upsertion, code: ErrorCode) -> None:
+def test_what_is_rejected(alteration: Deletion | Upsertion, code: ErrorCode) -> None:
     deletions = [alteration] if isinstance(alteration, Deletion) else []
     upsertions = [alteration] if isinstance(alteration, Upsertion) else []
     decision = alter_scram_credentials(ClusterImage(), deletions, upsertions)

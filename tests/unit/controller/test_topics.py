@@ -166,7 +166,7 @@ def test_a_failed_topic_leaves_the_others() -> None:
         ),
     ],
 )
-def test_topics_are_refused_as_kafka_does(topic: NewTopic, code: ErrorCode, message: str) -> None:
+def test_topics_are_rejected_as_kafka_does(topic: NewTopic, code: ErrorCode, message: str) -> None:
     image = with_topics(ONE, NewTopic("t", 1, 1), NewTopic("a.b", 1, 1))
     decision = create_topics(image, [topic], SETTINGS, random())
     (reply,) = decision.replies
@@ -228,7 +228,7 @@ def test_delete_by_name_and_by_id() -> None:
     assert not any("/c" in operation.path.removeprefix("/config") for operation in decision.operations)
 
 
-def test_deletions_are_refused_as_kafka_does() -> None:
+def test_deletions_are_rejected_as_kafka_does() -> None:
     image = with_topics(ONE, NewTopic("a", 1, 1))
     a = image.topics["a"]
     references = [
@@ -308,7 +308,7 @@ def test_topics_grow() -> None:
         ),
     ],
 )
-def test_growth_is_refused_as_kafka_does(topic: MorePartitions, code: ErrorCode, message: str | None) -> None:
+def test_growth_is_rejected_as_kafka_does(topic: MorePartitions, code: ErrorCode, message: str | None) -> None:
     image = with_topics(ONE, NewTopic("t", 2, 1))
     decision = create_partitions(image, [topic], random())
     assert decision.replies[0].failure == (code, message)

@@ -127,7 +127,7 @@ def test_group_of_a_registered_kind_is_deleted_by_its_tombstones(coordinator: Gr
     assert not coordinator.list_groups()
 
 
-def test_describe_groups_tells_that_another_kind_has_the_id(coordinator: GroupCoordinator) -> None:
+def test_describe_groups_reports_that_another_kind_has_the_id(coordinator: GroupCoordinator) -> None:
     described = coordinator.describe_groups(["t"])[0]
     assert (described.error, described.is_other) == (ErrorCode.GROUP_ID_NOT_FOUND, True)
 

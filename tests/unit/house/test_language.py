@@ -7,6 +7,7 @@ import io
 import re
 import tokenize
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,9 @@ PROSE = re.compile(
     r"[Ss]ettle[sd]?|by half|(?<!there )is none)\b"
 )
 """Those of them that docstrings, comments and pages must not have either."""
+
+NAMES = re.compile(PROSE.pattern + r"|\b(whoever|somebody|taken? for|for good)\b")
+"""The names of tests have none of these either."""
 
 MAX_TEST_NAME = 70
 LOG_CALLS = {f"logger.{level}" for level in ("debug", "info", "warning", "error", "exception", "critical")}
@@ -59,15 +63,27 @@ def test_log_lines_and_help_texts_are_in_plain_english() -> None:
     assert not found, "\n".join(found)
 
 
-def test_names_of_tests_are_short() -> None:
-    tests = [
+@cache
+def names_of_tests() -> tuple[tuple[str, str], ...]:
+    """(file, name) of each test."""
+    found = [
         (path.name, node.name)
         for path in (ROOT / "tests").rglob("test_*.py")
         for node in functions(ast.parse(path.read_text()))
         if node.name.startswith("test_")
     ]
-    assert len(tests) > 2_000
-    assert [each for each in tests if len(each[1]) > MAX_TEST_NAME] == [], "the story belongs in the docstring"
+    assert len(found) > 2_000
+    return tuple(found)
+
+
+def test_names_of_tests_are_short() -> None:
+    found = [each for each in names_of_tests() if len(each[1]) > MAX_TEST_NAME]
+    assert not found, f"the story belongs in the docstring: {found}"
+
+
+def test_names_of_tests_are_in_plain_english() -> None:
+    found = [each for each in names_of_tests() if NAMES.search(each[1].replace("_", " "))]
+    assert not found, f"docs/style/language.md says what to write instead: {found}"
 
 
 def prose(path: Path) -> Iterator[tuple[int, str]]:

@@ -83,7 +83,7 @@ def test_timestamps_before_the_limit_are_found_in_single_records(tmp_path: Path)
     assert refusal(log, batch(timestamps=[NOW, NOW - 1001, NOW])) == ErrorCode.INVALID_TIMESTAMP
 
 
-def test_compacted_topics_refuse_records_without_key(tmp_path: Path) -> None:
+def test_compacted_topics_reject_records_without_key(tmp_path: Path) -> None:
     log = open_log(tmp_path, LogConfig(cleanup_policy=frozenset({"compact"})))
     put(log, batch(2))
     assert refusal(log, batch(2, key=None)) == ErrorCode.INVALID_RECORD
@@ -285,7 +285,7 @@ def test_oversized_batch_is_rejected_by_a_leader_and_kept_by_a_follower(tmp_path
     assert log.end_offset == 1
 
 
-def test_a_log_begun_anew_is_not_durable_before_it_is_synced(tmp_path: Path) -> None:
+def test_restarted_log_is_not_durable_before_it_is_synced(tmp_path: Path) -> None:
     """Until then a power loss may bring the old segments back, of which nothing above the recovery point was synced."""
     log = open_log(tmp_path)
     put(log, batch(2))

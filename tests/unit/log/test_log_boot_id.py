@@ -95,7 +95,7 @@ def test_records_are_lost_with_the_disk_that_held_them(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_a_start_that_cannot_note_what_went_with_a_disk_is_none(tmp_path: Path) -> None:
+def test_start_fails_when_it_cannot_note_a_lost_disk(tmp_path: Path) -> None:
     """The partitions would be recreated, and the next start would treat them as complete."""
     directories = LogDirectories(disk := LackingDisk(), SystemClock(), SystemRandom(), [str(tmp_path)])
     directories.startup.load(cluster_id="c", node_id=1)
@@ -111,7 +111,7 @@ def test_a_start_that_cannot_note_what_went_with_a_disk_is_none(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_loss_is_told_at_every_start_until_it_is_judged(tmp_path: Path, clean: bool) -> None:
+def test_loss_is_reported_at_every_start_until_it_is_accepted(tmp_path: Path, clean: bool) -> None:
     async def run() -> None:
         disk = RebootingDisk()
 

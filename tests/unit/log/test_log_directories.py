@@ -396,7 +396,7 @@ def test_segments_deleted_by_retention_go_after_the_delay(tmp_path: Path) -> Non
     stop(directories)
 
 
-def test_other_peoples_directories_are_refused(tmp_path: Path) -> None:
+def test_other_peoples_directories_are_rejected(tmp_path: Path) -> None:
     first = start(tmp_path)
     with pytest.raises(LogDirectoryError, match=r"another process uses.*\.lock"):
         start(tmp_path)
@@ -413,7 +413,7 @@ def test_other_peoples_directories_are_refused(tmp_path: Path) -> None:
         stored_identity(SystemDisk(), [str(tmp_path)])
 
 
-def test_the_same_partition_twice_is_refused(tmp_path: Path) -> None:
+def test_the_same_partition_twice_is_rejected(tmp_path: Path) -> None:
     for name in "ab":
         make_partition(tmp_path / name, "t-0")
         (tmp_path / name / "t-0" / f"{0:020d}.log").write_bytes(bytes(batch()))
@@ -561,7 +561,7 @@ def test_a_failed_directory_goes_offline_and_the_other_serves(tmp_path: Path) ->
     assert (tmp_path / "b" / ".kafka_cleanshutdown").exists()
 
 
-def test_nothing_old_is_made_anew_while_a_directory_cannot_be_read(tmp_path: Path) -> None:
+def test_no_replica_is_recreated_while_a_directory_cannot_be_read(tmp_path: Path) -> None:
     paths = [tmp_path / "a", tmp_path / "b"]
     first = start(*paths)
     for partition in range(4):

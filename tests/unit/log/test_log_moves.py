@@ -223,7 +223,7 @@ def test_a_deleted_topic_moves_nowhere(tmp_path: Path) -> None:
     close(directories)
 
 
-def test_a_move_goes_on_after_a_restart(tmp_path: Path) -> None:
+def test_move_continues_after_a_restart(tmp_path: Path) -> None:
     first = start(tmp_path)
     log = open_partition(first)
     fill(log)
@@ -768,7 +768,7 @@ def test_a_move_that_is_given_up_leaves_nothing_though_its_check_fails(tmp_path:
     close(directories)
 
 
-def test_a_source_goes_on_when_there_was_no_descriptor_for_the_marker(tmp_path: Path) -> None:
+def test_source_continues_without_a_descriptor_for_the_marker(tmp_path: Path) -> None:
     """Nor one to sync its absence, which is not necessary."""
 
     class NoMarker(SystemDisk):

@@ -48,7 +48,7 @@ def refusal(path: Path, cluster: str = "abc") -> str:
     return str(caught.value)
 
 
-def test_kraft_folder_is_refused_and_not_changed(tmp_path: Path) -> None:
+def test_kraft_folder_is_rejected_and_not_changed(tmp_path: Path) -> None:
     make_kraft_folder(tmp_path)
     before = contents(tmp_path)
     text = refusal(tmp_path)
@@ -58,7 +58,7 @@ def test_kraft_folder_is_refused_and_not_changed(tmp_path: Path) -> None:
     assert contents(tmp_path) == before
 
 
-def test_zookeeper_era_folder_is_refused_and_not_changed(tmp_path: Path) -> None:
+def test_zookeeper_era_folder_is_rejected_and_not_changed(tmp_path: Path) -> None:
     make_zookeeper_folder(tmp_path)
     before = contents(tmp_path)
     text = refusal(tmp_path)
@@ -67,7 +67,7 @@ def test_zookeeper_era_folder_is_refused_and_not_changed(tmp_path: Path) -> None
     assert contents(tmp_path) == before
 
 
-def test_partitions_of_an_unknown_broker_are_refused(tmp_path: Path) -> None:
+def test_partitions_of_an_unknown_broker_are_rejected(tmp_path: Path) -> None:
     make_zookeeper_folder(tmp_path)
     (tmp_path / "meta.properties").unlink()
     assert "(orders-0)" in refusal(tmp_path)
@@ -82,7 +82,7 @@ def test_partitions_of_an_unknown_broker_are_kept_when_adopting(tmp_path: Path) 
     assert directories.partitions() == [("orders", 0)]
 
 
-def test_second_directory_is_refused_before_the_first_is_touched(tmp_path: Path) -> None:
+def test_second_directory_is_rejected_before_the_first_is_touched(tmp_path: Path) -> None:
     make_kraft_folder(tmp_path / "b")
     directories = LogDirectories(
         SystemDisk(), StandingClock(), SeededRandom("owner"), [str(tmp_path / "a"), str(tmp_path / "b")]
@@ -92,13 +92,13 @@ def test_second_directory_is_refused_before_the_first_is_touched(tmp_path: Path)
     assert not (tmp_path / "a").exists()
 
 
-def test_folder_of_odradek_that_apache_has_used_is_refused(tmp_path: Path) -> None:
+def test_folder_of_odradek_that_apache_has_used_is_rejected(tmp_path: Path) -> None:
     make_directories(tmp_path).startup.load(cluster_id="abc", node_id=1)
     (tmp_path / "__cluster_metadata-0").mkdir()
     assert "__cluster_metadata-0" in refusal(tmp_path)
 
 
-def test_folder_of_a_newer_odradek_is_refused(tmp_path: Path) -> None:
+def test_folder_of_a_newer_odradek_is_rejected(tmp_path: Path) -> None:
     make_directories(tmp_path).startup.load(cluster_id="abc", node_id=1)
     meta = tmp_path / "meta.properties"
     assert "odradek.format=1\n" in meta.read_text()
@@ -106,7 +106,7 @@ def test_folder_of_a_newer_odradek_is_refused(tmp_path: Path) -> None:
     assert "newer Odradek" in refusal(tmp_path)
 
 
-def test_target_of_an_unfinished_import_is_refused(tmp_path: Path) -> None:
+def test_target_of_an_unfinished_import_is_rejected(tmp_path: Path) -> None:
     (tmp_path / IMPORT_MARKER).write_text("{}")
     assert "import into this folder did not end" in refusal(tmp_path)
 

@@ -433,7 +433,9 @@ def test_a_lost_transaction_index_past_the_recovery_point_is_written_again(tmp_p
         assert index.read_bytes() == content
 
 
-def test_what_stays_of_a_transaction_index_is_not_written_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entries_that_stay_in_a_transaction_index_are_not_rewritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Below the recovery point nothing would put it right after a loss of power."""
     log = open_log(tmp_path)
     for number in range(3):
@@ -545,7 +547,7 @@ def test_undoing_a_swap_that_had_not_begun_can_stop_at_every_step(tmp_path: Path
         assert not [name for name in os.listdir(directory) if name.endswith((".cleaned", ".swap"))]
 
 
-def test_a_log_that_ends_below_its_start_begins_anew_there(tmp_path: Path) -> None:
+def test_log_that_ends_below_its_start_is_emptied_and_begins_there(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     put(log, batch(3))
     log.close()
@@ -566,7 +568,7 @@ def test_zero_length_segment(tmp_path: Path) -> None:
         again.close()
 
 
-def test_damage_inside_is_refused_with_file_and_offset(tmp_path: Path) -> None:
+def test_damage_inside_is_rejected_with_file_and_offset(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     for _ in range(5):
         put(log, batch())
@@ -743,7 +745,7 @@ def test_what_a_truncation_took_away_does_not_come_back_after_a_clean_stop(
     assert not synced
 
 
-def test_a_producer_of_whose_last_batches_nothing_is_left_goes_on(tmp_path: Path) -> None:
+def test_producer_continues_when_its_last_batches_are_gone(tmp_path: Path) -> None:
     """A power loss took the end of the log, all of which had been deleted: what the snapshot knows is too old."""
     log = open_log(tmp_path)
     put(log, produced(7, 0))

@@ -145,7 +145,7 @@ def test_repairs(tmp_path: Path, name: str, clean: bool) -> None:
 
 
 @given(position=st.integers(0, 5000), bit=st.integers(0, 7), clean=st.booleans())
-def test_no_flipped_bit_is_ever_taken_for_data(
+def test_no_flipped_bit_is_mistaken_for_data(
     tmp_path_factory: pytest.TempPathFactory, position: int, bit: int, clean: bool
 ) -> None:
     """Whatever a reader of batches gets was written so: all that the CRC covers, and in the order of the offsets."""

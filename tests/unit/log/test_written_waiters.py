@@ -20,7 +20,7 @@ def test_in_the_order_of_offsets_and_of_arrival() -> None:
     assert len(called) == 5
 
 
-def test_all_are_told_of_a_failure_in_order_too() -> None:
+def test_all_waiters_learn_of_a_failure_in_order() -> None:
     waiters = WrittenWaiters()
     called: list[int] = []
     for offset in (9, 8, 3, 5, 4, 7, 6, 1, 2):
@@ -29,7 +29,7 @@ def test_all_are_told_of_a_failure_in_order_too() -> None:
     assert called == sorted(called)
 
 
-def test_nobody_is_called_twice_when_one_that_is_called_makes_the_log_fail() -> None:
+def test_no_waiter_is_called_twice_when_another_makes_the_log_fail() -> None:
     waiters = WrittenWaiters()
     called: list[str] = []
 

@@ -11,7 +11,7 @@ from odradek.ports.clock import SystemClock, process_age
 from odradek.ports.randomness import Random, SeededRandom, SystemRandom
 
 
-def test_the_clock_tells_milliseconds_since_the_epoch() -> None:
+def test_clock_returns_milliseconds_since_the_epoch() -> None:
     clock = SystemClock()
     assert abs(clock.now_ms() - time.time() * 1000) < 60_000
     assert clock.monotonic() <= clock.monotonic()

@@ -30,7 +30,7 @@ def disk() -> Iterator[SystemDisk]:
 
 
 @given(st.lists(st.lists(st.binary(max_size=50), min_size=1, max_size=5), max_size=6))
-def test_appended_parts_are_read_back_at_the_positions_told(
+def test_appended_parts_are_read_back_at_the_returned_positions(
     tmp_path_factory: pytest.TempPathFactory, appends: list[list[bytes]]
 ) -> None:
     path = str(tmp_path_factory.mktemp("append") / "file")
@@ -77,7 +77,7 @@ def test_a_missing_file_is_not_made_by_accident(disk: SystemDisk, tmp_path: Path
     assert not disk.exists(str(tmp_path / "missing"))
 
 
-def test_a_file_stays_open_while_somebody_holds_it_and_closes_after(disk: SystemDisk, tmp_path: Path) -> None:
+def test_file_stays_open_while_it_is_referenced_and_closes_after(disk: SystemDisk, tmp_path: Path) -> None:
     path = str(tmp_path / "file")
     disk.write_atomic(path, b"kept")
     file = disk.open(path)
@@ -202,7 +202,7 @@ def test_linux_says_when_writers_have_to_wait(
     assert disk.keeps_up() is keeps_up
 
 
-def test_a_platform_that_cannot_tell_keeps_up(
+def test_platform_without_a_report_counts_as_keeping_up(
     disk: SystemDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("odradek.ports.disk._VMSTAT", str(tmp_path / "missing"))

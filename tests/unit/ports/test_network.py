@@ -57,7 +57,7 @@ def test_bytes_arrive_and_an_empty_stream_would_block() -> None:
     asyncio.run(main())
 
 
-def test_a_full_socket_blocks_and_tells_when_it_can_take_more() -> None:
+def test_full_socket_blocks_and_reports_when_it_has_room() -> None:
     async def main() -> None:
         client, server = await pair()
         data, sent = b"x" * (1 << 20), 0
@@ -91,7 +91,7 @@ def test_a_file_range_is_sent_and_a_file_that_is_too_short_is_an_error(tmp_path:
     asyncio.run(main())
 
 
-def test_nobody_there_is_refused_in_time() -> None:
+def test_connection_to_a_closed_port_is_refused_in_time() -> None:
     async def main() -> None:
         # Bound, so that no other process listens there meanwhile.
         with socket.socket() as bound:

@@ -114,7 +114,7 @@ def test_an_entry_for_everybody_gives_each_their_own() -> None:
     assert quota.record("u", "b", 1, 0) > 0
 
 
-def test_what_is_refused_is_not_counted() -> None:
+def test_what_is_rejected_is_not_counted() -> None:
     quota = ClientRateQuota(KEY, 11, 1000)
     quota.update({ClientEntity(client_id="c"): {KEY: "100"}})
     assert quota.most_at_once("u", "c") == 1000
@@ -145,7 +145,7 @@ def test_clients_that_went_are_forgotten() -> None:
     assert not quota._rates
 
 
-def test_the_time_quota_makes_nobody_pause_for_longer_than_a_window() -> None:
+def test_time_quota_delays_no_client_for_longer_than_a_window() -> None:
     quotas = ClientQuotas(11, 1)
     quotas.update({ClientEntity(client_id="slow"): {"request_percentage": "1"}})
     assert quotas.request.active

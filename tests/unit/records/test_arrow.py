@@ -176,7 +176,7 @@ def test_broken_records_raise_the_one_error(name: str) -> None:
 
 @given(st.lists(st.tuples(BATCHES, CODECS), min_size=1, max_size=3), st.data())
 @settings(max_examples=200)
-def test_mutations_are_taken_or_refused_as_by_the_plain_decoder(
+def test_mutations_are_taken_or_rejected_as_by_the_plain_decoder(
     batches: list[tuple[list[Row], int]], data: st.DataObject
 ) -> None:
     encoded = bytearray(concatenate(batches))

@@ -130,7 +130,7 @@ def test_other_formats_have_their_own_error(magic: int) -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_old_message_sets_are_not_taken_for_a_partial_tail(magic: int) -> None:
+def test_old_message_sets_are_not_mistaken_for_a_partial_tail(magic: int) -> None:
     old = bytes(8) + (22).to_bytes(4) + bytes(4) + bytes([magic]) + bytes(17)
     for data in (old, old[:20], bytes(make()) + old):
         with pytest.raises(UnsupportedMagic):

@@ -22,7 +22,7 @@ def code_of(raised: pytest.ExceptionInfo[KafkaError]) -> ErrorCode:
     return raised.value.code
 
 
-def test_a_session_goes_on_with_the_next_epoch_and_wraps() -> None:
+def test_session_continues_with_the_next_epoch_and_wraps() -> None:
     cache = sessions()
     session = cache.begin([asked(0)], False, 0)
     assert session is not None
@@ -32,7 +32,7 @@ def test_a_session_goes_on_with_the_next_epoch_and_wraps() -> None:
     assert cache.find(session.identifier, MAX_EPOCH, False, 2).epoch == 1
 
 
-def test_wrong_session_epoch_or_kind_of_topics_is_refused() -> None:
+def test_wrong_session_epoch_or_kind_of_topics_is_rejected() -> None:
     cache = sessions()
     session = cache.begin([asked(0)], False, 0)
     assert session is not None
@@ -59,7 +59,7 @@ def test_partitions_are_added_changed_and_forgotten() -> None:
     assert list(session.wanted) == [("t", 2), ("t", 0)]
 
 
-def test_only_news_are_told() -> None:
+def test_only_changes_are_returned() -> None:
     session = sessions().begin([asked(0)], False, 0)
     assert session is not None
     place = ("t", 0)

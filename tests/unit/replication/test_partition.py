@@ -57,7 +57,7 @@ def test_a_lone_replica_commits_what_it_appends(make: Make) -> None:
     assert called == [1], "at once"
 
 
-def test_a_log_that_moved_tells_of_what_is_written_later(make: Make, tmp_path: Path) -> None:
+def test_moved_log_reports_later_writes(make: Make, tmp_path: Path) -> None:
     partition = make(flush_messages=1)
     partition.append(batch(b"a"), now_ms=NOW_MS)
     (tmp_path / "moved").mkdir()
@@ -115,7 +115,7 @@ def test_epochs_of_requests_are_checked(make: Make) -> None:
     assert partition.leader_epoch == 5, "what is older than what is known is not taken"
 
 
-def test_too_few_in_sync_replicas_refuse_writes_that_want_all(make: Make) -> None:
+def test_too_few_in_sync_replicas_reject_writes_that_want_all(make: Make) -> None:
     partition = make(isr=(1,), replicas=(1, 2, 3), min_insync_replicas=2)
     wanted = lambda: partition.append(batch(b"x"), now_ms=NOW_MS, all_in_sync=True)  # noqa: E731
     assert refused(wanted) is ErrorCode.NOT_ENOUGH_REPLICAS
@@ -168,7 +168,7 @@ def test_a_watcher_is_called_once_with_the_bytes_and_not_after_it_left(make: Mak
     assert len(sizes) == 1
 
 
-def test_a_reader_whose_history_departed_is_told_where(make: Make) -> None:
+def test_reader_whose_history_diverged_learns_where(make: Make) -> None:
     partition = make()
     partition.append(batch(b"a"), now_ms=NOW_MS)
     partition.apply_state(PartitionState(1, 3, (1,), (1,)))
@@ -195,7 +195,7 @@ def test_reassignment_applies_after_an_answer_brought_its_epoch_earlier(make: Ma
     assert sorted(partition.followers.progress) == [2, 3]
 
 
-def test_who_is_put_out_of_the_isr_though_it_kept_up_holds_nothing_back(tmp_path: Path) -> None:
+def test_follower_removed_from_the_isr_does_not_delay_commits(tmp_path: Path) -> None:
     """A follower whose directory failed was caught up a moment ago, its broker lives, and it never fetches again."""
     (tmp_path / "t-0").mkdir()
     environment = LogEnvironment(SystemDisk(), SystemClock())

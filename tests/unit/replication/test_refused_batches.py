@@ -49,7 +49,7 @@ def lead(partition: Partition, epoch: int, isr: tuple[int, ...] = (1, 2)) -> Non
 
 
 @pytest.mark.parametrize("written", [0, 3])
-def test_those_behind_a_refused_batch_wait_for_it(partition: Partition, send: Send, written: int) -> None:
+def test_those_behind_a_rejected_batch_wait_for_it(partition: Partition, send: Send, written: int) -> None:
     lead(partition, 0)
     for sequence in range(written):
         assert send(sequence) is ErrorCode.NONE
@@ -93,7 +93,7 @@ def test_what_came_elsewhere_or_is_given_up_is_waited_for_no_longer(partition: P
     assert send(4) is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_a_refused_batch_that_is_refused_again_keeps_its_place(partition: Partition, send: Send) -> None:
+def test_a_rejected_batch_that_is_rejected_again_keeps_its_place(partition: Partition, send: Send) -> None:
     lead(partition, 0, (1,))
     assert [send(n) for n in range(3)] == [ErrorCode.NOT_ENOUGH_REPLICAS] * 3
     assert [send(n) for n in range(3)] == [ErrorCode.NOT_ENOUGH_REPLICAS] * 3
@@ -126,7 +126,7 @@ def test_batches_of_an_unknown_producer_do_not_overtake_an_oversized_one(tmp_pat
     log.close()
 
 
-def test_who_begins_with_a_batch_that_is_too_large_may_go_on_behind_it(tmp_path: Path) -> None:
+def test_producer_continues_behind_a_first_batch_that_is_too_large(tmp_path: Path) -> None:
     """As in Kafka: not every client starts a new epoch when its first record was too large."""
     environment = LogEnvironment(SystemDisk(), SystemClock())
     log = PartitionLog.open("t", 0, str(tmp_path), LogConfig(max_message_bytes=120), environment, clean=True)
@@ -163,7 +163,7 @@ def test_bytes_that_are_no_batch_are_judged_as_ever(
     assert refusal() is code, "while batches are missed"
 
 
-def test_many_refused_producers_do_not_grow_without_end(partition: Partition) -> None:
+def test_many_rejected_producers_do_not_grow_without_end(partition: Partition) -> None:
     """The memory of refusals is bounded: it is forgotten as a whole, after which any order counts as new."""
     lead(partition, 0, isr=(1,))
     refused = RefusedBatches()

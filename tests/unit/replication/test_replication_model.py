@@ -144,7 +144,7 @@ def test_what_an_old_leader_wrote_alone_is_cut_off(cluster: Cluster) -> None:
     assert cluster.replicas[1].partition.log.history.leader_epochs.entries() == [(0, 0), (1, 1)]
 
 
-def test_several_epochs_that_nobody_else_knows_go_one_after_the_other(cluster: Cluster) -> None:
+def test_epochs_unknown_to_the_leader_are_removed_one_by_one(cluster: Cluster) -> None:
     """Epochs 1 to 4 were led by broker 1 without followers: the follower finds the common end in a few steps."""
     cluster.produce(1)
     cluster.run_rounds(5)
@@ -274,7 +274,7 @@ def test_a_follower_joins_the_isr_only_with_all_that_is_committed(cluster: Clust
     assert [proposal.isr for proposal, _ in leader.proposals] == [(1, 3, 2)]
 
 
-def test_a_new_leader_takes_nobody_in_before_he_has_what_it_began_with(cluster: Cluster) -> None:
+def test_new_leader_admits_no_follower_below_its_epoch_start(cluster: Cluster) -> None:
     """Its high watermark may be far behind what is committed: the end of its log at the start is what counts."""
     cluster.fetch(3)
     cluster.leave_behind(2)

@@ -66,7 +66,7 @@ def test_without_a_release_file_the_program_is_asked(monkeypatch: pytest.MonkeyP
     assert ensure_java() == str(tmp_path / "good")
 
 
-def test_a_program_that_only_says_how_to_install_java_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_program_that_only_says_how_to_install_java_is_ignored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     script = "echo 'The operation could not be completed. Unable to locate a Java Runtime.' >&2; exit 1"
     monkeypatch.setenv("JAVA_HOME", str(make_java(tmp_path / "macos", None, script)))
     with pytest.raises(NoJavaError):

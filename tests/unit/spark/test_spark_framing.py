@@ -25,7 +25,7 @@ def test_the_bytes_are_those_of_confluents_format() -> None:
 
 
 @pytest.mark.parametrize("value", ["", "00", "00000000", "0100000007aa", "7b7d7b7d7b7d"])
-def test_other_values_are_refused(value: str) -> None:
+def test_other_values_are_rejected(value: str) -> None:
     with pytest.raises(FramingError):
         unframed(bytes.fromhex(value))
 
@@ -33,7 +33,7 @@ def test_other_values_are_refused(value: str) -> None:
 @pytest.mark.parametrize(
     "value", ["0000000007", "000000000780", "0000000007ffffffffff7f", "000000000701", "000000000704"]
 )
-def test_broken_indexes_are_refused(value: str) -> None:
+def test_broken_indexes_are_rejected(value: str) -> None:
     with pytest.raises(FramingError):
         unframed(bytes.fromhex(value), indexes=True)
 

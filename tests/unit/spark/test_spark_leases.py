@@ -55,7 +55,7 @@ def test_of_two_attempts_only_the_later_writes() -> None:
     assert batch.acquire(second, 1, ["t-0"]) == ("t-0", 0)
 
 
-def test_what_was_written_is_told_once_nobody_can_write() -> None:
+def test_written_batches_are_reported_once_no_task_can_write() -> None:
     batch = Batch()
     one, two = joined(batch, 1, 2)
     batch.acquire(one, 1, ["t-0"])
@@ -69,7 +69,7 @@ def test_what_was_written_is_told_once_nobody_can_write() -> None:
         batch.join(object(), 3)
 
 
-def test_nothing_is_settled_while_somebody_writes() -> None:
+def test_nothing_is_completed_while_a_task_writes() -> None:
     batch = Batch()
     (one,) = joined(batch, 1)
     batch.acquire(one, 1, ["t-0"])

@@ -83,7 +83,7 @@ def test_streams_have_no_end(name: str) -> None:
         {"endingOffsets": '{"t":{"0":-2}}'},
     ],
 )
-def test_batch_queries_refuse_the_wrong_ends(given: dict[str, str]) -> None:
+def test_batch_queries_reject_the_wrong_ends(given: dict[str, str]) -> None:
     with pytest.raises(OptionError, match="batch query"):
         batch_source(**given)
 
@@ -127,7 +127,7 @@ def test_the_minimum_is_not_above_the_maximum() -> None:
     "name",
     ["auto.offset.reset", "key.deserializer", "value.deserializer", "enable.auto.commit", "interceptor.classes"],
 )
-def test_kafka_settings_that_the_source_refuses(name: str) -> None:
+def test_kafka_settings_that_the_source_rejects(name: str) -> None:
     with pytest.raises(OptionError, match=name):
         source(**{f"kafka.{name}": "x"})
 
@@ -172,7 +172,7 @@ def test_markers_have_a_topic_unless_an_empty_one_is_given() -> None:
     assert SinkOptions.parse({**SERVERS, "markertopic": ""}, streaming=False).marker_topic is None
 
 
-def test_writes_are_exactly_once_unless_told_otherwise() -> None:
+def test_writes_are_exactly_once_by_default() -> None:
     stream = SinkOptions.parse({**SERVERS, "checkpointlocation": "/c"}, streaming=True)
     assert stream.exactly_once
     assert not SinkOptions.parse({**SERVERS, "deliveryguarantee": "at-least-once"}, streaming=True).exactly_once
@@ -184,7 +184,7 @@ def test_writes_are_exactly_once_unless_told_otherwise() -> None:
 
 
 @pytest.mark.parametrize("name", ["key.serializer", "value.serializer", "transactional.id", "partitioner.class"])
-def test_kafka_settings_that_the_sink_refuses(name: str) -> None:
+def test_kafka_settings_that_the_sink_rejects(name: str) -> None:
     with pytest.raises(OptionError, match=name):
         SinkOptions.parse({**SERVERS, f"kafka.{name}": "x"}, streaming=False)
 

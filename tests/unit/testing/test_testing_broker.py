@@ -85,7 +85,7 @@ def test_paused_broker_answers_after_it_was_resumed() -> None:
     with_broker(test)
 
 
-def test_failed_disk_refuses_writes() -> None:
+def test_failed_disk_rejects_writes() -> None:
     async def test(broker: Broker) -> None:
         topic = await broker.topic()
         await broker.fail_disk()

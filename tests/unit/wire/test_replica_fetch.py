@@ -127,7 +127,7 @@ def test_records_are_views_of_the_answer() -> None:
     assert bytes(found.records) == b"Records"
 
 
-def test_other_versions_are_refused() -> None:
+def test_other_versions_are_rejected() -> None:
     for version in (14, 18):
         with pytest.raises(EncodeError):
             ReplicaFetchRequest(1, 1, 0, 0, 0).encode(bytearray(), version)

@@ -173,7 +173,7 @@ def test_controlled_shutdown_zero_has_no_client_id() -> None:
 
 
 @pytest.mark.parametrize("size", range(14))
-def test_truncated_headers_are_refused(size: int) -> None:
+def test_truncated_headers_are_rejected(size: int) -> None:
     header = encoded(RequestHeader(18, 3, 5, "me"), 2)
     assert len(header) == 13
     if size < 13:
@@ -184,7 +184,7 @@ def test_truncated_headers_are_refused(size: int) -> None:
             parse_response_header(memoryview(header)[:size], 0, 3)
 
 
-def test_bad_client_ids_are_refused() -> None:
+def test_bad_client_ids_are_rejected() -> None:
     with pytest.raises(DecodeError):
         parse_request_header(memoryview(b"\0\3\0\0\0\0\0\5\xff\xfe"))
     with pytest.raises(DecodeError):

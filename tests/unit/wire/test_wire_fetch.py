@@ -127,7 +127,7 @@ def test_absurd_lengths_allocate_nothing(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 3, 19])
-def test_other_versions_are_refused(version: int) -> None:
+def test_other_versions_are_rejected(version: int) -> None:
     with pytest.raises(DecodeError):
         fetch.decode_request(memoryview(bytes(100)), 0, version)
 
@@ -212,7 +212,7 @@ def test_records_are_passed_on_untouched(version: int) -> None:
     assert all(part for part in parts)
 
 
-def test_what_cannot_be_said_is_refused() -> None:
+def test_what_cannot_be_said_is_rejected() -> None:
     with pytest.raises(EncodeError):
         fetch.encode_response(13, 1, [("name", [])])
     with pytest.raises(EncodeError):

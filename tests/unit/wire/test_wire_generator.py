@@ -111,7 +111,7 @@ def test_the_bytes_are_kafkas(odd: Any) -> None:
     assert encoded(full(odd, 6), 6) == bytes.fromhex(wanted)
 
 
-def test_values_without_a_place_are_refused_if_they_may_not_be_lost(odd: Any) -> None:
+def test_values_without_a_place_are_rejected_if_they_may_not_be_lost(odd: Any) -> None:
     with pytest.raises(EncodeError, match="old"):
         encoded(odd.OddRequest(old=1), 3)
     assert decoded(odd.OddRequest, encoded(odd.OddRequest(middle=9), 1), 1).middle == 7
@@ -158,7 +158,7 @@ def test_names() -> None:
         ('fields = []\n[XRequest.structs]\nS = [{ name = "A", type = "int8" }]', "not used"),
     ],
 )
-def test_mistakes_in_a_schema_are_told(tmp_path: Path, text: str, complaint: str) -> None:
+def test_mistakes_in_a_schema_are_reported(tmp_path: Path, text: str, complaint: str) -> None:
     path = tmp_path / "x.toml"
     path.write_text(f'[XRequest]\nkey = 1\nversions = "0"\nflexible = "none"\n{text}\n')
     with pytest.raises(ValueError, match=complaint):

@@ -59,7 +59,7 @@ def test_defaults_are_the_same_in_constructor_and_on_the_wire(case: Case) -> Non
 
 
 @each_case
-def test_a_truncated_message_is_refused(case: Case) -> None:
+def test_a_truncated_message_is_rejected(case: Case) -> None:
     for version in case.versions:
         data = encoded(plausible(case, version, Random(version)), version)
         for end in range(0, len(data), max(1, len(data) // 40)):
@@ -68,7 +68,7 @@ def test_a_truncated_message_is_refused(case: Case) -> None:
 
 
 @each_case
-def test_versions_outside_the_range_are_refused(case: Case) -> None:
+def test_versions_outside_the_range_are_rejected(case: Case) -> None:
     for version in (case.versions.start - 1, case.versions.stop):
         with pytest.raises(DecodeError):
             case.kind.decode(memoryview(bytes(1000)), 0, version)
@@ -158,7 +158,7 @@ def test_memory_stays_a_small_multiple_of_the_frame(fill: bytes) -> None:
         tracemalloc.stop()
 
 
-def test_more_tags_than_bytes_are_refused() -> None:
+def test_more_tags_than_bytes_are_rejected() -> None:
     absurd = b"\xff\xff\xff\xff\x0f" + b"\0\0" * 1_000
     with pytest.raises(DecodeError):
         heartbeat.HeartbeatRequest.decode(memoryview(encoded(heartbeat.HeartbeatRequest(), 4)[:-1] + absurd), 0, 4)
@@ -172,7 +172,7 @@ def test_invalid_utf8_is_a_decode_error() -> None:
         heartbeat.HeartbeatRequest.decode(memoryview(data), 0, 0)
 
 
-def test_negative_lengths_of_what_may_not_be_null_are_refused() -> None:
+def test_negative_lengths_of_what_may_not_be_null_are_rejected() -> None:
     with pytest.raises(DecodeError):
         heartbeat.HeartbeatRequest.decode(memoryview(b"\xff\xff" + bytes(20)), 0, 0)
     with pytest.raises(DecodeError):
@@ -182,7 +182,7 @@ def test_negative_lengths_of_what_may_not_be_null_are_refused() -> None:
     assert decoded(metadata.MetadataRequest, b"\xff\xff\xff\xff", 1).topics is None
 
 
-def test_a_field_that_the_version_lacks_is_refused_unless_it_may_be_lost() -> None:
+def test_a_field_that_the_version_lacks_is_rejected_unless_it_may_be_lost() -> None:
     with pytest.raises(EncodeError, match="group_instance_id"):
         encoded(heartbeat.HeartbeatRequest(group_instance_id="a"), 2)
     with pytest.raises(EncodeError, match="forgotten_topics_data"):
@@ -194,7 +194,7 @@ def test_a_field_that_the_version_lacks_is_refused_unless_it_may_be_lost() -> No
     assert decoded(fetch.FetchRequest, encoded(fetch.FetchRequest(rack_id="r"), 5), 5).rack_id == ""
 
 
-def test_null_and_values_out_of_range_are_refused() -> None:
+def test_null_and_values_out_of_range_are_rejected() -> None:
     with pytest.raises(EncodeError):
         encoded(metadata.MetadataRequest(topics=None), 0)
     with pytest.raises(EncodeError):

@@ -59,7 +59,7 @@ def test_unknown_tagged_fields_are_skipped_everywhere() -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_what_is_no_request_is_refused_as_the_generated_codec_refuses_it(version: int) -> None:
+def test_what_is_no_request_is_rejected_as_the_generated_codec_rejects_it(version: int) -> None:
     sound = encoded(plausible(case("OffsetCommitRequest"), version, Random(version)), version)
     for data in [*mutations(sound, Random(7), 200), *absurd_lengths(sound)]:
         view = memoryview(bytes(data))
@@ -74,7 +74,7 @@ def test_what_is_no_request_is_refused_as_the_generated_codec_refuses_it(version
 
 
 @pytest.mark.parametrize("version", [1, 11])
-def test_other_versions_are_refused(version: int) -> None:
+def test_other_versions_are_rejected(version: int) -> None:
     with pytest.raises(DecodeError):
         offset_commit.decode_request(memoryview(bytes(100)), 0, version)
 

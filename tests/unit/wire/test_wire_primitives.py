@@ -22,7 +22,7 @@ def test_varints(value: int) -> None:
 
 
 @pytest.mark.parametrize("data", [b"\xff\xff\xff\xff\x10", b"\xff\xff\xff\xff\xff", b"\x80\x80\x80\x80\x80\x00"])
-def test_too_long_varints_are_refused(data: bytes) -> None:
+def test_too_long_varints_are_rejected(data: bytes) -> None:
     with pytest.raises(p.DecodeError):
         p.read_unsigned_varint(memoryview(data), 0)
 

@@ -109,7 +109,7 @@ def test_absurd_lengths_allocate_nothing(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 2, 14])
-def test_other_versions_are_refused(version: int) -> None:
+def test_other_versions_are_rejected(version: int) -> None:
     with pytest.raises(DecodeError):
         produce.decode_request(memoryview(bytes(100)), 0, version)
 
@@ -166,7 +166,7 @@ def test_plain_responses_are_the_bytes_of_the_generated_codec() -> None:
         check_response(projected(case("ProduceResponse"), generated.ProduceResponse([topic]), version), version)
 
 
-def test_a_topic_key_of_the_wrong_kind_is_refused() -> None:
+def test_a_topic_key_of_the_wrong_kind_is_rejected() -> None:
     with pytest.raises(EncodeError):
         produce.encode_response(13, 1, [("name", [])])
     with pytest.raises(EncodeError):

@@ -78,7 +78,7 @@ def test_the_client_sees_the_code_in_every_version(key: int, words: str | None) 
 
 
 @pytest.mark.parametrize("version", [0, 3])
-def test_a_producer_hears_that_none_of_its_partitions_was_added(version: int) -> None:
+def test_producer_learns_that_none_of_its_partitions_was_added(version: int) -> None:
     # Without an entry, and old versions have no code of the whole, it takes them for added and writes to them.
     topics = [
         add_partitions.AddPartitionsToTxnRequestTopic("a", [0, 2]),

@@ -101,7 +101,7 @@ CLUSTER = ClusterImage("c").with_controller(1, 1).with_brokers({i: broker(i) for
 
 
 @running
-async def test_what_the_controller_tells_is_what_the_broker_knows() -> None:
+async def test_broker_knows_what_the_controller_has_sent() -> None:
     member = await new_member()
     first = CLUSTER.with_topics([topic("a", state(1, 0), state(3, 0, (3, 1))), topic("b", state(2, 4))])
     await send(member, None, first)
@@ -146,7 +146,7 @@ async def test_stopped_replicas_are_reported_with_what_becomes_of_their_data() -
 
 
 @running
-async def test_a_controller_that_was_replaced_is_refused() -> None:
+async def test_a_controller_that_was_replaced_is_rejected() -> None:
     member = await new_member()
     await send(member, None, CLUSTER.with_topic(topic("a", state(1, 0))))
     stale = UpdateMetadataRequest(controller_id=3, controller_epoch=0, broker_epoch=1)
@@ -183,7 +183,7 @@ async def test_what_arrives_late_on_a_connection_that_was_given_up_is_refused() 
 
 
 @running
-async def test_while_the_store_is_away_nobody_is_called_a_stale_controller() -> None:
+async def test_no_controller_is_rejected_as_stale_while_the_store_is_away() -> None:
     """Who is called so may give up; who is refused for another reason asks again."""
     store = MemoryStore()
     member = await new_member(store)
@@ -195,7 +195,7 @@ async def test_while_the_store_is_away_nobody_is_called_a_stale_controller() -> 
 
 
 @running
-async def test_a_refusal_that_nobody_waits_for_any_more_is_no_complaint() -> None:
+async def test_rejection_without_a_waiting_caller_is_not_logged() -> None:
     """As when the connection it was asked on has gone."""
     complaints: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
@@ -248,7 +248,7 @@ async def test_recreated_topic_survives_a_repeated_deletion_of_the_old_one() -> 
 
 
 @running
-async def test_what_was_decided_for_an_earlier_registration_is_refused() -> None:
+async def test_what_was_decided_for_an_earlier_registration_is_rejected() -> None:
     member = await new_member()
     member.view.registered(broker(SELF, 5))
     with pytest.raises(KafkaError) as refused:
@@ -282,7 +282,7 @@ async def test_request_for_the_stored_registration_is_served_before_it_is_known(
 
 
 @running
-async def test_nobody_leads_by_what_the_store_said() -> None:
+async def test_stored_leaders_are_not_leaders_after_a_start() -> None:
     store = MemoryStore()
     news = await new_member(store)
     await send(news, None, CLUSTER.with_topic(topic("a", state(2, 3))))
@@ -293,7 +293,7 @@ async def test_nobody_leads_by_what_the_store_said() -> None:
     assert not image.brokers
 
 
-def test_stored_settings_that_are_refused_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+def test_stored_settings_that_are_rejected_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     async def load() -> None:
         store = MemoryStore()
         data = ConfigNode.encode({"ssl.keystore.password": "hunter2"})

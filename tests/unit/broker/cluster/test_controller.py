@@ -125,7 +125,7 @@ def test_a_registration_ends_although_another_one_begins_at_that_moment(dies: in
     run(test)
 
 
-def test_a_broker_that_returns_is_told_everything_and_follows() -> None:
+def test_returning_broker_receives_everything_and_follows() -> None:
     async def test(cluster: Cluster) -> None:
         await cluster.of(1, 2, 3)
         await cluster.reigning.create_topics([NewTopic("t", 3, 3)])
@@ -195,7 +195,7 @@ def test_the_next_controller_takes_over() -> None:
     run(test)
 
 
-def test_a_broker_that_stops_watches_no_controller_any_more() -> None:
+def test_stopped_broker_watches_no_controller() -> None:
     async def test(cluster: Cluster) -> None:
         first, second, third = await cluster.of(1, 2, 3)
         third.watch.close()
@@ -280,7 +280,7 @@ def test_what_an_earlier_reign_has_begun_ends_before_the_next_one_begins() -> No
     run(test)
 
 
-def test_the_others_are_told_of_what_the_controllers_own_broker_cannot_do() -> None:
+def test_other_brokers_are_notified_though_the_controllers_own_fails() -> None:
     async def test(cluster: Cluster) -> None:
         first, second = await cluster.of(1, 2)
 
@@ -327,7 +327,7 @@ def test_a_lost_session_is_followed_by_a_new_registration() -> None:
     run(test)
 
 
-def test_a_broker_taken_for_dead_registers_again() -> None:
+def test_broker_mistaken_for_dead_registers_again() -> None:
     async def test(cluster: Cluster) -> None:
         first, second, _ = await cluster.of(1, 2, 3)
         await first.controller.create_topics([NewTopic("t", 6, 3)])
@@ -500,7 +500,7 @@ def test_a_directory_that_fails_later_is_asked_about() -> None:
     run(test)
 
 
-def test_a_directory_that_fails_while_the_store_is_away_is_told_of_later() -> None:
+def test_directory_failure_is_reported_once_the_store_is_back() -> None:
     async def test(cluster: Cluster) -> None:
         first = await cluster.add(1)
         store = DyingStore(MemoryStore(cluster.tree))
@@ -671,7 +671,7 @@ def test_a_registration_left_behind_at_another_address_is_waited_for() -> None:
     asyncio.run(test())
 
 
-def test_a_silent_broker_is_waited_for_and_told_later(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_broker_is_waited_for_and_notified_later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("odradek.broker.cluster.controller.TELL_SECONDS", 0.01)
 
     async def test(cluster: Cluster) -> None:
@@ -810,7 +810,7 @@ def test_after_a_write_of_unknown_outcome_the_store_is_believed(after: bool) -> 
     run(test)
 
 
-def test_a_change_that_is_lost_twice_is_finished_though_nobody_asks_again() -> None:
+def test_change_that_is_lost_twice_is_finished_without_another_request() -> None:
     """A step of it, and then the write that was to finish what is half done."""
 
     async def test(cluster: Cluster) -> None:
@@ -829,7 +829,7 @@ def test_a_change_that_is_lost_twice_is_finished_though_nobody_asks_again() -> N
     run(test)
 
 
-def test_a_failure_that_nobody_waits_for_any_more_is_no_complaint() -> None:
+def test_failure_without_a_waiting_caller_is_not_logged() -> None:
     """As when the store hangs for longer than the one who asked had time."""
 
     async def test(cluster: Cluster) -> None:
@@ -853,7 +853,7 @@ def test_a_failure_that_nobody_waits_for_any_more_is_no_complaint() -> None:
     run(test)
 
 
-def test_nobody_reigns_in_the_epoch_of_another_controller() -> None:
+def test_no_controller_decides_in_the_epoch_of_another() -> None:
     """Who was taken for dead, and replaced, between the look at the election and the look at its epoch."""
 
     async def test(cluster: Cluster) -> None:

@@ -165,7 +165,7 @@ def test_everything_first_and_then_what_changed() -> None:
     run(test)
 
 
-def test_changes_that_come_meanwhile_are_told_as_one() -> None:
+def test_changes_that_come_meanwhile_are_sent_as_one() -> None:
     async def test(peer: Peer) -> None:
         channel = peer.channel()
         await offer(channel, image())
@@ -191,7 +191,7 @@ def test_changes_that_come_meanwhile_are_told_as_one() -> None:
     run(test)
 
 
-def test_what_was_not_acknowledged_is_told_again() -> None:
+def test_image_that_was_not_acknowledged_is_sent_again() -> None:
     async def test(peer: Peer) -> None:
         channel = peer.channel()
         peer.script = [0, Disconnected("cut"), 0, ErrorCode.UNKNOWN_SERVER_ERROR]
@@ -205,7 +205,7 @@ def test_what_was_not_acknowledged_is_told_again() -> None:
 
 
 @pytest.mark.parametrize("failure", [Disconnected("cut"), ErrorCode.UNKNOWN_SERVER_ERROR])
-def test_what_may_have_been_told_and_is_over_is_taken_back(failure: int | ClientError) -> None:
+def test_outdated_changes_that_may_have_been_sent_are_reverted(failure: int | ClientError) -> None:
     """Found by the simulator (handover-1100418): the broker kept a topic that was deleted before it had answered."""
 
     async def test(peer: Peer) -> None:
@@ -263,7 +263,7 @@ def test_repeated_death_notice_has_no_effect_until_the_broker_returns() -> None:
     run(test)
 
 
-def test_one_refusal_is_no_proof_and_silence_is_none_either() -> None:
+def test_one_refused_connection_or_silence_proves_no_death() -> None:
     async def test(peer: Peer) -> None:
         channel = peer.channel()
         peer.connects = [refused(), RequestTimedOut("slow"), Disconnected("no route")]
@@ -279,7 +279,7 @@ def test_one_refusal_is_no_proof_and_silence_is_none_either() -> None:
     run(test)
 
 
-def test_a_broker_that_does_not_know_of_the_election_yet_is_told_again() -> None:
+def test_broker_that_does_not_know_the_election_yet_gets_it_again() -> None:
     """Its server of the store lags behind. A controller that is deposed indeed closes the channel."""
 
     async def test(peer: Peer) -> None:
@@ -301,7 +301,7 @@ def test_a_broker_that_does_not_know_of_the_election_yet_is_told_again() -> None
         (ErrorCode.STALE_BROKER_EPOCH, "registration ended"),
     ],
 )
-def test_who_is_told_by_the_wrong_one_says_so(code: ErrorCode, event: str) -> None:
+def test_broker_rejects_an_image_of_the_wrong_controller(code: ErrorCode, event: str) -> None:
     async def test(peer: Peer) -> None:
         channel = peer.channel()
         peer.script = [code]

@@ -188,7 +188,7 @@ def test_requests_are_decided_one_after_the_other() -> None:
     run(test)
 
 
-def test_an_event_goes_on_when_the_one_who_asked_has_gone() -> None:
+def test_event_continues_when_its_caller_has_gone() -> None:
     async def test() -> None:
         lone = await Lone(MemoryStore()).start()
         gate = asyncio.get_running_loop().create_future()

@@ -134,7 +134,7 @@ def test_what_is_tried_again_goes_by_the_newest_image(monkeypatch: pytest.Monkey
     asyncio.run(scenario())
 
 
-def test_nobody_coordinates_after_the_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_coordinator_is_elected_after_the_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(image_effects, "_AGAIN_SECONDS", 0.0)
     partitions: Any = Partitions()
     groups: Any = Coordinator()
@@ -153,7 +153,7 @@ def test_nobody_coordinates_after_the_stop(monkeypatch: pytest.MonkeyPatch) -> N
     asyncio.run(scenario())
 
 
-def test_coordinators_begin_anew_with_a_topic_made_anew() -> None:
+def test_coordinators_are_recreated_with_their_topic() -> None:
     """Sent in one difference, led by the same broker, and in the same epoch: no shard uses a deleted log."""
     partitions: Any = Partitions()
     partitions.cause = None

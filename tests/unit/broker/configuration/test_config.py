@@ -23,7 +23,7 @@ def test_stock_files_are_accepted(name: str) -> None:
     assert ["num.io.threads", "num.network.threads"] in config.without_effect().values()
 
 
-def test_stock_file_of_a_broker_beside_controllers_is_refused() -> None:
+def test_stock_file_of_a_broker_beside_controllers_is_rejected() -> None:
     with pytest.raises(ConfigError) as raised:
         BrokerConfig.load(str(STOCK[NOT_ALONE]))
     problems = str(raised.value).splitlines()
@@ -69,7 +69,7 @@ def test_stock_file_of_a_broker_beside_controllers_is_refused() -> None:
         ),
     ],
 )
-def test_other_controllers_metadata_and_protocols_are_refused(settings: dict[str, str], refused: str) -> None:
+def test_other_controllers_metadata_and_protocols_are_rejected(settings: dict[str, str], refused: str) -> None:
     with pytest.raises(ConfigError, match=rf"^{refused}.* is refused: "):
         BrokerConfig(settings)
 
@@ -333,7 +333,7 @@ def test_topics_take_their_broker_s_values() -> None:
     assert settings["segment.ms"] == 604800000
 
 
-def test_dynamic_settings_come_first_and_tell_who_asked() -> None:
+def test_dynamic_settings_come_first_and_notify_their_listeners() -> None:
     config = BrokerConfig({"num.io.threads": "2", "log.retention.hours": "1"})
     seen: list[frozenset[str]] = []
     config.on_change(["log.retention.ms", "num.io.threads"], seen.append)
@@ -357,7 +357,7 @@ def test_dynamic_settings_come_first_and_tell_who_asked() -> None:
     assert config.number("num.io.threads") == 4
 
 
-def test_names_nobody_knows_may_be_dynamic() -> None:
+def test_unknown_names_may_be_dynamic() -> None:
     config = BrokerConfig({})
     assert config.apply_dynamic({}, {"some.plugin": "x"}) == frozenset()
     assert "some.plugin" in config.set_names()

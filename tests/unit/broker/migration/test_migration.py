@@ -287,7 +287,7 @@ def test_zookeeper_with_unreadable_acls_is_refused(zookeeper_era: Path) -> None:
         asyncio.run(read())
 
 
-def test_zookeeper_of_another_cluster_is_refused(zookeeper_era: Path) -> None:
+def test_zookeeper_of_another_cluster_is_rejected(zookeeper_era: Path) -> None:
     async def read() -> None:
         store = MemoryStore()
         await store.apply([Create(CLUSTER_ID, ClusterIdNode.encode("other"))])
@@ -297,21 +297,21 @@ def test_zookeeper_of_another_cluster_is_refused(zookeeper_era: Path) -> None:
         asyncio.run(read())
 
 
-def test_zookeeper_is_refused_for_kraft(source: Path, tmp_path: Path) -> None:
+def test_zookeeper_is_rejected_for_kraft(source: Path, tmp_path: Path) -> None:
     assert "the folders are of KRaft" in refusal(source, to=tmp_path / "new", zookeeper="127.0.0.1:1")
 
 
 # --- what is refused ---
 
 
-def test_running_broker_is_refused(source: Path, tmp_path: Path) -> None:
+def test_running_broker_is_rejected(source: Path, tmp_path: Path) -> None:
     with (source / ".lock").open("w") as lock:
         fcntl.fcntl(lock, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 0, 0))
         assert "a broker uses this folder" in refusal(source, to=tmp_path / "new")
     assert not (tmp_path / "new").exists()
 
 
-def test_target_with_content_is_refused_and_kept(source: Path, tmp_path: Path) -> None:
+def test_target_with_content_is_rejected_and_kept(source: Path, tmp_path: Path) -> None:
     (tmp_path / "new").mkdir()
     (tmp_path / "new" / "notes.txt").write_text("mine")
     assert "is not empty (it has notes.txt)" in refusal(source, to=tmp_path / "new")
@@ -319,27 +319,27 @@ def test_target_with_content_is_refused_and_kept(source: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("place", ["kafka", "kafka/new", "."])
-def test_target_and_source_in_each_other_are_refused(source: Path, tmp_path: Path, place: str) -> None:
+def test_target_and_source_in_each_other_are_rejected(source: Path, tmp_path: Path, place: str) -> None:
     before = contents(source)
     assert "lie in each other" in refusal(source, to=tmp_path / place)
     assert contents(source) == before
 
 
-def test_folder_of_odradek_is_refused(source: Path, tmp_path: Path) -> None:
+def test_folder_of_odradek_is_rejected(source: Path, tmp_path: Path) -> None:
     import_folders(source, to=tmp_path / "new")
     assert "is a folder of Odradek" in refusal(tmp_path / "new", to=tmp_path / "again")
 
 
-def test_folder_without_a_broker_is_refused(tmp_path: Path) -> None:
+def test_folder_without_a_broker_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "etc").mkdir()
     assert "is no data folder of Apache Kafka" in refusal(tmp_path / "etc", to=tmp_path / "new")
 
 
-def test_folder_named_twice_is_refused(source: Path, tmp_path: Path) -> None:
+def test_folder_named_twice_is_rejected(source: Path, tmp_path: Path) -> None:
     assert "named twice" in refusal(source, source, to=tmp_path / "new")
 
 
-def test_folders_of_two_brokers_are_refused(tmp_path: Path) -> None:
+def test_folders_of_two_brokers_are_rejected(tmp_path: Path) -> None:
     first, second = two_folders(tmp_path)
     write_identity(second, node=2)
     assert "name the folders of one broker" in refusal(first, second, to=tmp_path / "new")
@@ -490,7 +490,7 @@ def interrupt(monkeypatch: pytest.MonkeyPatch, function: str, after: int) -> Non
     ("function", "after"),
     [("write_partition", 1), ("write_store", 0), ("write_small_files", 0), ("write_small_files", 1), ("finish", 1)],
 )
-def test_interrupted_import_is_refused_and_repeated(
+def test_interrupted_import_is_rejected_and_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str, after: int
 ) -> None:
     sources = two_folders(tmp_path)

@@ -5,7 +5,7 @@ from odradek.broker.migration.settings import settings_kept
 from odradek.metadata.image import DEFAULT_BROKER, ClusterImage
 
 
-def test_settings_that_are_refused_are_left_out_without_their_values() -> None:
+def test_settings_that_are_rejected_are_left_out_without_their_values() -> None:
     image = ClusterImage().with_broker_configs("1", {"ssl.keystore.password": "hunter2", "log.retention.ms": "5"})
     image = image.with_broker_configs(DEFAULT_BROKER, {"config.providers": "vault", "num.io.threads": "9"})
     notes: list[str] = []

@@ -132,7 +132,7 @@ def test_a_request_that_must_not_be_overtaken_holds_up_the_next_ones() -> None:
     assert server.stream.sent == b"1ab"
 
 
-def test_reading_stops_while_the_peer_takes_no_answers_and_goes_on_after() -> None:
+def test_reading_stops_while_the_peer_takes_no_answers() -> None:
     server = Server()
     server.stream.window = 3
     server.stream.deliver(b"answer")

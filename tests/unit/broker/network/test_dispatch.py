@@ -109,7 +109,7 @@ def test_answers(monkeypatch: pytest.MonkeyPatch, give: Callable[[Any], Any]) ->
     assert answers(monkeypatch, lambda *_: give(HeartbeatResponse(error_code=27))) == 27
 
 
-def test_a_kafka_error_is_told(monkeypatch: pytest.MonkeyPatch, give: Callable[[Any], Any]) -> None:
+def test_kafka_error_is_returned(monkeypatch: pytest.MonkeyPatch, give: Callable[[Any], Any]) -> None:
     code = ErrorCode.NOT_COORDINATOR
     assert answers(monkeypatch, lambda *_: give(KafkaError(code))) == code
 

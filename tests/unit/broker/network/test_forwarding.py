@@ -255,7 +255,7 @@ def test_forwarded_change_charges_and_delays_only_its_client() -> None:
     run(test)
 
 
-def test_forwarded_request_is_refused_when_all_of_it_is_denied() -> None:
+def test_forwarded_request_is_rejected_when_all_of_it_is_denied() -> None:
     """The guard has the answer at once then, before any handler runs."""
 
     async def test() -> None:

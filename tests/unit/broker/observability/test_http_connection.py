@@ -141,6 +141,6 @@ def test_http_address_without_host_is_loopback(text: str, address: tuple[str, in
 
 
 @pytest.mark.parametrize("text", ["here", "127.0.0.1:", "127.0.0.1:70000", "http://127.0.0.1:9644"])
-def test_http_address_is_rejected_when_it_is_none(text: str) -> None:
+def test_http_address_is_rejected_when_it_is_invalid(text: str) -> None:
     with pytest.raises(ConfigError, match=r"odradek.http.listener"):
         http_address(text)

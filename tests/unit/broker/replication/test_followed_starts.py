@@ -58,7 +58,7 @@ class World:
                 await asyncio.sleep(0)
 
 
-def test_the_leader_is_told_of_what_is_written() -> None:
+def test_durable_log_start_is_reported_to_the_leader() -> None:
     async def test() -> None:
         world = World()
         first, second = Follower(0), Follower(1)

@@ -260,7 +260,7 @@ def asked(request: FetchRequest) -> list[tuple[int, int]]:
 
 
 @in_a_loop
-async def test_what_is_appended_is_fetched_and_the_leader_told(tmp_path: Path) -> None:
+async def test_appended_records_are_fetched_and_reported_to_the_leader(tmp_path: Path) -> None:
     following = Following(tmp_path)
     leader = following.leader
     for index in (0, 1):
@@ -278,7 +278,7 @@ async def test_what_is_appended_is_fetched_and_the_leader_told(tmp_path: Path) -
 
 
 @in_a_loop
-async def test_a_lost_connection_is_made_again_and_goes_on_where_it_was(tmp_path: Path) -> None:
+async def test_fetching_resumes_after_a_lost_connection(tmp_path: Path) -> None:
     following = Following(tmp_path)
     leader = following.leader
     leader.lead(0).append(batch(), now_ms=NOW)
@@ -358,7 +358,7 @@ async def test_a_partition_that_comes_later_does_not_wait_for_the_long_poll(tmp_
 
 
 @in_a_loop
-async def test_nothing_is_kept_of_what_is_not_followed_any_more(tmp_path: Path) -> None:
+async def test_nothing_is_kept_of_partitions_that_are_no_longer_followed(tmp_path: Path) -> None:
     """Each recreated topic has an id of its own."""
     following = Following(tmp_path)
     leader, fetcher = following.leader, following.fetcher
@@ -446,7 +446,7 @@ async def test_a_session_that_the_leader_forgot_is_begun_again(tmp_path: Path) -
 
 @pytest.mark.parametrize("leader_has", ["later offsets only", "less"])
 @in_a_loop
-async def test_out_of_range_is_settled_by_where_the_leader_begins_and_ends(tmp_path: Path, leader_has: str) -> None:
+async def test_out_of_range_is_resolved_by_the_ends_of_the_leaders_log(tmp_path: Path, leader_has: str) -> None:
     following = Following(tmp_path)
     leader = following.leader
     partition = leader.lead(0)
@@ -468,7 +468,7 @@ async def test_out_of_range_is_settled_by_where_the_leader_begins_and_ends(tmp_p
 
 
 @in_a_loop
-async def test_throttled_partitions_are_left_out_until_they_may_go_on(tmp_path: Path) -> None:
+async def test_throttled_partitions_are_left_out_until_they_may_continue(tmp_path: Path) -> None:
     following = Following(tmp_path)
     leader = following.leader
     leader.throttled = True
@@ -483,7 +483,7 @@ async def test_throttled_partitions_are_left_out_until_they_may_go_on(tmp_path: 
 
 
 @in_a_loop
-async def test_what_a_leader_refuses_is_told_once_for_all_partitions(
+async def test_rejection_by_a_leader_is_logged_once_for_all_partitions(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "odradek")
@@ -517,7 +517,7 @@ class SilentConnection:
 
 
 @in_a_loop
-async def test_a_log_start_that_was_told_beside_a_divergence_is_told_again(
+async def test_log_start_reported_beside_a_divergence_is_reported_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without appends, nothing else brings it to a follower of a partition."""

@@ -164,7 +164,7 @@ async def test_leaders_are_followed_as_images_name_them(tmp_path: Path) -> None:
 
 
 @in_a_loop
-async def test_with_another_number_of_fetchers_nobody_is_followed_twice(tmp_path: Path) -> None:
+async def test_no_partition_is_followed_twice_with_another_number_of_fetchers(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.place(*[PartitionState(2, 0, (1, 2), (1, 2))] * 8)
     assert len(world.runtime._fetchers) == 1
@@ -207,7 +207,7 @@ async def test_logs_in_a_failed_directory_are_not_followed(tmp_path: Path) -> No
 
 
 @in_a_loop
-async def test_a_follower_tells_of_what_it_forgot_once_that_is_on_the_disk(tmp_path: Path) -> None:
+async def test_follower_reports_deleted_records_once_that_is_durable(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.place(PartitionState(2, 0, (1, 2), (1, 2)))
     partition = world.partitions.held["t", 0]
@@ -224,7 +224,7 @@ async def test_a_follower_tells_of_what_it_forgot_once_that_is_on_the_disk(tmp_p
 
 
 @in_a_loop
-async def test_a_broker_that_stops_follows_nobody_whatever_the_controller_says(tmp_path: Path) -> None:
+async def test_stopping_broker_follows_no_leader_whatever_the_controller_says(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.runtime.close()
     world.place(PartitionState(2, 0, (1, 2), (1, 2)), PartitionState(1, 0, (1, 2), (1,)))
@@ -291,7 +291,7 @@ async def test_followers_that_are_silent_are_left_out(tmp_path: Path) -> None:
 
 
 @in_a_loop
-async def test_a_refused_change_waits_for_what_the_controller_says(tmp_path: Path) -> None:
+async def test_a_rejected_change_waits_for_what_the_controller_says(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.error = ErrorCode.INVALID_UPDATE_VERSION
     world.place(PartitionState(1, 0, (1, 2), (1,)))

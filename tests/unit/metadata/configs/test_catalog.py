@@ -121,7 +121,7 @@ def test_the_defaults_of_topics_are_those_of_brokers() -> None:
         ({"retention.ms": None}, "Null value not supported for topic configs: retention.ms"),
     ],
 )
-def test_topic_configs_are_refused_as_kafka_does(configs: dict[str, str | None], message: str) -> None:
+def test_topic_configs_are_rejected_as_kafka_does(configs: dict[str, str | None], message: str) -> None:
     with pytest.raises(InvalidConfig) as raised:
         validate_topic_configs(configs, default)
     assert str(raised.value) == message
@@ -170,7 +170,7 @@ def test_an_override_that_is_no_longer_known_may_stay() -> None:
         ),
     ],
 )
-def test_dynamic_broker_configs_are_refused(configs: dict[str, str], per_broker: bool, message: str) -> None:
+def test_dynamic_broker_configs_are_rejected(configs: dict[str, str], per_broker: bool, message: str) -> None:
     with pytest.raises(InvalidConfig) as raised:
         validate_dynamic_broker_configs(configs, per_broker=per_broker)
     assert str(raised.value) == message
@@ -197,7 +197,7 @@ def test_dynamic_broker_configs_are_accepted() -> None:
         ({"share.auto.offset.reset": "by_duration:P"}, "share.auto.offset.reset"),
     ],
 )
-def test_group_configs_are_refused(configs: dict[str, str], message: str) -> None:
+def test_group_configs_are_rejected(configs: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidConfig) as raised:
         validate_group_configs(configs, default)
     assert message in str(raised.value)

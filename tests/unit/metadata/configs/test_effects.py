@@ -109,13 +109,13 @@ def test_settings_that_are_read_are_not_called_harmless() -> None:
 
 
 @pytest.mark.parametrize("name", EVERY_REFUSED)
-def test_refused_setting_is_an_error(name: str) -> None:
+def test_rejected_setting_is_an_error(name: str) -> None:
     with pytest.raises(ConfigError, match=rf"^{re.escape(name)}.* is refused: "):
         BrokerConfig({name: another_value(name)})
 
 
 @pytest.mark.parametrize("name", EVERY_REFUSED)
-def test_default_of_refused_setting_is_accepted(name: str) -> None:
+def test_default_of_rejected_setting_is_accepted(name: str) -> None:
     default = BROKER[name].default
     if default is not None:
         BrokerConfig({name: default})

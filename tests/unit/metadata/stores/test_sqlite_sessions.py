@@ -32,7 +32,7 @@ def run(directory: Path, test: Test) -> None:
     asyncio.run(main())
 
 
-def test_who_missed_too_much_is_told_that_all_may_have_changed(tmp_path: Path) -> None:
+def test_session_that_missed_too_much_learns_that_all_may_have_changed(tmp_path: Path) -> None:
     async def test(path: str, disk: SystemDisk) -> None:
         first, second = await SqliteStore.open(path, disk), await SqliteStore.open(path, disk)
         seen: list[str] = []
@@ -141,7 +141,7 @@ def test_a_write_finds_out_that_the_session_is_over(tmp_path: Path) -> None:
     run(tmp_path, test)
 
 
-def test_a_change_is_told_even_if_nobody_waits_for_it(tmp_path: Path) -> None:
+def test_change_is_reported_even_if_no_caller_waits_for_it(tmp_path: Path) -> None:
     async def test(path: str, disk: SystemDisk) -> None:
         first, second = await SqliteStore.open(path, disk), await SqliteStore.open(path, disk)
         seen: list[str] = []
@@ -246,7 +246,7 @@ def test_processes_that_create_the_file_at_once(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["metadata.db"]
 
 
-def test_a_lease_tells_of_its_process(tmp_path: Path) -> None:
+def test_lease_shows_whether_its_process_lives(tmp_path: Path) -> None:
     async def test(path: str, _: SystemDisk) -> None:
         loop = asyncio.get_running_loop()
         lease = Lease(path, 1.5)
@@ -338,7 +338,7 @@ def test_who_is_silent_for_the_timeout_is_found(neighbours: tuple[FakeLoop, Neig
     other.end()
 
 
-def test_who_was_stopped_himself_takes_nobody_for_silent(
+def test_stopped_process_does_not_mistake_others_for_silent(
     neighbours: tuple[FakeLoop, Neighbours, Lease, list[int]],
 ) -> None:
     loop, observer, other, silent = neighbours
@@ -356,7 +356,7 @@ def test_who_was_stopped_himself_takes_nobody_for_silent(
     other.end()
 
 
-def test_who_has_no_descriptor_left_to_look_with_goes_on(
+def test_session_continues_without_a_descriptor_to_look_with(
     neighbours: tuple[FakeLoop, Neighbours, Lease, list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop, observer, other, silent = neighbours

@@ -49,20 +49,20 @@ def check(*operations: Operation) -> None:
     asyncio.run(run())
 
 
-def test_brokers_of_apache_in_zookeeper_are_refused() -> None:
+def test_brokers_of_apache_in_zookeeper_are_rejected() -> None:
     ours = Create(BrokerNode.path(1), BrokerNode.encode(OURS, 0), ephemeral=True)
     theirs = [Create(BrokerNode.path(number), APACHE_BROKER, ephemeral=True) for number in (11, 2)]
     with pytest.raises(WrongStore, match=r"brokers 2, 11 of Apache Kafka registered in ZooKeeper at zk:2181/chroot"):
         check(ours, *theirs)
 
 
-def test_kraft_controller_in_zookeeper_is_refused() -> None:
+def test_kraft_controller_in_zookeeper_is_rejected() -> None:
     with pytest.raises(WrongStore, match="controller 3000 of Apache Kafka"):
         check(Create(CONTROLLER, APACHE_CONTROLLER, ephemeral=True))
 
 
 @pytest.mark.parametrize("path", ["/isr_change_notification", "/config/changes"])
-def test_metadata_of_a_stopped_apache_cluster_is_refused(path: str) -> None:
+def test_metadata_of_a_stopped_apache_cluster_is_rejected(path: str) -> None:
     with pytest.raises(
         WrongStore, match=f"^{path} in ZooKeeper at zk:2181/chroot belongs to a cluster of Apache Kafka"
     ):
