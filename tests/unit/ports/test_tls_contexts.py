@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ssl
 from pathlib import Path
 
@@ -145,3 +146,26 @@ def test_suites_of_tls_1_2_are_modern_unless_set(tmp_path: Path) -> None:
     assert {name for name in names if "GCM" not in name and "CHACHA20" not in name} == set()
     chosen = settings(keystore_location=store, cipher_suites="TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA384")
     assert "ECDHE-ECDSA-AES256-SHA384" in {each["name"] for each in server_context(chosen).get_ciphers()}
+
+
+def test_connection_gets_one_ticket_that_resumes_the_next_one(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    accepting = server_context(settings(keystore_location=authority.issue("/CN=localhost").both))
+    assert accepting.num_tickets == 1
+    connecting = client_context(settings(truststore_location=authority.file))
+    first = shaken(connecting, accepting, None)
+    assert not first.session_reused
+    assert shaken(connecting, accepting, first.session).session_reused
+
+
+def shaken(connecting: ssl.SSLContext, accepting: ssl.SSLContext, session: ssl.SSLSession | None) -> ssl.SSLObject:
+    """The client's side of a connection after its handshake, with the server's tickets."""
+    to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = connecting.wrap_bio(to_client, to_server, server_hostname="localhost", session=session)
+    server = accepting.wrap_bio(to_server, to_client, server_side=True)
+    for side in (client, server, client, server):
+        with contextlib.suppress(ssl.SSLWantReadError):
+            side.do_handshake()
+    server.write(b"x")
+    assert client.read() == b"x"
+    return client
