@@ -13,6 +13,7 @@ import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
 from odradek.client.admin import Admin, NewTopic
 from odradek.client.consumer import Consumer
@@ -86,13 +87,22 @@ class SeedResult:
     read: int = 0
 
 
-class _Watcher(logging.Handler):
-    """Records of the broker's log: exceptions are findings, repairs are coverage marks."""
+_LEFT_BEHIND: Final = " has later records: it is removed"
+"""The end of the report of a segment that only early versions, or a failing disk, leave behind."""
 
-    def __init__(self, world: World) -> None:
+
+class _Watcher(logging.Handler):
+    """Records of the broker's log: exceptions are findings, repairs are coverage marks.
+
+    A repair of what this version must not leave behind is a finding as well.
+    """
+
+    def __init__(self, world: World, profile: Profile) -> None:
         super().__init__(logging.INFO)
         self._world = world
+        self._removes_surely = profile.removes_surely
         self.complaints: list[str] = []
+        self.left_behind: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.name.startswith("odradek.client."):
@@ -104,6 +114,8 @@ class _Watcher(logging.Handler):
         self._world.note(f"[{process.name if process else '-'}] {text}"[:240])
         if record.levelno >= logging.WARNING:
             self._world.mark("log " + _shape(text))
+        if text.endswith(_LEFT_BEHIND) and self._removes_surely:
+            self.left_behind.append(text)
         error = record.exc_info[1] if record.exc_info else None
         broken_disk = isinstance(error, KafkaError) and error.code is ErrorCode.KAFKA_STORAGE_ERROR
         if error is not None and not broken_disk and not isinstance(error, OSError | ProcessKilled):
@@ -133,8 +145,8 @@ def _shape(text: str) -> str:
 
 
 @contextlib.contextmanager
-def _watched(world: World) -> Iterator[_Watcher]:
-    watcher = _Watcher(world)
+def _watched(world: World, profile: Profile) -> Iterator[_Watcher]:
+    watcher = _Watcher(world, profile)
     logger = logging.getLogger("odradek")
     before = (logger.level, logger.propagate, logger.disabled)
     logger.addHandler(watcher)
@@ -164,7 +176,7 @@ def run_seed(
     collecting = gc.isenabled()
     gc.disable()
     try:
-        with _watched(world) as watcher:
+        with _watched(world, profile) as watcher:
             try:
                 with contextlib.nullcontext() if observe is None else observe(world.mark):
                     loop.run_until_complete(_live(world, profile, safety_seconds))
@@ -173,6 +185,8 @@ def run_seed(
                 complaints = watcher.complaints + loop.failures
                 if complaints:
                     outcome.violation, outcome.story = "no unexpected exceptions", complaints[0]
+                elif watcher.left_behind:
+                    outcome.violation, outcome.story = "no segment is left behind", watcher.left_behind[0]
             except Violation as violation:
                 outcome.violation, outcome.story = violation.invariant, violation.story
                 if watcher.complaints or loop.failures:

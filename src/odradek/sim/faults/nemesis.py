@@ -306,6 +306,11 @@ class Profile(NamedTuple):
         """Whether machines lose power in this profile."""
         return any(kind.fault is power_loss for kind in self.faults)
 
+    @property
+    def removes_surely(self) -> bool:
+        """Whether a file that the broker removed stays removed, and it could remove it."""
+        return not any(kind.fault in (power_loss, disk_full, disk_error) for kind in self.faults)
+
 
 _NETWORK = (Kind(cut, 3), Kind(slow_link, 1), Kind(reset, 5), Kind(stall, 4), Kind(half_open, 1))
 _CLIENTS = (Kind(pause_client, 2), Kind(crash_client, 2))

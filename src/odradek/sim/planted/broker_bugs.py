@@ -22,6 +22,17 @@ from odradek.sim.targets import locate
 SEED_LIMIT: Final = 100
 """Within so many seeds every planted bug has to be found."""
 
+KNOWN_SEEDS: Final = {
+    "promises not kept": 66,
+    "promises of a majority": 46,
+    "proposals without epochs": 37,
+    "zombies not fenced": 54,
+}
+"""The seeds that found rare bugs last: tried first, as the search from seed 1 on takes minutes.
+
+A change of traces makes them seeds like any other; the search then continues from seed 1.
+"""
+
 
 class Planted(NamedTuple):
     """A bug: its name, what it stands for, the profile in which it is searched, where it goes and what goes there."""
@@ -157,12 +168,12 @@ def _(right: Any) -> Any:
 
 
 @_bug("acknowledged before written", "one batch in forty is acknowledged and never written", "crash",
-      "odradek.log.durability:LogDurability._write")  # fmt: skip
+      "odradek.log.durability:LogDurability.write")  # fmt: skip
 def _(right: Any) -> Any:
-    def write(self: Any, segment: Any, data: memoryview) -> None:
+    def write(self: Any, segment: Any, data: memoryview, last_offset: int) -> Any:
         if self._state.end_offset % 40 == 7 and not self._state.name.startswith("__"):
             data = memoryview(bytes(len(data)))
-        right(self, segment, data)
+        return right(self, segment, data, last_offset)
 
     return write
 
@@ -530,18 +541,27 @@ class Hunt(NamedTuple):
 
     bug: str
     seeds: int
+    """The number of seeds that ran."""
+    seed: int
+    """The one that found it, or the last."""
     violation: str
     story: str
+    seconds: float
+    """Processor time of the search."""
 
 
 def search(bug: Planted, limit: int = SEED_LIMIT) -> Hunt:
-    """Seeds from 1 on until the bug is found or the limit is reached."""
+    """The known seed, then seeds from 1 on until the bug is found or the limit is reached."""
+    known = KNOWN_SEEDS.get(bug.name)
+    seeds = [*([] if known is None else [known]), *range(1, limit + 1)]
+    seconds = 0.0
     with planted(bug):
-        for seed in range(1, limit + 1):
+        for tried, seed in enumerate(seeds, 1):
             outcome = run_seed(seed, bug.profile)
+            seconds += outcome.real_seconds
             if outcome.violation:
-                return Hunt(bug.name, seed, outcome.violation, outcome.story)
-    return Hunt(bug.name, limit, "", "")
+                return Hunt(bug.name, tried, seed, outcome.violation, outcome.story, seconds)
+    return Hunt(bug.name, len(seeds), limit, "", "", seconds)
 
 
 def _search_by_name(name: str) -> Hunt:
@@ -552,12 +572,13 @@ def hunt(arguments: argparse.Namespace) -> int:
     """Search every bug; prints a table for docs/reliability/simulator.md. 1 if one was not found."""
     wanted = [each for each in BUGS if arguments.only in each.name and arguments.profile in (each.profile, "every")]
     missed = []
-    print("| planted bug | what it does | profile | seeds | found as |\n|---|---|---|---|---|", flush=True)
+    print("| planted bug | what it does | profile | seed | s | found as |\n|---|---|---|---|---|---|", flush=True)
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(arguments.jobs, context) as pool:
         for bug, found in zip(wanted, pool.map(_search_by_name, [bug.name for bug in wanted]), strict=True):
-            seeds = str(found.seeds) if found.violation else f"**not within {found.seeds}**"
-            print(f"| {bug.name} | {bug.story} | {bug.profile} | {seeds} | {found.violation} |", flush=True)
+            seed = str(found.seed) if found.violation else f"**not within {found.seeds}**"
+            row = (bug.name, bug.story, bug.profile, seed, f"{found.seconds:.0f}", found.violation)
+            print(f"| {' | '.join(row)} |", flush=True)
             if arguments.verbose and found.violation:
                 print(f"    {found.story[:300]}", flush=True)
             if not found.violation:

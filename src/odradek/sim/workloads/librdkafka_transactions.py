@@ -228,7 +228,9 @@ class Transactor:
 
     async def _write(self, index: int, transaction: Transaction) -> None:
         """Send a few batches to the partition, one after the other; purge the rest when one is given up."""
-        for _ in range(self._rng.choice((1, 1, 2))):
+        left = self._rng.choice((1, 1, 2))
+        while left:
+            left -= 1
             batch = self._make(index, transaction)
             try:
                 await self._deliver(batch)
@@ -237,6 +239,8 @@ class Transactor:
                 if self._needs_epoch or self._rng.random() < 0.7:
                     raise
                 self._host.world.mark("foreign transaction continues without a record")
+                # The next batch takes over the sequences in the same transaction.
+                left = max(left, 1)
             except (_Abort, asyncio.CancelledError) as error:
                 batch.possibly_persisted |= isinstance(error, asyncio.CancelledError)
                 self._purge(batch)
