@@ -93,6 +93,7 @@ class Sender:
     __slots__ = (
         "_accumulator",
         "_acknowledged",
+        "_backoff_s",
         "_cluster",
         "_config",
         "_connecting",
@@ -103,6 +104,7 @@ class Sender:
         "_in_flight",
         "_linger_s",
         "_loop",
+        "_max_age_s",
         "_max_in_flight",
         "_scheduled",
         "_timeout_s",
@@ -131,6 +133,8 @@ class Sender:
         self.transaction: Transaction | None = None
         self._loop = asyncio.get_running_loop()
         self._linger_s = config["linger_ms"] / 1000
+        self._max_age_s = config["metadata_max_age_ms"] / 1000
+        self._backoff_s = config["retry_backoff_ms"] / 1000
         self._timeout_s = config["delivery_timeout_ms"] / 1000
         self._max_in_flight = config["max_in_flight_requests_per_connection"]
         self._in_flight: dict[int, int] = {}
@@ -278,7 +282,7 @@ class Sender:
                     self._identify()
                 self._set_timer(now)
                 return
-        if self._unfinished and self._cluster.metadata_is_old():
+        if self._cluster.metadata_is_old() and self._cluster.metadata.version:
             self._cluster.want_metadata()
         for node_id, due in self._due_by_node(now).items():
             self._serve(node_id, due, now)
@@ -416,6 +420,10 @@ class Sender:
             earliest = min(earliest, batch.created_at + self._timeout_s)
         for batch in self._flying:
             earliest = min(earliest, batch.created_at + self._timeout_s)
+        if self._cluster.metadata.version:
+            # Without records, too: the first one after a pause must go to the partition that its key has by then.
+            due = self._cluster.metadata.updated_at + self._max_age_s
+            earliest = min(earliest, max(due, now + self._backoff_s))
         if earliest < float("inf"):
             self._wake_at(max(earliest, now + 0.0005))
 

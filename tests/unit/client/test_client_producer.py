@@ -449,3 +449,17 @@ def test_an_interceptor_that_fails_costs_no_record_its_outcome() -> None:
 
     asyncio.run(body())
     assert [type(each) for each in complaints] == [ZeroDivisionError] * 3
+
+
+def test_idle_producer_refreshes_metadata() -> None:
+    """Else the first record after a pause goes to the partition that its key had before the topic grew."""
+    cluster = FakeCluster()
+
+    async def body() -> None:
+        async with asyncio.timeout(30), Producer(network=cluster, metadata_max_age_ms=20, **OPTIONS) as producer:
+            await producer.send_and_wait("t", b"one", key=b"k")
+            before = cluster.count(ApiKey.METADATA)
+            while cluster.count(ApiKey.METADATA) < before + 2:
+                await asyncio.sleep(0.01)
+
+    asyncio.run(body())

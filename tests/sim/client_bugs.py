@@ -1,0 +1,139 @@
+"""Bugs of clients, planted one at a time in ours, to prove that the application of `client_suite` would find them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from odradek.client.model import LATEST
+from odradek.sim.planted.broker_bugs import Planted
+
+BUGS: list[Planted] = []
+
+
+def _bug(name: str, story: str, *targets: str) -> Callable[[Callable[[Any], Any]], None]:
+    def register(make: Callable[[Any], Any]) -> None:
+        BUGS.append(Planted(name, story, "application", targets, make))
+
+    return register
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    return None
+
+
+@_bug("sequence reused", "the sequence of a batch that timed out, and may be written, goes to the next batch",
+      "odradek.client.sequences:Sequences.failed")  # fmt: skip
+def _(right: Any) -> Any:
+    return lambda self, batch, *, outcome_known: right(self, batch, outcome_known=True)
+
+
+@_bug("renumbered on retry", "a batch that is sent again gets new sequence numbers",
+      "odradek.client.sender:Sender._landed")  # fmt: skip
+def _(right: Any) -> Any:
+    def landed(self: Any, batch: Any) -> None:
+        right(self, batch)
+        if not batch.done:
+            self.sequences._to_renumber.add(batch.key)
+
+    return landed
+
+
+@_bug("retry without a sequence", "every batch has a producer id of its own, as without idempotence",
+      "odradek.client.sequences:Sequences.assign")  # fmt: skip
+def _(right: Any) -> Any:
+    return _nothing
+
+
+@_bug("committed before it is returned", "commits have the end of what was fetched",
+      "odradek.client.group_partitions:GroupPartitions.positions")  # fmt: skip
+def _(right: Any) -> Any:
+    def positions(self: Any, keys: Any = None) -> Any:
+        found = right(self, keys)
+        states = self._fetcher.states
+        return {key: at._replace(offset=states[key].fetch_offset) for key, at in found.items()}
+
+    return positions
+
+
+@_bug("position lost at rebalance", "a member begins at the end of its new partitions",
+      "odradek.client.group_partitions:GroupPartitions.take_up")  # fmt: skip
+def _(right: Any) -> Any:
+    async def take_up(self: Any, fresh: Any) -> None:
+        await right(self, fresh)
+        for key in fresh:
+            self._fetcher.states[key].want_reset(LATEST)
+
+    return take_up
+
+
+@_bug("commits without a generation", "an offset commit names no member",
+      "odradek.client.group_consumer:GroupDriver.member")  # fmt: skip
+def _(right: Any) -> Any:
+    from odradek.client.offsets import Member
+
+    return property(lambda self: Member())
+
+
+@_bug("commit of a revoked partition", "a member commits the positions of partitions that it once had",
+      "odradek.client.group_partitions:GroupPartitions.positions")  # fmt: skip
+def _(right: Any) -> Any:
+    kept: dict[int, dict[Any, Any]] = {}
+
+    def positions(self: Any, keys: Any = None) -> Any:
+        own = kept.setdefault(id(self), {})
+        own.update(right(self, keys))
+        return dict(own)
+
+    return positions
+
+
+@_bug("position reset on any error", "a fetch that fails sends the consumer to the end of the partition",
+      "odradek.client.fetcher:Fetcher._take")  # fmt: skip
+def _(right: Any) -> Any:
+    def take(self: Any, node_id: Any, state: Any, answer: Any) -> None:
+        right(self, node_id, state, answer)
+        if answer.error_code:
+            state.want_reset(LATEST)
+
+    return take
+
+
+@_bug("flush returns early", "flush sends the batches and does not wait for them",
+      "odradek.client.sender:Sender.flush")  # fmt: skip
+def _(right: Any) -> Any:
+    async def flush(self: Any) -> None:
+        self.wake()
+
+    return flush
+
+
+@_bug("close loses the last batch", "close does not flush",
+      "odradek.client.producer:Producer.close")  # fmt: skip
+def _(right: Any) -> Any:
+    async def close(self: Any, *, flush: bool = True) -> None:
+        await right(self, flush=False)
+
+    return close
+
+
+@_bug("old number of partitions", "keys are spread over the partitions that the topic had first",
+      "odradek.client.partitioners:DefaultPartitioner.partition")  # fmt: skip
+def _(right: Any) -> Any:
+    first: dict[int, int] = {}
+
+    def partition(self: Any, topic: Any, key: Any, count: Any, available: Any) -> Any:
+        return right(self, topic, key, first.setdefault(id(self), count), available)
+
+    return partition
+
+
+@_bug("loss reported as success", "a batch that was given up counts as acknowledged",
+      "odradek.client.sender:Sender._finish")  # fmt: skip
+def _(right: Any) -> Any:
+    def finish(self: Any, batch: Any, error: Any) -> None:
+        if error is not None and not batch.done:
+            batch.complete(-1, -1)
+        right(self, batch, error)
+
+    return finish
