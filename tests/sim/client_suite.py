@@ -65,7 +65,7 @@ class Application:
         self.stopping = False
 
     async def write(self) -> None:
-        """Write until told to stop; another producer follows after some batches, to see that `close` loses nothing."""
+        """Write until `stopping`; another producer follows after some batches, to see that `close` loses nothing."""
         while not self.stopping:
             deliveries: list[tuple[bytes, Delivery]] = []
             async with Producer(
