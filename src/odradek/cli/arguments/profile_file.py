@@ -44,7 +44,8 @@ FIELDS: Final[Mapping[str, Field]] = {
     "tls_certificate": Field("file with the client's certificate", "ssl_certfile"),
     "tls_key": Field("file with the client's private key", "ssl_keyfile"),
     "tls_key_password": Field("password of the private key", "ssl_password", secret=True),
-    "sasl_mechanism": Field("PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512", "sasl_mechanism"),
+    "sasl_mechanism": Field("PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or GSSAPI", "sasl_mechanism"),
+    "sasl_kerberos_service_name": Field("first part of the brokers' Kerberos names", "sasl_kerberos_service_name"),
     "sasl_username": Field("user name", "sasl_plain_username"),
     "sasl_password": Field("password", "sasl_plain_password", secret=True),
 }
