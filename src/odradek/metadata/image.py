@@ -210,12 +210,6 @@ class ClusterImage:
         image.brokers = brokers
         return image
 
-    def without_broker(self, broker_id: int) -> ClusterImage:
-        """Without a broker; a missing one is no error."""
-        image = self._next()
-        image.brokers = {i: b for i, b in self.brokers.items() if i != broker_id}
-        return image
-
     def with_topics(self, topics: Iterable[Topic]) -> ClusterImage:
         """Add topics or put them in the place of those of the same name."""
         image = self._next()
@@ -261,14 +255,6 @@ class ClusterImage:
         image = self._next()
         image.topics_in_deletion = frozenset(names)
         return image
-
-    def with_partition(self, topic: str, index: int, state: PartitionState) -> ClusterImage:
-        """KeyError or IndexError when there is no such partition."""
-        found = self.topics[topic]
-        if not 0 <= index < len(found.partitions):
-            raise IndexError(f"{topic} has no partition {index}")
-        partitions = (*found.partitions[:index], state, *found.partitions[index + 1 :])
-        return self.with_topics((found._replace(partitions=partitions),))
 
     def with_topic_configs(self, topic: str, configs: Mapping[str, str]) -> ClusterImage:
         """Put these in the place of all overrides of the topic; KeyError when there is no such topic."""

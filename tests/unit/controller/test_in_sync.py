@@ -9,6 +9,7 @@ from odradek.controller.in_sync import UNKNOWN_EPOCH, IsrChange, alter_partition
 from odradek.metadata.image import Broker, ClusterImage, PartitionState, Topic
 from odradek.ports.store import Put
 from odradek.wire.errors import ErrorCode, KafkaError
+from tests.unit.metadata.images import without_broker
 
 DEFAULTS = BrokerConfig({"min.insync.replicas": "2"})
 ID = b"t" * 16
@@ -86,7 +87,7 @@ def test_who_leaves_or_has_no_directory_does_not_join() -> None:
     assert (
         alter_partitions(offline, 1, 11, [change(1, 2, 3)], DEFAULTS).replies[0].error is ErrorCode.INELIGIBLE_REPLICA
     )
-    away = cluster(BEFORE).without_broker(3)
+    away = without_broker(cluster(BEFORE), 3)
     assert alter_partitions(away, 1, 11, [change(1, 2, 3)], DEFAULTS).replies[0].error is ErrorCode.INELIGIBLE_REPLICA
     unknown = IsrChange(ID, 0, 4, 6, tuple((i, UNKNOWN_EPOCH) for i in (1, 2, 3)))
     assert alter_partitions(cluster(BEFORE), 1, 11, [unknown], DEFAULTS).replies[0].error is ErrorCode.NONE

@@ -18,6 +18,7 @@ from odradek.metadata.image import NO_LEADER, Broker, ClusterImage, PartitionSta
 from odradek.ports.store import Check, Create, Delete, Operation, Put
 from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import ErrorCode
+from tests.unit.metadata.images import with_partition
 
 DEFAULTS = BrokerConfig({"min.insync.replicas": "2"})
 
@@ -156,7 +157,7 @@ def test_a_topic_made_again_is_another_one() -> None:
 def test_a_replica_that_is_moved_away_is_stopped_with_or_without_a_leader() -> None:
     for leader in (2, NO_LEADER):
         before = image(state(leader, 2, 3), now=brokers(1, 2, 3))
-        after = before.with_partition("t", 0, state(leader, 2, 3)._replace(replicas=(2, 3), leader_epoch=6))
+        after = with_partition(before, "t", 0, state(leader, 2, 3)._replace(replicas=(2, 3), leader_epoch=6))
         news = notice(difference(before, after), 1)
         assert [(s.partition, s.leader_epoch) for s in news.stop] == [(0, 6)]
         assert not news.lead

@@ -26,6 +26,7 @@ from odradek.log.partition_log import PartitionLog
 from odradek.ports.disk import Bytes, SystemDisk
 from odradek.ports.randomness import SeededRandom
 from odradek.wire.errors import ErrorCode, KafkaError
+from tests.unit.log.flushing import flush_all
 from tests.unit.log.support import (
     NOW,
     ForgetfulDisk,
@@ -148,7 +149,7 @@ def test_a_crash_and_start(tmp_path: Path) -> None:
 def test_flushing_spares_the_next_start_the_reading(tmp_path: Path) -> None:
     first = start(tmp_path)
     put(topic(first), batch(3))
-    asyncio.run(first.flusher.flush_all())
+    asyncio.run(flush_all(first))
     first.checkpoints.write_now("recovery-point-offset-checkpoint")
     stop(first, clean=False)
     second = start(tmp_path)
@@ -642,7 +643,7 @@ def test_a_truncation_below_the_recovery_point_is_written_down_at_once(tmp_path:
     log = topic(directories)
     for _ in range(5):
         put(log, batch())
-    asyncio.run(directories.flusher.flush_all())
+    asyncio.run(flush_all(directories))
     directories.checkpoints.write_now("recovery-point-offset-checkpoint")
     log.truncate_to(2)
     assert parse_offsets((tmp_path / "recovery-point-offset-checkpoint").read_bytes()) == {("a-topic", 0): 2}
@@ -699,7 +700,7 @@ def test_unwritten_epoch_is_kept_when_descriptors_are_exhausted(tmp_path: Path) 
     disk.full = False
     for _ in range(3):
         put(log, batch(), epoch=2)
-    asyncio.run(directories.flusher.flush_all())
+    asyncio.run(flush_all(directories))
     asyncio.run(directories.checkpoints.persist_all({}))
     stop(directories, clean=False)
     assert start(tmp_path).open("a-topic", 0, TOPIC, indexed).history.leader_epochs.entries() == [(1, 0), (2, 1)]
@@ -930,7 +931,7 @@ def test_truncated_state_is_durable_or_its_directory_is_offline(tmp_path: Path, 
         for _ in range(6):
             put(each, batch(value=b"x" * 50))
         each.advance_log_start(5)
-    asyncio.run(directories.flusher.flush_all())
+    asyncio.run(flush_all(directories))
     asyncio.run(directories.checkpoints.persist_all({}))
     disk.broken, disk.suffix = str(tmp_path), name
     with pytest.raises(KafkaError, match="stopped halfway"):
@@ -1033,7 +1034,7 @@ def test_checkpoints_of_a_deleted_topic_are_not_applied_to_the_next_one(tmp_path
     log = topic(directories)
     put(log, batch(4))
     log.advance_log_start(3)
-    asyncio.run(directories.flusher.flush_all())
+    asyncio.run(flush_all(directories))
     asyncio.run(directories.checkpoints.persist_all({("a-topic", 0): 4}))
     asyncio.run(directories.note_cleaned("a-topic", 0, 3))
     directories.delete("a-topic", 0, 0)
@@ -1117,7 +1118,7 @@ def crashed_with_a_large_log(path: Path) -> None:
     log.roll()
     for _ in range(3):
         put(log, batch(value=b"x" * 500_000))
-    asyncio.run(directories.flusher.flush_all())
+    asyncio.run(flush_all(directories))
     asyncio.run(directories.checkpoints.persist_all({}))
     put(log, batch())
     stop(directories, clean=False)
@@ -1170,7 +1171,7 @@ def test_files_of_a_log_that_failed_to_open_are_not_reused_as_known(tmp_path: Pa
         put(log, produced(producer_id, 0, transactional=True))
         put(log, marker(producer_id, commit=False), origin=Origin.COORDINATOR)
         if producer_id == 1:
-            asyncio.run(first.flusher.flush_all())
+            asyncio.run(flush_all(first))
             first.checkpoints.write_now("recovery-point-offset-checkpoint")
     stop(first, clean=False)
     for left in range(20):
@@ -1344,7 +1345,7 @@ def test_returning_partition_is_in_one_directory_after_a_power_loss(tmp_path: Pa
     paths = tmp_path / "a", tmp_path / "b"
     directories = start(*paths, disk=disk)
     put(topic(directories), batch(4))
-    asyncio.run(directories.flusher.flush_all())
+    asyncio.run(flush_all(directories))
     directories.delete("a-topic", 0, 0)
     if meanwhile == "removal":
         asyncio.run(directories.flusher.work(NOW))
@@ -1357,7 +1358,7 @@ def test_returning_partition_is_in_one_directory_after_a_power_loss(tmp_path: Pa
     log = topic(directories)
     assert disk.synced == ([str(paths[0])] if meanwhile == "nothing" else [])
     put(log, batch())
-    asyncio.run(directories.flusher.flush_all())
+    asyncio.run(flush_all(directories))
     stop(directories, clean=False)
     disk.lose_power()
     again = start(*paths)
@@ -1401,7 +1402,7 @@ def test_log_cut_below_its_recovery_point_is_checked_after_the_next_crash(
     log = first.open("a-topic", 0, TOPIC, LARGE)
     put(log, batch())
     put(log, batch())
-    asyncio.run(first.flusher.flush_all())
+    asyncio.run(flush_all(first))
     asyncio.run(first.checkpoints.persist_all({}))
     path = Path(log.segments[0].path)
     size = path.stat().st_size

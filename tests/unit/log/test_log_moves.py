@@ -21,6 +21,7 @@ from odradek.log.partition_log import PartitionLog
 from odradek.ports.disk import SystemDisk
 from odradek.ports.randomness import SeededRandom
 from odradek.wire.errors import ErrorCode, KafkaError
+from tests.unit.log.flushing import flush_all
 from tests.unit.log.support import NOW, ForgetfulDisk, LackingDisk, StandingClock, batch, produced, put
 
 TOPIC = b"t" * 16
@@ -705,7 +706,7 @@ def test_moved_replica_ignores_state_of_an_earlier_one_at_its_target(tmp_path: P
     directories = start(tmp_path)
     log = open_partition(directories)
     fill(log)
-    asyncio.run(directories.flusher.flush_all())
+    asyncio.run(flush_all(directories))
     checkpoint_all(directories)
     directories.delete("a-topic", 0, 0)
     directories.placement.prefer("a-topic", 0, directories.directories[1])
@@ -728,7 +729,7 @@ def test_of_a_replica_on_its_way_a_start_believes_only_where_it_begins(tmp_path:
     log = open_partition(first)
     fill(log)
     log.advance_log_start(5)
-    asyncio.run(first.flusher.flush_all())
+    asyncio.run(flush_all(first))
     checkpoint_all(first)
     copy_all(first, log)
     close(first)

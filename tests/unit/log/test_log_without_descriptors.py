@@ -17,6 +17,7 @@ from odradek.log.directories.log_directories import LogDirectories
 from odradek.log.partition_log import PartitionLog
 from odradek.ports.randomness import SeededRandom
 from odradek.wire.errors import KafkaError
+from tests.unit.log.flushing import flush_all
 from tests.unit.log.support import NOW, LackingDisk, StandingClock, fetched, marker, produced, put
 
 T = TypeVar("T")
@@ -90,7 +91,7 @@ class Story:
         self.append(0, produced(2, 0, transactional=True))
         self.append(0, marker(2, commit=False), Origin.COORDINATOR)
         asyncio.run(directories.flusher.work(NOW))
-        asyncio.run(directories.flusher.flush_all())
+        asyncio.run(flush_all(directories))
         asyncio.run(directories.checkpoints.persist_all({}))
         for log in directories.opened():
             self.until_done(log.release)

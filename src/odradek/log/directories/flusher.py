@@ -23,13 +23,6 @@ class LogFlusher:
         self.sync_times = Histogram()
         """Seconds until a log's files were synced, with the wait for earlier syncs of its directory."""
 
-    async def flush_all(self) -> None:
-        """Sync every log that has something new: a crash of the machine then loses nothing, a restart reads little."""
-        await self._places.writers.wait_until_drained()
-        for log in list(self._places.logs.values()):
-            if log.durability.is_dirty:
-                await self.flush(log.durability, log.end_offset)
-
     async def flush(self, log: RolledLog, offset: int) -> bool:
         """Sync the log up to the offset; False after a transient failure. Another takes its directory out of use."""
         if log.is_offline:

@@ -20,6 +20,7 @@ from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndI
 from odradek.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from odradek.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 from tests.unit.broker.cluster.broker_proofs import no_proof
+from tests.unit.metadata.images import with_partition
 
 BROKER = Broker(2, 5, None, {"CONTROL": Endpoint("127.0.0.1", 9, "PLAINTEXT")})
 ANSWERS: dict[type[Any], Callable[[int], Any]] = {
@@ -140,11 +141,11 @@ def test_everything_first_and_then_what_changed() -> None:
         assert [p.partition_index for p in know.topic_states[0].partition_states] == [0, 1]
         assert (know.type, [b.id for b in know.live_brokers]) == (2, [2])
         peer.asked.clear()
-        shrunk = first.with_partition("a", 0, HERE._replace(isr=(2,), partition_epoch=1))
+        shrunk = with_partition(first, "a", 0, HERE._replace(isr=(2,), partition_epoch=1))
         await offer(channel, shrunk)
         assert peer.kinds() == ["UpdateMetadata"], "its role is the same"
         peer.asked.clear()
-        moved = shrunk.with_partition("a", 0, PartitionState(1, 1, (1,), (1,), 2))
+        moved = with_partition(shrunk, "a", 0, PartitionState(1, 1, (1,), (1,), 2))
         moved = moved.with_topic(topic("b", HERE, number=2))
         await offer(channel, moved)
         assert peer.kinds() == ["StopReplica", "LeaderAndIsr", "UpdateMetadata"]
@@ -179,7 +180,7 @@ def test_changes_that_come_meanwhile_are_sent_as_one() -> None:
         last = first
         for epoch in range(1, 6):
             state = state._replace(leader_epoch=epoch, partition_epoch=epoch)
-            last = last.with_partition("a", 0, state)
+            last = with_partition(last, "a", 0, state)
             channel.offer(last)
         peer.gate.set_result(None)
         async with asyncio.timeout(10):

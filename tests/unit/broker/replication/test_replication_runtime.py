@@ -30,6 +30,7 @@ from odradek.records.builder import encode_batch
 from odradek.replication.follower import FollowedLog
 from odradek.replication.partition import Partition, PartitionEnvironment
 from odradek.wire.errors import ErrorCode, KafkaError
+from tests.unit.metadata.images import with_partition, without_broker
 
 TOPIC_ID = b"topic under test"
 LAG_MS = 60
@@ -318,7 +319,7 @@ async def test_leader_stays_suspected_until_the_controller_decides(tmp_path: Pat
     assert unreachable == {2, 3}
     world.runtime.suspect(3, gone=False)
     assert unreachable == {2}
-    world.publish(world.image.without_broker(2))
+    world.publish(without_broker(world.image, 2))
     assert unreachable == set()
     world.runtime.suspect(3, gone=True)
     world.place(PartitionState(1, 1, (1, 2), (1, 2), 1), PartitionState(1, 1, (1, 3), (1,), 1))
@@ -360,7 +361,7 @@ def test_rejected_follower_is_proposed_once_until_brokers_change(
             partition.followers.fetched(2, 12, 0, 0, attempt)
             assert partition.followers.proposal is None
         world.error = ErrorCode.NONE
-        world.publish(world.image.without_broker(3))
+        world.publish(without_broker(world.image, 3))
         await until(lambda: partition.isr == (1, 2))
         assert len(world.asked) == 2
         world.runtime.close()
@@ -381,7 +382,7 @@ async def test_what_was_throttled_before_a_broker_started_is_throttled(tmp_path:
     config = BrokerConfig({"node.id": "1", "leader.replication.throttled.rate": "1000"})
     parts = world.make_parts(config)
     runtime, sessions = world.make_runtime(config, parts), parts.sessions
-    world.publish(stored.with_partition("t", 0, state._replace(leader=1)))
+    world.publish(with_partition(stored, "t", 0, state._replace(leader=1)))
     runtime.apply(stored, world.image)
     assert sessions.throttle is not None
     runtime.close()

@@ -1,0 +1,40 @@
+"""The product contains no function that only tests call."""
+
+import re
+from collections import Counter
+
+from tests.unit.house.sources import PACKAGE, functions, package_sources
+
+FOR_USERS = ("client/", "testing/", "spark/", "cli/", "console/", "sim/planted/")
+"""Packages whose functions others call: users, argparse, and the search for planted bugs."""
+CALLED_BY_OTHERS = {
+    "_read_watch_event": "kazoo",
+    "_serves": "the type checker",
+    "_timer_handle_cancelled": "asyncio",
+    "default_exception_handler": "asyncio",
+    "get_debug": "asyncio",
+    "set_debug": "asyncio",
+    "redirect_request": "urllib",
+}
+NEEDED_BY_TESTS = {
+    "broker_failed": "the end of a registration, which channels decide otherwise",
+    "encode_response_header": "the other half of parse_response_header, for brokers that tests play",
+    "topic_effect": "the treatment of a topic's setting, beside that of a broker's",
+}
+"""Functions that only tests call, and why they stay."""
+
+
+def test_functions_are_called_in_the_product() -> None:
+    words: Counter[str] = Counter()
+    for path in PACKAGE.rglob("*.py"):
+        words.update(re.findall(r"\w+", path.read_text()))
+    found = {
+        node.name: f"{source.name}:{node.lineno}"
+        for source in package_sources()
+        if not source.name.startswith(FOR_USERS)
+        for node in functions(source.tree)
+        if words[node.name] == 1 and not node.decorator_list and not node.name.startswith("__")
+    }
+    allowed = CALLED_BY_OTHERS.keys() | NEEDED_BY_TESTS.keys()
+    assert {name: place for name, place in found.items() if name not in allowed} == {}
+    assert allowed <= found.keys(), "an exception that is none"
