@@ -888,3 +888,17 @@ def test_no_controller_decides_in_the_epoch_of_another() -> None:
         await rival.close()
 
     run(test)
+
+
+def test_lease_is_granted_to_the_current_registration_only() -> None:
+    async def test(cluster: Cluster) -> None:
+        await cluster.of(1, 2)
+        await cluster.until(cluster.agrees)
+        epoch = cluster.members[2].epoch
+        for broker_id, asked in ((2, epoch - 1), (2, epoch + 1), (7, epoch)):
+            with pytest.raises(KafkaError) as rejected:
+                await cluster.reigning.lease(broker_id, asked)
+            assert rejected.value.code is ErrorCode.STALE_BROKER_EPOCH
+        assert (await cluster.reigning.lease(2, epoch)).seconds > 0
+
+    run(test)

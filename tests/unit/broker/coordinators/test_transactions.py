@@ -588,3 +588,12 @@ async def test_id_is_idle_only_between_its_transactions(tmp_path: Path) -> None:
     await turn()
     assert shard.is_idle("tx")
     broker.stop()
+
+
+@running
+async def test_unknown_id_is_described_with_zeros(tmp_path: Path) -> None:
+    broker = TransactionBroker(tmp_path).start()
+    found = broker.runtime.describe("unknown")
+    assert found.error is E.TRANSACTIONAL_ID_NOT_FOUND
+    assert (found.timeout_ms, found.start_ms, found.producer_id, found.producer_epoch) == (0, 0, 0, 0)
+    broker.stop()

@@ -70,3 +70,14 @@ def test_after_a_quiet_time_a_follower_gets_no_more_than_the_windows_allow() -> 
             allowed = (world.now_ms - begun + 11_000) * RATE // 1000 + 100
             assert sent <= allowed, f"after {pause_ms} ms"
         assert sent >= 28 * RATE, "but it is not held back more than it has to be"
+
+
+def test_topic_configuration_throttles_this_broker_as_a_follower() -> None:
+    world = World()
+    before = ClusterImage().with_topics([Topic("t", b"t" * 16, ())])
+    configs = {"follower.replication.throttled.replicas": f"0:{LEADER},1:{LAGGING}"}
+    throttled = before.with_topics([Topic("t", b"t" * 16, (), configs)])
+    world.throttles.apply(before, throttled)
+    assert [world.throttles.follower.covers("t", index) for index in (0, 1)] == [True, False]
+    world.throttles.apply(throttled, ClusterImage())
+    assert not world.throttles.follower.covers("t", 0)

@@ -266,3 +266,14 @@ def test_batches_behind_one_that_came_too_early_wait_for_it(tmp_path: Path, monk
         await directories.close()
 
     asyncio.run(scenario())
+
+
+def test_settings_are_known_of_topics_that_exist(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        directories, partitions = start(tmp_path)
+        partitions.apply(image_with(a_topic("t", b"t" * 16, 1)))
+        assert partitions.settings_of("t") == LogConfig()
+        assert partitions.settings_of("u") is None
+        await directories.close()
+
+    asyncio.run(scenario())
