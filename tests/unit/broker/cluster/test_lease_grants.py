@@ -1,0 +1,176 @@
+"""The controller's leases: when the store is asked, and which former leaders a new leader waits for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from typing import Any
+
+import pytest
+
+from odradek.broker.cluster.lease_grants import LeaseGrants
+from odradek.client.errors import ClientError
+from odradek.metadata.image import Broker, ClusterImage
+from odradek.ports.store import SessionExpired, StoreUnavailable
+
+LEASE_SECONDS = 8.0
+FIRST, SECOND, GONE = (Broker(i, 10, None, {}) for i in (1, 2, 3))
+
+
+def in_loop(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
+    @wraps(test)
+    def run() -> None:
+        asyncio.run(test())  # type: ignore[arg-type]
+
+    return run
+
+
+class Reign:
+    """A controller that has just begun; brokers 1 and 2 are registered."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.questions = 0
+        self.failure: Exception | None = None
+        self.changes = 0
+        self.refused = 0
+        self.connects = 0
+        self.cause: Exception = ConnectionRefusedError()
+        self.image = ClusterImage().with_brokers({1: FIRST, 2: SECOND})
+        this: Any = self
+        self.leases = LeaseGrants(this, this, this.connect, LEASE_SECONDS)
+        self.leases.watch_changes(self.changed)
+
+    # The clock, the store, the network
+
+    def monotonic(self) -> float:
+        return self.now
+
+    async def apply(self, operations: object) -> None:
+        self.questions += 1
+        await asyncio.sleep(0)
+        if self.failure is not None:
+            raise self.failure
+
+    async def read_deposed(self) -> bool:
+        return False
+
+    async def connect(self, broker: Broker) -> None:
+        self.connects += 1
+        raise ClientError("cannot connect") from self.cause
+
+    def changed(self) -> None:
+        self.changes += 1
+
+    async def begin(self) -> Reign:
+        self.leases.elected()
+        await self.leases.begin()
+        self.now += LEASE_SECONDS
+        self.leases.acknowledge(FIRST, self.image.version)
+        return self
+
+    def depose(self, broker: Broker) -> None:
+        self.leases.depose({broker.id: broker.epoch}, self.image, {GONE.id: GONE})
+
+
+@in_loop
+async def test_lease_lasts_from_the_confirmation_by_the_store() -> None:
+    reign = await Reign().begin()
+    assert (await reign.leases.lease(1, 10)).seconds == LEASE_SECONDS
+    reign.now += LEASE_SECONDS / 4
+    assert (await reign.leases.lease(1, 10)).seconds == LEASE_SECONDS * 3 / 4
+    assert reign.questions == 1, "a young confirmation serves for several leases"
+    reign.now += 0.1
+    assert (await reign.leases.lease(1, 10)).seconds == LEASE_SECONDS
+    assert reign.questions == 2
+
+
+@in_loop
+async def test_leases_that_are_asked_for_together_share_one_confirmation() -> None:
+    reign = await Reign().begin()
+    granted = await asyncio.gather(*(reign.leases.lease(1, 10) for _ in range(3)))
+    assert [each.seconds for each in granted] == [LEASE_SECONDS] * 3
+    assert reign.questions == 1
+
+
+@in_loop
+async def test_store_that_is_away_shortens_leases_and_ends_them() -> None:
+    reign = await Reign().begin()
+    await reign.leases.confirm()
+    reign.failure = StoreUnavailable("away")
+    reign.now += LEASE_SECONDS - 1
+    assert (await reign.leases.lease(1, 10)).seconds == 1.0
+    reign.now += 1
+    assert (await reign.leases.lease(1, 10)).seconds == 0.0
+
+
+@in_loop
+async def test_controller_whose_session_expired_grants_no_lease() -> None:
+    reign = await Reign().begin()
+    reign.failure = SessionExpired("gone")
+    with pytest.raises(SessionExpired):
+        await reign.leases.lease(1, 10)
+
+
+@in_loop
+async def test_reign_that_ended_grants_no_lease() -> None:
+    reign = await Reign().begin()
+    await reign.leases.confirm()
+    reign.leases.end()
+    reign.failure = StoreUnavailable("away")
+    assert (await reign.leases.lease(1, 10)).seconds == 0.0
+
+
+@in_loop
+async def test_new_leader_waits_until_the_deposed_one_acknowledges() -> None:
+    reign = await Reign().begin()
+    await reign.leases.confirm()
+    reign.leases.acknowledge(SECOND, reign.image.version)
+    await reign.leases.lease(2, 10)
+    reign.image = reign.image.with_brokers({1: FIRST, 2: SECOND})
+    reign.depose(SECOND)
+    assert not reign.leases.is_quiet
+    assert not (await reign.leases.lease(1, 10)).may_begin
+    changes = reign.changes
+    reign.leases.acknowledge(SECOND, reign.image.version)
+    assert reign.changes == changes + 1, "brokers that wait ask again"
+    assert reign.leases.is_quiet
+    assert (await reign.leases.lease(1, 10)).may_begin
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+async def with_a_lease(reign: Reign) -> Reign:
+    """Broker 3 has a lease and is no longer registered."""
+    await reign.begin()
+    reign.leases.acknowledge(GONE, reign.image.version)
+    await reign.leases.lease(3, 10)
+    reign.depose(GONE)
+    assert not reign.leases.is_quiet
+    return reign
+
+
+@in_loop
+async def test_deposed_broker_whose_process_is_dead_is_not_waited_for() -> None:
+    reign = await with_a_lease(Reign())
+    changes = reign.changes
+    await until(lambda: reign.leases.is_quiet)
+    assert reign.connects == 2, "one refused connection may be that of a process that starts"
+    assert reign.changes == changes + 1
+
+
+@in_loop
+async def test_deposed_broker_that_is_cut_off_is_waited_for() -> None:
+    reign = Reign()
+    reign.cause = TimeoutError()
+    await with_a_lease(reign)
+    await until(lambda: reign.connects >= 3)
+    assert not reign.leases.is_quiet
+    reign.now += LEASE_SECONDS
+    assert reign.leases.is_quiet
+    reign.leases.end()
