@@ -374,10 +374,9 @@ class ReplicaSessions:
     def _begin(self, follower: Follower) -> ReplicaSession:
         others = [each for each in self._sessions.values() if each.follower.broker_id == follower.broker_id]
         # Sessions of an earlier registration of that broker are dead; of the others the longest unused one ends.
-        others.sort(key=lambda each: (each.follower == follower, each.fetched_ms))
-        for each in others:
-            if each.follower == follower and len(others) < MOST_SESSIONS_OF_A_BROKER:
-                break
+        dead = [each for each in others if each.follower != follower]
+        living = sorted((each for each in others if each.follower == follower), key=lambda each: each.fetched_ms)
+        for each in (*dead, *living[: max(0, len(living) + 1 - MOST_SESSIONS_OF_A_BROKER)]):
             self.end(each.identifier)
         identifier = NO_SESSION
         while identifier == NO_SESSION or identifier in self._sessions:

@@ -1,0 +1,85 @@
+"""The sessions of followers' fetches: which of them end when another begins."""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek.ports.randomness import SeededRandom
+from odradek.replication.replica_sessions import (
+    MOST_SESSIONS_OF_A_BROKER,
+    Follower,
+    ReplicaSession,
+    ReplicaSessions,
+)
+from odradek.wire.errors import ErrorCode, KafkaError
+
+FOLLOWER = Follower(2, 10)
+RESTARTED = Follower(2, 11)
+OTHER = Follower(3, 10)
+BEGIN, NONE = 0, 0
+
+
+class Leader:
+    def __init__(self) -> None:
+        self.sessions = ReplicaSessions(SeededRandom("sessions"), now_ms=lambda: 0)
+
+    def begin(self, follower: Follower = FOLLOWER, fetched_ms: int = 0) -> ReplicaSession:
+        session = self.sessions.continued(NONE, BEGIN, follower)
+        session.epoch = 1
+        session.fetched_ms = fetched_ms
+        return session
+
+    def lasts(self, session: ReplicaSession) -> bool:
+        try:
+            self.sessions.continued(session.identifier, session.epoch, session.follower)
+        except KafkaError as error:
+            if error.code is not ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
+                raise
+            return False
+        return True
+
+
+def test_sessions_of_one_registration_last_side_by_side() -> None:
+    leader = Leader()
+    found = [leader.begin(), leader.begin(), leader.begin(OTHER)]
+    assert [leader.lasts(each) for each in found] == [True, True, True]
+
+
+def test_sessions_end_when_their_broker_registers_again() -> None:
+    leader = Leader()
+    before, other, after = leader.begin(), leader.begin(OTHER), leader.begin(RESTARTED)
+    assert [leader.lasts(each) for each in (before, other, after)] == [False, True, True]
+
+
+def test_longest_unused_session_ends_when_a_broker_has_too_many() -> None:
+    leader = Leader()
+    found = [leader.begin(fetched_ms=1000 - index) for index in range(MOST_SESSIONS_OF_A_BROKER)]
+    assert len(leader.sessions) == MOST_SESSIONS_OF_A_BROKER
+    newest = leader.begin(fetched_ms=2000)
+    assert [leader.lasts(each) for each in (*found[:-1], newest)] == [True] * MOST_SESSIONS_OF_A_BROKER
+    assert not leader.lasts(found[-1])
+
+
+def test_session_belongs_to_the_registration_that_began_it() -> None:
+    leader = Leader()
+    session = leader.begin()
+    for stranger in (RESTARTED, OTHER):
+        with pytest.raises(KafkaError) as rejected:
+            leader.sessions.continued(session.identifier, 1, stranger)
+        assert rejected.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_fetch_out_of_turn_is_rejected() -> None:
+    leader = Leader()
+    session = leader.begin()
+    assert leader.lasts(session)
+    with pytest.raises(KafkaError) as rejected:
+        leader.sessions.continued(session.identifier, 1, FOLLOWER)
+    assert rejected.value.code is ErrorCode.INVALID_FETCH_SESSION_EPOCH
+
+
+def test_idle_sessions_end() -> None:
+    leader = Leader()
+    idle, used = leader.begin(fetched_ms=9), leader.begin(fetched_ms=10)
+    leader.sessions.end_idle(10)
+    assert [leader.lasts(each) for each in (idle, used)] == [False, True]
