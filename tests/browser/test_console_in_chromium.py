@@ -112,7 +112,7 @@ def opened(chromium: "Browser", url: str) -> Iterator[Callable[..., "Page"]]:
 
 
 # Each page in one of the themes: they share all rules but the values of colours.
-@pytest.mark.parametrize(("name", "scheme"), zip(PAGES, itertools.cycle(["light", "dark"]), strict=False))
+@pytest.mark.parametrize(("name", "scheme"), list(zip(PAGES, itertools.cycle(["light", "dark"]), strict=False)))
 def test_axe_finds_nothing_serious(opened: Callable[..., "Page"], name: str, scheme: str) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     page = opened(PAGES[name], scheme=scheme)
