@@ -59,6 +59,8 @@ SHOWN = {
     "CREATE_TOPICS": "CreateTopics at a broker that is not the controller, with the controller's part",
     "image": "Effects of the new cluster image at the controller",
 }
+MEETS = {"replica fetch": "replication/followers.py", "FETCH": "log/reader.py"}
+"""A file that a request of the kind must have entered: without it a fetch had nothing to report or to read."""
 OUTSIDE = ("ports/", "metadata/stores/", "wire/primitives.py")
 """What a reader takes for granted: implementations of ports, and primitive types."""
 PLAIN_STATEMENTS = 3
@@ -291,6 +293,7 @@ async def _work(addresses: list[str]) -> None:
 def _report() -> None:
     for name, title in SHOWN.items():
         ways = [way for way in _ways.get(name, []) if way.files and (way.is_answered or name == "image")][WARM:]
+        ways = [way for way in ways if MEETS.get(name, next(iter(way.files))) in way.files]
         if not ways:
             print(f"{title}: no warm request was seen")
             continue
