@@ -35,6 +35,7 @@ RUN_BY: dict[str, dict[str, str]] = {
     "docs/RELEASING.md": {ALL: DEVELOPERS},
     "docs/SECURITY.md": {
         "Try it in one command": "integration/test_trial_security.py",
+        "From nothing to mTLS, SCRAM and ACLs": "integration/test_security_page.py",
         ALL: "newcomer/test_administrator.py",
     },
     "docs/UPGRADING.md": {ALL: "newcomer/test_operator.py"},

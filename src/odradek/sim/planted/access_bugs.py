@@ -132,17 +132,6 @@ def _(right: Any) -> Any:
     return lambda self, path: None if path in ROOTS else right(self, path)
 
 
-@_bug("notification lost", "ACLs that could not be read are not read again", f"{_STORED}._failed")
-def _(right: Any) -> Any:
-    def failed(self: Any, paths: Any, waiting: Any, error: Any) -> None:
-        right(self, paths, waiting, error)
-        if self._again is not None:
-            self._again.cancel()
-        self._pending.clear()
-
-    return failed
-
-
 @_bug("last ACL stays", "an ACL node that is gone keeps its ACLs in effect", f"{_STORED}._take")
 def _(right: Any) -> Any:
     def take(self: Any, tops: Any, nodes: Any, strict: bool) -> None:
