@@ -202,12 +202,6 @@ def _(right: Any) -> Any:
     return find
 
 
-@_bug("sessions without end", "a session lasts although its login counts no longer",
-      "odradek.broker.security.gate:SaslGate._check_session")  # fmt: skip
-def _(right: Any) -> Any:
-    return lambda self, key: None
-
-
 @_bug("credentials read once", "a broker learns of changed credentials only when it starts",
       "odradek.broker.cluster.cluster_view:ClusterView._config_changed")  # fmt: skip
 def _(right: Any) -> Any:
