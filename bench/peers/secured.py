@@ -171,7 +171,11 @@ class SecuredBroker(BrokerProcess):
         """As that of any broker, with users."""
         super().start(timeout_seconds)
         self.port = self.ports["SASL_SSL"]
-        asyncio.run(self.security.add_users(self.bootstrap))
+        try:
+            asyncio.run(self.security.add_users(self.bootstrap))
+        except BaseException:
+            self.kill()  # the caller has nothing to stop yet
+            raise
         return self
 
 
@@ -191,5 +195,9 @@ class SecuredCluster(ClusterProcess):
     def start(self, timeout_seconds: float = 60) -> "SecuredCluster":
         """As that of any cluster, with users."""
         super().start(timeout_seconds)
-        asyncio.run(self.security.add_users(self.bootstrap))
+        try:
+            asyncio.run(self.security.add_users(self.bootstrap))
+        except BaseException:
+            self.stop()  # the caller has nothing to stop yet
+            raise
         return self
