@@ -19,6 +19,8 @@ TICK_MS = 2000
 SESSION_SECONDS = 20 * TICK_MS // 1000
 """The longest that ZooKeeper allows with its tick: nothing in these tests may wait for it."""
 
+LEASE_SECONDS = 1
+
 
 @pytest.fixture(scope="module")
 def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
@@ -32,6 +34,9 @@ def cluster(zookeeper: ZooKeeper, tmp_path_factory: pytest.TempPathFactory) -> I
         **QUICK,
         "zookeeper.connect": f"{zookeeper.connect}/clusters/one",
         "zookeeper.session.timeout.ms": SESSION_SECONDS * 1000,
+        "broker.session.timeout.ms": 3000,
+        "odradek.leadership.lease.ms": LEASE_SECONDS * 1000,
+        "odradek.self.fence.margin.ms": 100,
     }
     with sound_cluster(tmp_path_factory.mktemp("cluster"), settings) as running:
         yield running
@@ -92,3 +97,42 @@ def test_a_silent_zookeeper_stops_no_records(zookeeper: ZooKeeper, cluster: Clus
     wait_until_balanced(admin, topic)
     read = read_all(cluster, topic, writer.next)
     assert sorted(read) == sorted(writer.acknowledged)
+
+
+def test_leaders_act_for_longer_than_a_lease_without_zookeeper(
+    zookeeper: ZooKeeper, cluster: ClusterProcess, admin: AdminClient
+) -> None:
+    topic = new_topic(admin)
+    wait_until_balanced(admin, topic)
+    writer = Writer(cluster, topic)
+    writer.write(30)
+    writer.flush()
+    zookeeper.kill(0)
+    try:
+        begun = time.monotonic()
+        while time.monotonic() - begun < 3 * LEASE_SECONDS:
+            writer.write(3)
+            writer.flush()
+    finally:
+        zookeeper.start_server(0)
+    assert not writer.failed
+    zookeeper.wait_until_serving()
+    wait_until_balanced(admin, topic)
+    assert sorted(read_all(cluster, topic, writer.next)) == sorted(writer.acknowledged)
+
+
+def test_silent_broker_is_replaced_while_its_session_lasts(cluster: ClusterProcess, admin: AdminClient) -> None:
+    topic = new_topic(admin)
+    wait_until_balanced(admin, topic)
+    controller = admin.list_topics(topic, timeout=10).controller_id
+    silent = next(leader for leader, _ in states(admin, topic).values() if leader != controller)
+    asked = AdminClient({"bootstrap.servers": cluster.bootstrap, "socket.timeout.ms": 2000})
+    begun = time.monotonic()
+    cluster.signal_broker(silent, signal.SIGSTOP)
+    try:
+        until(lambda: all(leader != silent for leader, _ in states(asked, topic).values()), "others lead")
+        assert time.monotonic() - begun < SESSION_SECONDS, "its session with ZooKeeper has ended"
+        assert all(silent not in isr for _, isr in states(asked, topic).values())
+    finally:
+        cluster.signal_broker(silent, signal.SIGCONT)
+    wait_until_balanced(admin, topic)

@@ -31,13 +31,16 @@ def handle(request: LeadershipPromiseRequest, context: RequestContext[Uses]) -> 
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     image = context.services.image()
     denied = []
+    promised = []
     for topic in request.topics:
-        later = [
-            partition.partition_index
-            for partition in topic.partitions
-            if not agrees(image, topic.topic_id, partition.partition_index, partition.leader_epoch)
-        ]
+        later = []
+        for partition in topic.partitions:
+            index = partition.partition_index
+            if agrees(image, topic.topic_id, index, partition.leader_epoch):
+                promised.append((topic.topic_id, index))
+            else:
+                later.append(index)
         if later:
             denied.append(LeadershipPromiseResponseTopic(topic.topic_id, later))
-    leadership.promise(request.promise_ms / 1000)
+    leadership.promise(promised, request.promise_ms / 1000)
     return LeadershipPromiseResponse(denied=denied)

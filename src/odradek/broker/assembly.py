@@ -17,7 +17,7 @@ from odradek.broker.cluster.controller_watch import ControllerWatch
 from odradek.broker.cluster.image_effects import ImageEffects
 from odradek.broker.cluster.lease_holder import LeaseHolder
 from odradek.broker.cluster.membership import Membership
-from odradek.broker.cluster.peers import Peers
+from odradek.broker.cluster.peers import PeerLimits, Peers
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.coordinators.groups import DYNAMIC_GROUP_CONFIGS, GroupCoordinatorService, group_settings
 from odradek.broker.coordinators.timers import CoordinatorClock
@@ -229,9 +229,12 @@ def _cluster_parts(config: BrokerConfig, ports: Ports, storage: Storage, tls: Tl
     control_plane = config.control_plane_listener_name or between
     secret = ClusterSecret(store, ports.random)
     prove = BrokerProof(secret, config.node_id)
-    connect = control_connections(ports.network, control_plane, config.node_id, prove, tls.connector(control_plane))
+    limits = PeerLimits.of(config)
+    connect = control_connections(
+        ports.network, control_plane, config.node_id, prove, tls.connector(control_plane), limits
+    )
     controller = Controller(store, config, ports.clock, ports.random, view, connect, replicas.offline_replicas)
-    peers = Peers(ports.network, _image_of(view), between, config.node_id, prove, tls.connector(between))
+    peers = Peers(ports.network, _image_of(view), between, config.node_id, prove, tls.connector(between), limits)
     link = ControllerLink(controller, view, peers, config)
     leadership = Leadership(config.node_id, ports.clock.monotonic)
     parts = replication_parts(
@@ -255,6 +258,7 @@ def _cluster_parts(config: BrokerConfig, ports: Ports, storage: Storage, tls: Tl
         registered=registered,
         judged=directories.startup.accept_losses,
     )
+    controller.watch_yield(membership.step_down)
     watch = ControllerWatch(config.node_id, connect, membership.controller_died)
     requests = ControllerRequests(config.node_id, store, view, partitions)
     loop = asyncio.get_running_loop()

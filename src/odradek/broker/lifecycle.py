@@ -221,6 +221,7 @@ class Broker:
         config, view, server = self._config, parts.storage.view, parts.server
         effects = parts.coordinators.effects
         await effects.begin(view.image)
+        view.subscribe(parts.cluster.link.follow)
         view.subscribe(parts.cluster.leases.follow)
         view.subscribe(effects)
         view.subscribe(parts.cluster.replication.apply)

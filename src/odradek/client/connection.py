@@ -294,13 +294,16 @@ async def open_connection(
     setup_timeout_ms: float,
     request_timeout_ms: float,
     secure: Secure | None = None,
+    silence_ms: float = 0.0,
 ) -> Connection:
     """Connect and negotiate versions (KIP-35, KIP-511: down to version 0 if the broker knows no newer ApiVersions).
 
-    `secure` puts TLS on the connection before. Raises Disconnected, RequestTimedOut, UnsupportedByBroker.
+    `secure` puts TLS on the connection before; for `silence_ms` see `Network.connect`.
+
+    Raises Disconnected, RequestTimedOut, UnsupportedByBroker.
     """
     try:
-        stream = await network.connect(host, port, setup_timeout_ms / 1000)
+        stream = await network.connect(host, port, setup_timeout_ms / 1000, silence_ms / 1000)
         if secure is not None:
             stream = await secure(stream, host, setup_timeout_ms / 1000)
     except TlsError as error:

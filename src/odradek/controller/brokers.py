@@ -107,6 +107,24 @@ def shutting_down(
     return decision._replace(replies=remaining)
 
 
+def fencing_changed(
+    image: ClusterImage, fence: Iterable[Broker], release: Iterable[Broker], defaults: Defaults
+) -> Decision[TopicPartition]:
+    """Brokers are silent, or no longer. Silent ones neither lead, where another replica in sync can, nor count as in
+    sync. Replies name the partitions that changed.
+    """
+    concerned = set()
+    brokers = dict(image.brokers)
+    for group, fenced in ((fence, True), (release, False)):
+        for broker in group:
+            concerned.add(broker.id)
+            brokers[broker.id] = brokers[broker.id]._replace(fenced=fenced)
+    # Under the same registration: a directory that failed has still failed.
+    return _elected(
+        image.with_brokers(brokers), defaults, frozenset(concerned), frozenset(), directories_are_good=False
+    )
+
+
 def replicas_offline(
     image: ClusterImage, broker_id: int, replicas: Iterable[TopicPartition], defaults: Defaults
 ) -> Decision[TopicPartition]:
@@ -148,8 +166,13 @@ def _elected(
     concerned: frozenset[int] | None,
     unclean: frozenset[int],
     out_of_sync: frozenset[int] = frozenset(),
+    *,
+    directories_are_good: bool = True,
 ) -> Decision[TopicPartition]:
-    """`concerned` brokers: only their partitions are looked at; all when None."""
+    """`concerned` brokers: only their partitions are looked at; all when None.
+
+    `directories_are_good`: they have registered, and count as brokers without failed directories.
+    """
     changes = PartitionChanges(image)
     changed = []
     for topic in image.topics.values():
@@ -162,7 +185,7 @@ def _elected(
             if rules is None:
                 rules = rules_of(image, topic, defaults)._replace(unclean=unclean)
             known = before
-            if before.offline_replicas and concerned is not None:
+            if before.offline_replicas and concerned is not None and directories_are_good:
                 # A registration begins with all directories presumed good.
                 offline = tuple(b for b in before.offline_replicas if b not in concerned)
                 known = before._replace(offline_replicas=offline) if offline != before.offline_replicas else before

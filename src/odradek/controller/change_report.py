@@ -83,7 +83,9 @@ def _brokers(old: ClusterImage, new: ClusterImage) -> Iterator[Line]:
         yield _info(f"broker {broker_id} is gone: its registration of epoch {old.brokers[broker_id].epoch} ended")
     for broker_id in sorted(old.brokers.keys() & new.brokers.keys()):
         if new.brokers[broker_id].fenced and not old.brokers[broker_id].fenced:
-            yield _info(f"broker {broker_id} is fenced: it shuts down")
+            yield _info(f"broker {broker_id} is fenced: it shuts down or is silent")
+        elif old.brokers[broker_id].fenced and not new.brokers[broker_id].fenced:
+            yield _info(f"broker {broker_id} is no longer fenced")
 
 
 def _broker_text(broker: Broker) -> str:

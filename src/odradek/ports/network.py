@@ -84,8 +84,12 @@ class Network(Protocol):
         """Bind and call `accept` for each connection. Raises OSError."""
         ...
 
-    async def connect(self, host: str, port: int, timeout: float) -> Stream:
-        """An open stream; raises OSError, or TimeoutError after timeout seconds."""
+    async def connect(self, host: str, port: int, timeout: float, silence: float = 0.0) -> Stream:
+        """An open stream; raises OSError, or TimeoutError after timeout seconds.
+
+        The stream breaks when the peer's kernel has acknowledged nothing for `silence` seconds; 0.0 leaves that to the
+        system, which takes minutes to hours.
+        """
         ...
 
     def own_host(self) -> str:
@@ -96,6 +100,8 @@ class Network(Protocol):
 _HAS_MSG_MORE = hasattr(socket, "MSG_MORE")
 _MORE = socket.MSG_MORE if _HAS_MSG_MORE else 0
 _ACCEPTS_PER_WAKE = 64
+_PROBES_IN_SILENCE = 3
+"""How often an idle connection is probed within the time after which a silent peer counts as gone."""
 _ELSEWHERE = ("192.0.2.1", 9)
 """An address of the documentation's network; a datagram socket that connects to it sends nothing."""
 
@@ -215,6 +221,22 @@ class TcpListener:
             self._socket.close()
 
 
+def _limit_silence(sock: socket.socket, seconds: float) -> None:
+    """Have the kernel probe an idle peer, and break the connection after that many seconds without an answer."""
+    pause = max(1, round(seconds / _PROBES_IN_SILENCE))
+    # By name, as systems differ. Without the user timeout (Linux) data on their way are repeated for many minutes.
+    for name, value in (
+        ("TCP_KEEPIDLE", pause),
+        ("TCP_KEEPALIVE", pause),
+        ("TCP_KEEPINTVL", pause),
+        ("TCP_KEEPCNT", _PROBES_IN_SILENCE),
+        ("TCP_USER_TIMEOUT", int(seconds * 1000)),
+    ):
+        option = getattr(socket, name, None)
+        if option is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
 class TcpNetwork:
     """TCP over the machine's network, on the running event loop."""
 
@@ -235,7 +257,7 @@ class TcpNetwork:
             raise
         return TcpListener(sock, asyncio.get_running_loop(), accept)
 
-    async def connect(self, host: str, port: int, timeout: float) -> TcpStream:
+    async def connect(self, host: str, port: int, timeout: float, silence: float = 0.0) -> TcpStream:
         """Implements Network."""
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(timeout):
@@ -245,6 +267,8 @@ class TcpNetwork:
                 sock = socket.socket(family, kind, protocol)
                 try:
                     sock.setblocking(False)
+                    if silence:
+                        _limit_silence(sock, silence)
                     await loop.sock_connect(sock, address)
                     return TcpStream(sock, loop)
                 except OSError as error:

@@ -65,7 +65,7 @@ class DelayedProduce:
         for index, (partition, offset) in enumerate(self._appends):
             is_unwritten = offset >= partition.log.end_offset
             # At once, also for unwritten appends: the partition may lose its leader meanwhile.
-            partition.when_committed(offset, partial(self._released, index))
+            partition.when_committed(offset, partial(self._released, index), is_client=True)
             if is_unwritten:
                 partition.log.durability.when_written(offset, partial(self._written, index))
 
@@ -120,4 +120,6 @@ class DelayedProduce:
 def _why_unconfirmed(partition: Partition, offset: int) -> str:
     if offset >= partition.log.end_offset and partition.log.is_offline:
         return "the log directory failed"
-    return "in-sync replicas are missing" if partition.is_leader else "this broker no longer leads the partition"
+    if partition.is_leader and partition.may_lead:
+        return "in-sync replicas are missing"
+    return "this broker no longer leads the partition"

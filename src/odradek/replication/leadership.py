@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final, NamedTuple, Protocol
 
 from odradek.metadata.image import NO_LEADER, ClusterImage, PartitionState
-from odradek.records.topic_partition import PartitionKey
+from odradek.records.topic_partition import PartitionKey, TopicIdPartition
 
 NEVER: Final = float("-inf")
 
@@ -48,15 +48,15 @@ class _Promise(NamedTuple):
 class Leadership:
     """This broker's right to act as a leader."""
 
-    __slots__ = ("_node_id", "_now", "_pending", "_promised_until", "_promises", "_sequence", "lease_until")
+    __slots__ = ("_node_id", "_now", "_pending", "_promised", "_promises", "_sequence", "lease_until")
 
     def __init__(self, node_id: int, now: Callable[[], float]) -> None:
         self._node_id = node_id
         self._now = now
-        self._pending: dict[PartitionKey, int] = {}
+        self._pending: dict[PartitionKey, tuple[int, bytes]] = {}
         self._sequence = 0
         self._promises: dict[int, _Promise] = {}
-        self._promised_until = NEVER
+        self._promised: dict[TopicIdPartition, float] = {}
         self.lease_until = NEVER
         """When the lease ends, a margin for clocks that drift deducted."""
 
@@ -91,7 +91,7 @@ class Leadership:
                     self._pending.pop((name, index), None)
                 elif was is None or (was.leader, was.leader_epoch) != (node_id, state.leader_epoch):
                     self._sequence += 1
-                    self._pending[name, index] = self._sequence
+                    self._pending[name, index] = self._sequence, topic.id
         for place in [place for place in self._pending if new.partition(*place) is None]:
             del self._pending[place]
 
@@ -106,16 +106,24 @@ class Leadership:
         return bool(self._pending)
 
     def begin(self, sequence: int) -> None:
-        """The controller says that those that waited when it was asked may be led."""
-        if self._now() >= self._promised_until:
-            for place in [place for place, number in self._pending.items() if number <= sequence]:
+        """The controller says that those that waited when it was asked may be led; promised ones wait longer."""
+        now = self._now()
+        for place, (number, topic_id) in list(self._pending.items()):
+            if number <= sequence and self._may_begin((topic_id, place[1]), now):
                 del self._pending[place]
+
+    def _may_begin(self, place: TopicIdPartition, now: float) -> bool:
+        """Whether no promise to a former leader of the partition lasts."""
+        return self._promised.get(place, NEVER) <= now
 
     # --- promises ---
 
-    def promise(self, seconds: float) -> None:
-        """Promise another leader to begin to lead nothing for that long."""
-        self._promised_until = max(self._promised_until, self._now() + seconds)
+    def promise(self, places: Iterable[TopicIdPartition], seconds: float) -> None:
+        """Promise the leader of these partitions not to begin to lead them for that long."""
+        now = self._now()
+        self._promised = {place: until for place, until in self._promised.items() if until > now}
+        for place in places:
+            self._promised[place] = max(self._promised.get(place, NEVER), now + seconds)
 
     def promised(self, broker_id: int, until: float, denied: Iterable[tuple[bytes, int]]) -> None:
         """Another broker has promised that until then, but for some partitions (topic id, index)."""

@@ -159,7 +159,7 @@ class Partition:
         """The log as a follower changes it."""
         self.deletion = RecordDeletion(self, self.followers, self.readers, self.replicated)
         """The deletion of the oldest records, by the leader."""
-        self._commit_waiters: list[tuple[int, int, Callable[[], None]]] = []
+        self._commit_waiters: list[tuple[int, int, Callable[[], None], bool]] = []
         self._commit_order = 0
         self._refused: RefusedBatches | None = None
 
@@ -233,7 +233,7 @@ class Partition:
     def _dismiss(self) -> None:
         """Release all that wait for this leader: each of them looks at the partition again."""
         waiters, self._commit_waiters = self._commit_waiters, []
-        for _, _, callback in waiters:
+        for _, _, callback, _ in waiters:
             callback()
         self.deletion.release()
         self.readers.wake(MANY_BYTES)
@@ -390,13 +390,29 @@ class Partition:
             return otherwise
         return ErrorCode.NONE if len(self.isr) >= self.min_isr else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
-    def when_committed(self, last_offset: int, callback: Callable[[], None]) -> None:
-        """Call back once the high watermark is past the offset, or this broker no longer leads."""
+    def when_committed(self, last_offset: int, callback: Callable[[], None], *, is_client: bool = False) -> None:
+        """Call back once the high watermark is past the offset, or this broker no longer leads.
+
+        A client's write does not wait for a leader that may not act, either: see `release_clients`.
+        """
         if last_offset < self.high_watermark or not self.is_leader:
             callback()
         else:
             self._commit_order += 1
-            heapq.heappush(self._commit_waiters, (last_offset, self._commit_order, callback))
+            heapq.heappush(self._commit_waiters, (last_offset, self._commit_order, callback, is_client))
+
+    def release_clients(self) -> None:
+        """Release the writes of clients that wait, unless this broker may act as the leader.
+
+        Its successor may confirm them, and clients repeat them there sooner than their request times out.
+        """
+        if not self._commit_waiters or self.may_lead:
+            return
+        released = [waiter for waiter in self._commit_waiters if waiter[3]]
+        self._commit_waiters = [waiter for waiter in self._commit_waiters if not waiter[3]]
+        heapq.heapify(self._commit_waiters)
+        for _, _, callback, _ in released:
+            callback()
 
     # --- read ---
 

@@ -261,7 +261,7 @@ class FakeCluster:
     def listen(self, host: str, port: int, accept: Any) -> Any:
         raise NotImplementedError
 
-    async def connect(self, host: str, port: int, timeout: float) -> Stream:
+    async def connect(self, host: str, port: int, timeout: float, silence: float = 0.0) -> Stream:
         broker = self.brokers[port]
         if not broker.up:
             raise ConnectionRefusedError(f"{host}:{port}: refused")

@@ -25,7 +25,7 @@ class SilentNetwork:
     def listen(self, host: str, port: int, accept: Callable[[Stream], None]) -> Listener:
         raise NotImplementedError
 
-    async def connect(self, host: str, port: int, timeout: float) -> Stream:
+    async def connect(self, host: str, port: int, timeout: float, silence: float = 0.0) -> Stream:
         self.asked.set()
         await self.may_fail.wait()
         raise TimeoutError

@@ -125,3 +125,23 @@ def test_own_host_of_an_unnamed_machine_is_not_localhost(monkeypatch: pytest.Mon
             assert host == "localhost.localdomain"
         else:
             assert host == probe.getsockname()[0]
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux has a user timeout")
+def test_connection_breaks_after_the_silence_that_was_asked_for() -> None:
+    async def scenario() -> None:
+        network = TcpNetwork()
+        listener = network.listen("127.0.0.1", 0, lambda stream: stream.close())
+        stream = await network.connect("127.0.0.1", listener.port, 30.0, silence=3.0)
+        connection = stream.detach()
+        options = {
+            socket.TCP_USER_TIMEOUT: 3000,
+            socket.TCP_KEEPIDLE: 1,
+            socket.TCP_KEEPINTVL: 1,
+            socket.TCP_KEEPCNT: 3,
+        }
+        assert {each: connection.getsockopt(socket.IPPROTO_TCP, each) for each in options} == options
+        connection.close()
+        listener.close()
+
+    asyncio.run(scenario())

@@ -31,7 +31,7 @@ class Waiting:
         durability = SimpleNamespace(when_written=lambda _offset, callback: self.written.append(callback))
         self.log = SimpleNamespace(end_offset=end_offset, is_offline=False, durability=durability)
 
-    def when_committed(self, _offset: int, callback: Any) -> None:
+    def when_committed(self, _offset: int, callback: Any, *, is_client: bool = False) -> None:
         self.committed.append(callback)
 
     def commit_error(self, offset: int, otherwise: ErrorCode) -> ErrorCode:

@@ -126,11 +126,20 @@ def test_leadership_that_came_after_the_question_waits(leadership: Leadership) -
 
 def test_leadership_waits_for_the_own_promise(leadership: Leadership, clock: Clock) -> None:
     leadership.extend(100.0, 10.0)
-    leadership.promise(1.0)
+    leadership.promise([(ID, 0)], 1.0)
     leadership.follow(image(2), image(1, 5))
     leadership.begin(leadership.sequence)
     assert not leadership.may_lead(Led())
     clock.now = 101.0
+    leadership.begin(leadership.sequence)
+    assert leadership.may_lead(Led())
+
+
+def test_leadership_does_not_wait_for_a_promise_of_another_partition(leadership: Leadership) -> None:
+    """A deposed leader asks for promises until it learns of its successor, which denies them."""
+    leadership.extend(100.0, 10.0)
+    leadership.promise([(ID, 1)], 1.0)
+    leadership.follow(image(2), image(1, 5))
     leadership.begin(leadership.sequence)
     assert leadership.may_lead(Led())
 

@@ -15,6 +15,7 @@ from odradek.metadata.image import PartitionState
 from odradek.ports.clock import SystemClock
 from odradek.ports.disk import SystemDisk
 from odradek.records.builder import BatchFields, encode_batch
+from odradek.replication.leadership import Leadership
 from odradek.replication.partition import READ_COMMITTED, Partition, PartitionEnvironment
 from odradek.replication.readers import PartitionReaders
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -270,3 +271,21 @@ def test_replica_in_a_failed_directory_does_not_delay_the_high_watermark(tmp_pat
     assert partition.followers.proposal is None
     partition.apply_state(state)
     assert partition.followers.proposal is not None, "it is sound again"
+
+
+def test_clients_are_released_while_the_leader_may_not_act(make: Make) -> None:
+    partition = make(isr=(1, 2), replicas=(1, 2))
+    leadership = Leadership(1, lambda: 0.0)
+    leadership.extend(0.0, 1.0)
+    partition._environment = partition._environment._replace(leadership=leadership)
+    partition.append(batch(b"a"), now_ms=NOW_MS)
+    called: list[str] = []
+    partition.when_committed(0, lambda: called.append("client"), is_client=True)
+    partition.when_committed(0, lambda: called.append("coordinator"))
+    partition.release_clients()
+    assert not called, "the lease lasts"
+    leadership.surrender()
+    partition.release_clients()
+    assert called == ["client"]
+    partition.apply_state(PartitionState(2, 1, (1, 2), (2,)))
+    assert called == ["client", "coordinator"]

@@ -14,11 +14,12 @@ from typing import Final, Protocol, TypeVar
 
 from odradek.api.services.controller_service import NotTheController
 from odradek.broker.cluster.broker_events import RETRY_SECONDS, BrokerEvents, OfflineReplicas
-from odradek.broker.cluster.controller_channel import Connect
+from odradek.broker.cluster.controller_channel import Connect, ControlTimeouts
 from odradek.broker.cluster.controller_channels import ControllerChannels
 from odradek.broker.cluster.controller_store import ControllerStore
 from odradek.broker.cluster.deposed_mark import DeposedMark
 from odradek.broker.cluster.event_queue import EventQueue
+from odradek.broker.cluster.fencing import Fencing
 from odradek.broker.cluster.leader_balancing import LeaderBalance
 from odradek.broker.cluster.lease_grants import LeaseGrants
 from odradek.broker.cluster.registrations import read_registrations
@@ -90,6 +91,7 @@ class Controller:
         "_channels",
         "_config",
         "_events",
+        "_fencing",
         "_has_published",
         "_leases",
         "_mark",
@@ -123,12 +125,16 @@ class Controller:
         self._view = view
         self._node_id = config.node_id
         self._events = EventQueue()
-        self._channels = ControllerChannels(config.node_id, connect)
+        timeouts = ControlTimeouts(
+            config.number("broker.session.timeout.ms"), config.number("controller.socket.timeout.ms")
+        )
+        self._channels = ControllerChannels(config.node_id, connect, timeouts)
         self._leases = LeaseGrants(self._store, clock, connect, config.number("odradek.leadership.lease.ms") / 1000)
         self._has_published = False
         self._brokers = BrokerEvents(self._store, config, clock, self._channels, self._leases, self, offline_here)
         self._mark = DeposedMark(config.node_id, self._store, self._leases, self)
         self._balance = LeaderBalance(config, self)
+        self._fencing = Fencing(config, clock, self)
         self._unwatch: list[Callable[[], None]] = []
         self._stale = True
         self.elections = ElectionCounts()
@@ -159,6 +165,7 @@ class Controller:
         self._stale = True
         self._has_published = False
         self._leases.elected()
+        self._fencing.begin()
         self.image = ClusterImage(version=self.image.version)
         self._unwatch = self._brokers.watch()
         logger.info("broker %d is the controller, epoch %d", self._node_id, epoch)
@@ -250,6 +257,7 @@ class Controller:
 
     async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> Sequence[TopicPartition]:
         """Partitions that the broker still leads: no other replica can. Raises KafkaError STALE_BROKER_EPOCH, ..."""
+        self._fencing.leaves(broker_id)
         remaining = await self._announced(lambda image: shutting_down(image, broker_id, broker_epoch, self._config))
         logger.info("broker %d shuts down; it still leads %d partitions", broker_id, len(remaining))
         return remaining
@@ -270,6 +278,7 @@ class Controller:
         broker = self.image.brokers.get(broker_id)
         if broker is None or broker.epoch != broker_epoch:
             raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
+        self._fencing.note_request(broker_id, broker_epoch)
         try:
             return await self._leases.lease(broker_id, broker_epoch)
         except SessionExpired as error:
@@ -278,6 +287,10 @@ class Controller:
     def watch_leases(self, changed: Callable[[], None]) -> None:
         """Call when this broker may get a lease, or begin to lead, that it could not before."""
         self._leases.watch_changes(changed)
+
+    def watch_yield(self, listener: Callable[[], None]) -> None:
+        """Call when so few brokers reach this controller that another one should be elected."""
+        self._fencing.watch_yield(listener)
 
     async def broker_failed(self, broker: Broker) -> None:
         """The process of this registration is known to be dead: end it before its session does. Raises KafkaError."""
@@ -419,6 +432,7 @@ class Controller:
             # The others must not wait for what this broker fails to do.
             if self.is_active:
                 self._channels.offer(image, self._brokers)
+                self._fencing.follow(image)
                 if self._channels:
                     self._balance.begin()
 

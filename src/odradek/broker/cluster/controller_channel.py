@@ -11,13 +11,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from odradek.broker.cluster.cluster_secret import Prove
-from odradek.broker.cluster.peers import proven
+from odradek.broker.cluster.peers import PeerLimits, proven
 from odradek.broker.task_failures import logs_failure
 from odradek.client.connection import Connection, open_connection
-from odradek.client.errors import ClientError, Disconnected
+from odradek.client.errors import ClientError, Disconnected, RequestTimedOut
 from odradek.controller.notices import Difference, Notice, PartitionNews, difference, everything, notice
 from odradek.metadata.controller_messages import broker_message, metadata_message, replica_message
 from odradek.metadata.image import Broker, ClusterImage
@@ -47,8 +47,6 @@ _log_failure = logs_failure(logger, "a controller channel failed")
 LEADER_AND_ISR_VERSION: Final = 7
 STOP_REPLICA_VERSION: Final = 4
 UPDATE_METADATA_VERSION: Final = 8
-REQUEST_TIMEOUT_MS: Final = 30_000
-SETUP_TIMEOUT_MS: Final = 10_000
 RETRY_SECONDS: Final = 0.05
 MAX_RETRY_SECONDS: Final = 1.0
 INCREMENTAL: Final = 1
@@ -58,6 +56,18 @@ DELETED: Final = -2
 
 _SIGNS_OF_DEATH: Final = 2
 """A connection that broke and one that was refused, or two refused ones."""
+
+
+class ControlTimeouts(NamedTuple):
+    """How long a request to a broker may take, in milliseconds."""
+
+    first_ms: float = 9_000
+    """The session (`broker.session.timeout.ms`): a broker that does not answer for that long counts as silent."""
+    longest_ms: float = 30_000
+    """`controller.socket.timeout.ms`: each timeout doubles the time for the next attempt, up to this."""
+
+
+DEFAULT_TIMEOUTS: Final = ControlTimeouts()
 
 Connect = Callable[[Broker], Awaitable[Connection]]
 """A new connection to a broker's control plane. Raises ClientError, caused by the OSError if there was one."""
@@ -125,12 +135,21 @@ class ControllerChannel:
         "_signs_of_death",
         "_target",
         "_task",
+        "_timeout_ms",
+        "_timeouts",
         "_waiters",
         "acknowledged",
         "broker",
     )
 
-    def __init__(self, broker: Broker, connect: Connect, events: ChannelEvents, differences: Differences) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        connect: Connect,
+        events: ChannelEvents,
+        differences: Differences,
+        timeouts: ControlTimeouts = DEFAULT_TIMEOUTS,
+    ) -> None:
         self.broker = broker
         self.acknowledged: ClusterImage | None = None
         """The image that the broker has acknowledged; None before the first."""
@@ -141,6 +160,8 @@ class ControllerChannel:
         self._connection: Connection | None = None
         self._task: asyncio.Task[None] | None = None
         self._generation = 0
+        self._timeouts = timeouts
+        self._timeout_ms = min(timeouts)
         self._signs_of_death = 0
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._closed = False
@@ -222,10 +243,14 @@ class ControllerChannel:
                 if self._is_dead(error):
                     # Said again until somebody closes the channel: the store may be away, or the broker be there again.
                     self._events.broker_died(self.broker)
+                elif isinstance(error, RequestTimedOut):
+                    # A silent broker, or one that takes its time: thousands of new partitions, say.
+                    self._timeout_ms = min(2 * self._timeout_ms, self._timeouts.longest_ms)
                 elif had_connection:
                     continue
             else:
                 backoff = RETRY_SECONDS
+                self._timeout_ms = min(self._timeouts)
                 self._signs_of_death = 0
                 if generation == self._generation:
                     self.acknowledged = target
@@ -285,18 +310,16 @@ class ControllerChannel:
         )
         if news.stop:
             stop = stop_replica_request(news, target, self.broker)
-            stopped = await connection.request(stop, StopReplicaResponse, STOP_REPLICA_VERSION, REQUEST_TIMEOUT_MS)
+            stopped = await connection.request(stop, StopReplicaResponse, STOP_REPLICA_VERSION, self._timeout_ms)
             _check(stopped.error_code)
         if news.lead or news.full:
             lead = leader_and_isr_request(news, target, self.broker)
-            led = await connection.request(lead, LeaderAndIsrResponse, LEADER_AND_ISR_VERSION, REQUEST_TIMEOUT_MS)
+            led = await connection.request(lead, LeaderAndIsrResponse, LEADER_AND_ISR_VERSION, self._timeout_ms)
             _check(led.error_code)
             self._answered(news, led)
         if news.know or news.deleted or news.brokers_changed or news.full:
             know = update_metadata_request(news, target, self.broker)
-            updated = await connection.request(
-                know, UpdateMetadataResponse, UPDATE_METADATA_VERSION, REQUEST_TIMEOUT_MS
-            )
+            updated = await connection.request(know, UpdateMetadataResponse, UPDATE_METADATA_VERSION, self._timeout_ms)
             _check(updated.error_code)
 
     def _answered(self, news: Notice, response: LeaderAndIsrResponse) -> None:
@@ -408,9 +431,16 @@ def _known(know: Sequence[PartitionNews]) -> list[UpdateMetadataRequestTopicStat
 
 
 def control_connections(
-    network: Network, listener: str, node_id: int, prove: Prove, secure: Secure | None = None
+    network: Network,
+    listener: str,
+    node_id: int,
+    prove: Prove,
+    secure: Secure | None = None,
+    limits: PeerLimits | None = None,
 ) -> Connect:
     """Connections to the listener of that name, which all brokers have; `secure` is given where that has TLS."""
+
+    limits = PeerLimits() if limits is None else limits
 
     async def connect(broker: Broker) -> Connection:
         endpoint = broker.endpoints.get(listener)
@@ -421,10 +451,11 @@ def control_connections(
             endpoint.host,
             endpoint.port,
             client_id=f"controller-{node_id}",
-            setup_timeout_ms=SETUP_TIMEOUT_MS,
-            request_timeout_ms=SETUP_TIMEOUT_MS,
+            setup_timeout_ms=limits.setup_ms,
+            request_timeout_ms=limits.setup_ms,
             secure=secure,
+            silence_ms=limits.silence_ms,
         )
-        return await proven(connection, prove, broker.id)
+        return await proven(connection, prove, broker.id, limits.setup_ms)
 
     return connect

@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import asyncio
 
-from odradek.broker.cluster.controller_channel import ChannelEvents, Connect, ControllerChannel, Differences
+from odradek.broker.cluster.controller_channel import (
+    DEFAULT_TIMEOUTS,
+    ChannelEvents,
+    Connect,
+    ControllerChannel,
+    ControlTimeouts,
+    Differences,
+)
 from odradek.metadata.image import ClusterImage
 
 
 class ControllerChannels:
     """Sends each image to all registered brokers except the controller's own."""
 
-    __slots__ = ("_channels", "_connect", "_differences", "_node_id")
+    __slots__ = ("_channels", "_connect", "_differences", "_node_id", "_timeouts")
 
-    def __init__(self, node_id: int, connect: Connect) -> None:
+    def __init__(self, node_id: int, connect: Connect, timeouts: ControlTimeouts = DEFAULT_TIMEOUTS) -> None:
         self._node_id = node_id
         self._connect = connect
         self._channels: dict[int, ControllerChannel] = {}
         self._differences = Differences()
+        self._timeouts = timeouts
 
     def __len__(self) -> int:
         return len(self._channels)
@@ -33,7 +41,9 @@ class ControllerChannels:
             if broker_id == self._node_id:
                 continue
             if broker_id not in self._channels:
-                self._channels[broker_id] = ControllerChannel(broker, self._connect, events, self._differences)
+                self._channels[broker_id] = ControllerChannel(
+                    broker, self._connect, events, self._differences, self._timeouts
+                )
             self._channels[broker_id].offer(image)
 
     def send_all_again(self, broker_id: int) -> None:

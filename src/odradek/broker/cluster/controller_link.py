@@ -169,6 +169,14 @@ class ControllerLink:
         except TransportError as error:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, f"The controller cannot be reached: {error}") from error
 
+    def follow(self, old: ClusterImage, new: ClusterImage) -> None:
+        """Another controller decides from now on: requests to the former one fail, instead of waiting for an answer.
+
+        Clients' requests wait, since it may still answer these.
+        """
+        if old.controller_id not in (NO_BROKER, new.controller_id):
+            self._peers.abandon(old.controller_id, (Purpose.OWN, Purpose.LEASES))
+
     # --- what this broker wants itself ---
 
     async def auto_create(self, names: Sequence[str]) -> dict[str, ErrorCode]:

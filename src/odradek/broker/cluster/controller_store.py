@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from odradek.broker.cluster.registrations import burial
 from odradek.controller.batching import batches
 from odradek.metadata.changes import read_subtree
+from odradek.metadata.image import Broker
 from odradek.metadata.nodes import (
+    CONTROLLER,
     CONTROLLER_EPOCH,
     PRODUCER_ID_BLOCK,
     ConfigNode,
+    ControllerEpochNode,
     DeletionNode,
     ProducerIdBlock,
     ProducerIdBlockNode,
@@ -21,6 +25,8 @@ from odradek.wire.errors import ErrorCode, KafkaError
 
 DEPOSED: Final = "/odradek/deposed"
 """Odradek's own node: whether brokers are deposed that may still act as leaders."""
+YIELDED: Final = "/odradek/yielded"
+"""Odradek's own node: the registration of the controller that yielded last, and gave up its lease before."""
 _MARKED: Final = b"1"
 _CLEAR: Final = b"0"
 
@@ -82,6 +88,11 @@ class ControllerStore:
         await self.apply([Put(DEPOSED, _CLEAR)])
         self._is_deposed_marked = False
 
+    async def read_yielded(self) -> tuple[int, int] | None:
+        """Broker id and registration epoch of the last controller that yielded; None if none has."""
+        node = await self.store.get(YIELDED)
+        return None if node is None else _decode_yielded(node.data)
+
     async def is_elected(self) -> bool:
         """Whether no other controller has been elected."""
         node = await self.store.get(CONTROLLER_EPOCH)
@@ -110,3 +121,30 @@ class ControllerStore:
         data = ProducerIdBlockNode.encode(ProducerIdBlock(broker_id, first, last))
         operation = Create(PRODUCER_ID_BLOCK, data) if node is None else Put(PRODUCER_ID_BLOCK, data, node.version)
         return range(first, last + 1), operation
+
+
+def _decode_yielded(data: bytes) -> tuple[int, int] | None:
+    """None for a content that is not of this version: the lease is waited for then."""
+    try:
+        broker_id, epoch = (int(word) for word in data.split())
+    except ValueError:
+        return None
+    return broker_id, epoch
+
+
+async def yielding(store: MetadataStore, controller: Broker, epoch: int) -> list[Operation]:
+    """What ends the reign of that epoch and the controller's registration, in favour of another broker.
+
+    The controller must have given up its lease. Empty if another one has been elected. Raises StoreError.
+    """
+    elected = await store.get(CONTROLLER_EPOCH)
+    if elected is None or ControllerEpochNode.decode(elected.data) != epoch:
+        return []
+    known = await store.get(YIELDED)
+    data = b"%d %d" % (controller.id, controller.epoch)
+    return [
+        Check(CONTROLLER_EPOCH, elected.version),
+        Create(YIELDED, data) if known is None else Put(YIELDED, data, known.version),
+        *await burial(store, controller),
+        Delete(CONTROLLER),
+    ]

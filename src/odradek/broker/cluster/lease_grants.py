@@ -59,7 +59,11 @@ class LeaseGrants:
     async def begin(self) -> None:
         """Before the first image of a reign. Raises StoreError."""
         deposed_before = await self._store.read_deposed()
+        yielded = await self._store.read_yielded()
         self._table.begin(self._reigned_at, deposed_before=deposed_before)
+        if yielded is not None:
+            # It gave up its lease before it yielded, as if its process were dead.
+            self._table.bury(*yielded)
 
     def end(self) -> None:
         """The reign is over."""

@@ -137,15 +137,28 @@ class LeaseHolder:
             now = self._clock.monotonic()
             if self._leadership.lease_until - now < lease / 2 and len(self._view.image.brokers) > 1:
                 self._ask_for_promises()
+            if not grant.seconds:
+                self._release_clients()
             if self._leadership.has_pending:
                 pause = PENDING_SECONDS
             else:
-                pause = lease / _RENEWALS if grant.seconds else REFUSED_SECONDS
+                pause = self._renewal_seconds(lease) if grant.seconds else REFUSED_SECONDS
             try:
                 async with asyncio.timeout(pause):
                     await self._woken.wait()
             except TimeoutError:
                 continue
+
+    def _renewal_seconds(self, lease: float) -> float:
+        """Pause between two renewals: the controller fences a broker that it has not heard for a session."""
+        session = self._config.number("broker.session.timeout.ms") / 1000
+        return min(lease, session) / _RENEWALS
+
+    def _release_clients(self) -> None:
+        """Answer the clients whose writes wait for a leader that may not act."""
+        for partition in self._opened():
+            if partition.is_leader:
+                partition.release_clients()
 
     async def _renew(self) -> Grant:
         """Ask the controller once; what it granted counts from before the question."""

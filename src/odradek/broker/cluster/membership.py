@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from odradek.broker.cluster.controller_store import yielding
 from odradek.broker.cluster.registrations import AlreadyRegistered, announce_failed_directory, burial, register
 from odradek.broker.task_failures import logs_failure
 from odradek.metadata.image import NO_BROKER, Broker
@@ -48,6 +49,8 @@ _log_failure = logs_failure(logger, "looking at the metadata store failed")
 
 RETRY_SECONDS: Final = 0.1
 MAX_RETRY_SECONDS: Final = 2.0
+AWAY_SECONDS: Final = 1.0
+"""How long a controller that yielded stays unregistered: meanwhile the next one moves its leadership."""
 FIRM_SECONDS: Final = 10.0
 """A registration that has held so long is no more one of a row that were ended at once."""
 
@@ -123,6 +126,7 @@ class Membership:
         "_registered",
         "_registered_at",
         "_registering",
+        "_steps_down",
         "_store",
         "_task",
         "_unwatch",
@@ -163,6 +167,7 @@ class Membership:
         self._directory_failed = False
         self._burials = 0
         self._registered_at = 0.0
+        self._steps_down = False
         self._pause: asyncio.Future[None] | None = None
         self._joined: asyncio.Future[None] | None = None
         self.broker_epoch = NO_BROKER
@@ -255,6 +260,33 @@ class Membership:
             self._directory_failed = True
             self._wake()
 
+    def step_down(self) -> None:
+        """Yield as the controller, which too few brokers reach: leave the cluster for a while; others decide."""
+        self._steps_down = True
+        self._wake()
+
+    async def _yield(self) -> None:
+        """Raises StoreError: whether it took effect is open, and this broker needs another registration for a lease."""
+        self._steps_down = False
+        broker = self._broker
+        if broker is None or not self._controller.is_active:
+            return
+        epoch = self._controller.epoch
+        operations = await yielding(self._store, broker, epoch)
+        if not operations:
+            return
+        # The next controller does not wait for the end of this lease.
+        self._registering()
+        self.broker_epoch = NO_BROKER
+        try:
+            await self._store.apply(operations)
+        except (BadVersion, NoNode, NodeExists):
+            # Another controller has been elected, or a registration has changed.
+            return
+        self._controller.resign()
+        logger.warning("yielded as the controller of epoch %d; registering again after %g s", epoch, AWAY_SECONDS)
+        await asyncio.sleep(AWAY_SECONDS)
+
     # --- looking at the store ---
 
     def _session_lost(self) -> None:
@@ -316,6 +348,8 @@ class Membership:
             backoff = min(backoff * 2, MAX_RETRY_SECONDS)
 
     async def _act(self) -> None:
+        if self._steps_down:
+            await self._yield()
         await self._ensure_registered()
         if self._directory_failed:
             await self._announce_directory()

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
+from odradek.api.requests.context import Configuration
 from odradek.broker.cluster.cluster_secret import Prove
 from odradek.client.connection import Connection, open_connection
 from odradek.client.connections import retrieve_failure
-from odradek.client.errors import Disconnected, UnsupportedByBroker
+from odradek.client.errors import Disconnected, RequestTimedOut, UnsupportedByBroker
 from odradek.metadata.image import ClusterImage
 from odradek.ports.network import Network, Secure
 from odradek.wire.message import ApiMessage
-
-_SETUP_TIMEOUT_MS: Final = 10_000
 
 Response = TypeVar("Response", bound=ApiMessage)
 
@@ -34,10 +33,30 @@ class Purpose(Enum):
 _Key = tuple[int, Purpose]
 
 
-async def proven(connection: Connection, prove: Prove, broker_id: int) -> Connection:
+class PeerLimits(NamedTuple):
+    """Limits of connections between brokers, in milliseconds."""
+
+    setup_ms: float = 2_000
+    """`odradek.peer.setup.timeout.ms`: for the connection, and for each exchange before the first request."""
+    silence_ms: float = 3_000
+    """`odradek.peer.silence.timeout.ms`: a connection breaks whose other end has acknowledged nothing for that long."""
+
+    @classmethod
+    def of(cls, config: Configuration) -> PeerLimits:
+        """The limits that a broker's configuration sets."""
+        return cls(
+            config.number("odradek.peer.setup.timeout.ms"),
+            config.number("odradek.peer.silence.timeout.ms"),
+        )
+
+
+_DEFAULT_LIMITS: Final = PeerLimits()
+
+
+async def proven(connection: Connection, prove: Prove, broker_id: int, timeout_ms: float) -> Connection:
     """The connection once this broker has proven itself on it; it is closed if that fails. Raises TransportError."""
     try:
-        await prove(connection, broker_id, _SETUP_TIMEOUT_MS)
+        await prove(connection, broker_id, timeout_ms)
     except BaseException:
         connection.close()
         raise
@@ -52,9 +71,11 @@ class Peers:
     """
 
     __slots__ = (
+        "_abandoned",
         "_client_id",
         "_connections",
         "_image",
+        "_limits",
         "_listener",
         "_network",
         "_opening",
@@ -71,6 +92,7 @@ class Peers:
         node_id: int,
         prove: Prove,
         secure: Secure | None = None,
+        limits: PeerLimits = _DEFAULT_LIMITS,
     ) -> None:
         """`listener` is the one that brokers use among themselves; `secure` is given where that has TLS."""
         self._network = network
@@ -78,10 +100,12 @@ class Peers:
         self._listener = listener
         self._prove = prove
         self._secure = secure
+        self._limits = limits
         self.node_id = node_id
         self._client_id = f"broker-{node_id}"
         self._connections: dict[_Key, tuple[int, Connection]] = {}
         self._opening: dict[_Key, asyncio.Task[Connection]] = {}
+        self._abandoned: set[_Key] = set()
 
     async def connect(self, broker_id: int, client_id: str = "") -> Connection:
         """A new connection, `broker-N` unless it is given a name. Raises TransportError, also for a broker that the
@@ -97,14 +121,15 @@ class Peers:
                 endpoint.host,
                 endpoint.port,
                 client_id=client_id or self._client_id,
-                setup_timeout_ms=_SETUP_TIMEOUT_MS,
-                request_timeout_ms=_SETUP_TIMEOUT_MS,
+                setup_timeout_ms=self._limits.setup_ms,
+                request_timeout_ms=self._limits.setup_ms,
                 secure=self._secure,
+                silence_ms=self._limits.silence_ms,
             )
         except UnsupportedByBroker as error:
             # It may be another one soon; the caller retries.
             raise Disconnected(str(error)) from error
-        return await proven(connection, self._prove, broker_id)
+        return await proven(connection, self._prove, broker_id, self._limits.setup_ms)
 
     async def request(
         self,
@@ -115,11 +140,18 @@ class Peers:
         version: int,
         timeout_ms: float,
     ) -> Response:
-        """The broker's answer. Raises TransportError; the request may have taken effect nevertheless."""
+        """The broker's answer, where a connection is open or opens within the timeout, within that time again.
+
+        Raises TransportError; the request may have taken effect nevertheless.
+        """
         key = (broker_id, purpose)
         connection = self._shared(key)
         if connection is None:
-            connection = await asyncio.shield(self._open(key))
+            try:
+                async with asyncio.timeout(timeout_ms / 1000):
+                    connection = await asyncio.shield(self._open(key))
+            except TimeoutError as error:
+                raise RequestTimedOut(f"no connection to broker {broker_id} within {timeout_ms:g} ms") from error
         return await connection.request(request, response_type, version, timeout_ms)
 
     def _shared(self, key: _Key) -> Connection | None:
@@ -149,8 +181,24 @@ class Peers:
             if broker is not None:
                 self._connections[key] = (broker.epoch, connection)
             return connection
+        except asyncio.CancelledError:
+            if key not in self._abandoned:
+                raise
+            raise Disconnected(f"the connection to broker {key[0]} is no longer wanted") from None
         finally:
+            self._abandoned.discard(key)
             del self._opening[key]
+
+    def abandon(self, broker_id: int, purposes: Iterable[Purpose]) -> None:
+        """Let requests to a broker fail now, and connect again for the next one of these purposes."""
+        for purpose in purposes:
+            opening = self._opening.get((broker_id, purpose))
+            if opening is not None:
+                self._abandoned.add((broker_id, purpose))
+                opening.cancel()
+            found = self._connections.pop((broker_id, purpose), None)
+            if found is not None:
+                found[1].close()
 
     def close(self) -> None:
         """Close all connections."""

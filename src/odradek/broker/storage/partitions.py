@@ -102,11 +102,18 @@ class Partitions:
             return None
         # Nor may it be what is open there: of the topic that had the name before.
         self._directories.delete_if_doomed((name, index))
-        opened = self._directories.open(topic, index, self._settings(topic))
-        partition = Partition(name, topic.id, index, self._local_id, opened, self._environment, self.traffic.of(name))
-        partition.restore_high_watermark(self._directories.high_watermark(name, index) or 0)
-        partition.expect(self._refused.pop((name, index), None))
-        partition.apply_state(state)
+        try:
+            opened = self._directories.open(topic, index, self._settings(topic))
+            partition = Partition(
+                name, topic.id, index, self._local_id, opened, self._environment, self.traffic.of(name)
+            )
+            partition.restore_high_watermark(self._directories.high_watermark(name, index) or 0)
+            partition.expect(self._refused.pop((name, index), None))
+            partition.apply_state(state)
+        except KafkaError:
+            raise
+        except Exception as error:  # the caller has other partitions of the image to open
+            raise self._directories.fail((name, index), topic.id, error) from error
         self._open[name, index] = partition
         return partition
 
@@ -161,9 +168,13 @@ class Partitions:
             partition = self._open.get((topic.name, index))
             if partition is None:
                 continue
-            if settings is not None:
-                partition.log.set_config(settings)
-            partition.apply_state(state)
+            try:
+                if settings is not None:
+                    partition.log.set_config(settings)
+                partition.apply_state(state)
+            except Exception as error:  # noqa: BLE001 - the rest of the image is still to be applied
+                del self._open[topic.name, index]
+                self._directories.fail((topic.name, index), topic.id, error)
         self._create(topic, len(before.partitions))
 
     def stop(self, places: Iterable[PartitionKey], delete: bool) -> None:

@@ -13,7 +13,7 @@ from odradek.log.directories.log_directories import LogDirectories
 from odradek.log.partition_log import PartitionLog
 from odradek.metadata.image import ClusterImage, Topic
 from odradek.records.topic_partition import PartitionKey, TopicPartition
-from odradek.wire.errors import KafkaError
+from odradek.wire.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("odradek.partitions")
 
@@ -24,7 +24,7 @@ _CHUNK = 16
 class ReplicaDirectories:
     """Which replica has a directory. `add` and `doom` note what changes; `change_directories` does it, in pieces."""
 
-    __slots__ = ("_begun", "_directories", "_doomed", "_image", "_local_id", "_new", "_work")
+    __slots__ = ("_begun", "_directories", "_doomed", "_failed", "_image", "_local_id", "_new", "_work")
 
     def __init__(self, local_id: int, directories: LogDirectories) -> None:
         self._local_id = local_id
@@ -35,6 +35,8 @@ class ReplicaDirectories:
         self._doomed: dict[PartitionKey, int] = {}
         # Replicas that came here while this process ran, and have no directory yet: no other may hold their data.
         self._new: set[PartitionKey] = set()
+        # Replicas that this broker cannot serve because of an error in its own program, by the topic's id.
+        self._failed: dict[PartitionKey, bytes] = {}
         self._image = ClusterImage()
 
     def take(self, image: ClusterImage) -> None:
@@ -57,8 +59,29 @@ class ReplicaDirectories:
             if self.is_offline(topic.name, index):
                 return
             is_new = (topic.name, index) in self._new
-            self._directories.create(topic.name, index, topic.id, is_new=is_new)
+            try:
+                self._directories.create(topic.name, index, topic.id, is_new=is_new)
+            except KafkaError:
+                raise
+            except Exception as error:  # the directories of other replicas are still to be created
+                raise self.fail((topic.name, index), topic.id, error) from error
             self._new.discard((topic.name, index))
+
+    def fail(self, place: PartitionKey, topic_id: bytes, error: Exception) -> KafkaError:
+        """Give one replica up after an unexpected exception, which is logged; the others work on.
+
+        It counts as offline until the process ends, so that the controller elects another replica. Returns the error
+        that requests for it get.
+        """
+        self._failed[place] = topic_id
+        logger.error("replica %s-%d is offline until a restart: unexpected exception", *place, exc_info=error)
+        # As after a failed directory, the controller asks for the replicas that are offline.
+        self._directories.events.directory_failed(f"{place[0]}-{place[1]}")
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"Replica {place[0]}-{place[1]} failed unexpectedly.")
+
+    def has_failed(self, place: PartitionKey, topic_id: bytes) -> bool:
+        """Whether `fail` has been called for the replica."""
+        return bool(self._failed) and self._failed.get(place) == topic_id
 
     def _is_current(self, topic: Topic) -> bool:
         now = self._image.topics.get(topic.name)
@@ -67,6 +90,8 @@ class ReplicaDirectories:
     def open(self, topic: Topic, index: int, settings: LogConfig) -> PartitionLog:
         """Open the replica's log; create its directory if there is none. Raises KafkaError."""
         key = topic.name, index
+        if self.has_failed(key, topic.id):
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"Replica {topic.name}-{index} failed unexpectedly.")
         opened = self._directories.open(topic.name, index, topic.id, settings, is_new=key in self._new)
         self._new.discard(key)
         return opened
@@ -109,6 +134,9 @@ class ReplicaDirectories:
     def is_offline(self, topic: str, index: int) -> bool:
         """Whether the data of a replica here is out of reach: in a directory that failed or could not be read."""
         directories = self._directories
+        found = self._image.topics.get(topic) if self._failed else None
+        if found is not None and self.has_failed((topic, index), found.id):
+            return True
         if directories.directory_of(topic, index) is not None:
             return directories.is_offline(topic, index)
         state = self._image.partition(topic, index)

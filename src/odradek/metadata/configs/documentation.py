@@ -148,7 +148,9 @@ DOCUMENTATION: dict[str, str] = {
     "queued.max.requests": "Requests that may wait for a thread in Apache Kafka.",
     "queued.max.request.bytes": "Bytes of requests that may wait; -1 for no limit.",
     "num.network.threads": "Threads that read and write the network in Apache Kafka.",
-    "controller.socket.timeout.ms": "Timeout of connections between controller and brokers.",
+    "controller.socket.timeout.ms": (
+        "Timeout of a broker's requests to the controller; the controller's begin with broker.session.timeout.ms."
+    ),
     "default.replication.factor": "Copies of a topic that is created without saying how many.",
     "replica.lag.time.max.ms": "Lag after which a follower is no longer in sync.",
     "replica.socket.timeout.ms": "Timeout of a follower's connection to its leader.",
@@ -466,6 +468,12 @@ DOCUMENTATION: dict[str, str] = {
     ),
     "odradek.self.fence.margin.ms": (
         "By how much a broker stops earlier than its lease ends; must exceed what two brokers' clocks drift in a lease."
+    ),
+    "odradek.peer.setup.timeout.ms": (
+        "How long a broker waits for a connection to another one, and for each answer until that knows it."
+    ),
+    "odradek.peer.silence.timeout.ms": (
+        "A connection to another broker breaks whose other end has acknowledged nothing for that long."
     ),
     "odradek.zookeeper.wait.ms": (
         "For how long a start tries to reach ZooKeeper; 0: once, for zookeeper.connection.timeout.ms, as Kafka does."

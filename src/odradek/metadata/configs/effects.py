@@ -205,6 +205,8 @@ IMPLEMENTED = FILE_SETTINGS | frozenset(
         "odradek.metrics.max.groups",
         "odradek.metrics.max.topics",
         "odradek.metrics.partitions",
+        "odradek.peer.setup.timeout.ms",
+        "odradek.peer.silence.timeout.ms",
         "odradek.self.fence.margin.ms",
         "odradek.slow.request.ms",
         "odradek.unauthenticated.timeout.ms",

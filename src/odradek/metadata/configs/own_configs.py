@@ -75,6 +75,9 @@ ODRADEK_CONFIGS = (
     # A broker leads for that long after the controller's last confirmation; less the margin for clocks that drift.
     _c("odradek.leadership.lease.ms", INT, "2000", at_least(100)),
     _c("odradek.self.fence.margin.ms", INT, "200", at_least(1)),
+    # Between brokers: a path that drops packets silently costs no more than this before another connection is tried.
+    _c("odradek.peer.setup.timeout.ms", INT, "2000", at_least(1)),
+    _c("odradek.peer.silence.timeout.ms", INT, "3000", at_least(1)),
 )
 
 _LEGACY = (

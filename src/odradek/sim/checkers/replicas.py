@@ -14,6 +14,7 @@ from odradek.records.topic_partition import PartitionKey, TopicIdPartition
 from odradek.replication.partition import Partition
 from odradek.sim.checkers.history import Violation
 from odradek.sim.checkers.stored_metadata import StoredStates
+from odradek.sim.checkers.writability import BROKER_SESSION_SECONDS, WritabilityWatch
 from odradek.sim.world.hosts import BrokerHost, World
 
 LOOK_SECONDS: Final = 0.05
@@ -78,6 +79,8 @@ def cluster_settings(world: World, settings: dict[str, str]) -> dict[str, str]:
     }
     if world.power == FLUSHED:
         settings["log.flush.interval.messages"] = "1"
+    if world.clocks_drift:
+        settings["broker.session.timeout.ms"] = str(int(BROKER_SESSION_SECONDS * 1000))
     if world.profile.name == "cluster5":
         settings["leader.imbalance.check.interval.seconds"] = rng.choice(("2", "300"))
     elif world.racks or world.clocks_drift:
@@ -91,7 +94,9 @@ def cluster_settings(world: World, settings: dict[str, str]) -> dict[str, str]:
 class ClusterWatch:
     """Looks at all replicas again and again. Raises Violation."""
 
-    __slots__ = ("_half_done", "_leaderless", "_leaders", "_marks", "_obeyed", "_seen", "_stored", "_world")
+    __slots__ = (
+        "_half_done", "_leaderless", "_leaders", "_marks", "_obeyed", "_seen", "_stored", "_world", "_writability",
+    )  # fmt: skip
 
     def __init__(self, world: World, stored: StoredStates) -> None:
         self._world = world
@@ -102,6 +107,7 @@ class ClusterWatch:
         self._leaderless: dict[TopicIdPartition, float] = {}
         self._half_done: dict[str, float] = {}
         self._obeyed: dict[str, int] = {}
+        self._writability = WritabilityWatch(world)
         stored.watch_states(self._on_stored)
 
     async def run(self) -> None:
@@ -144,6 +150,8 @@ class ClusterWatch:
             self._see_committed(key)
         self._see_one_speaks()
         self._see_led()
+        if self._world.clocks_drift:
+            self._writability.look()
 
     def _see_one_speaks(self) -> None:
         """At no moment two brokers may act as the leader of a partition."""

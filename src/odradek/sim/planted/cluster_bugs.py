@@ -568,3 +568,24 @@ def _(right: Any) -> Any:
       "odradek.broker.cluster.lease_holder:LeaseHolder.surrender")  # fmt: skip
 def _(right: Any) -> Any:
     return _nothing
+
+
+# --- brokers that no longer reach the controller ---
+
+
+@_bug("silent brokers not fenced", "a broker leads on as long as the store has its session, whoever it is cut off from",
+      "stale", "odradek.controller.broker_liveness:FencedBrokers.changes")  # fmt: skip
+def _(right: Any) -> Any:
+    return lambda self, brokers, silent: ([], [])
+
+
+@_bug("deaf controller stays", "a controller that no other broker reaches does not yield", "stale",
+      "odradek.broker.cluster.membership:Membership.step_down")  # fmt: skip
+def _(right: Any) -> Any:
+    return _nothing
+
+
+@_bug("promises for all partitions", "a promise to one leader holds for the partitions of all others", "stale",
+      "odradek.replication.leadership:Leadership._may_begin")  # fmt: skip
+def _(right: Any) -> Any:
+    return lambda self, place, now: all(until <= now for until in self._promised.values())

@@ -27,6 +27,10 @@ _WRITABLE_BYTES = WINDOW_BYTES * 2 // 3
 fill the window with ever smaller pieces, each of which travels by itself."""
 
 
+_PROBES_IN_SILENCE = 3
+"""How often an idle connection is probed within the time after which it breaks."""
+
+
 class Link:
     """The way from one host to another, one direction."""
 
@@ -143,8 +147,8 @@ class SimulatedStream:
     """One end of a connection, a `Stream`."""
 
     __slots__ = (
-        "_notify_read", "_notify_write", "_on_read", "_on_write", "closed", "incoming", "outgoing", "peer_host",
-        "peer_port", "process",
+        "_notify_read", "_notify_write", "_on_read", "_on_write", "_silent_since", "closed", "incoming", "outgoing",
+        "peer_host", "peer_port", "process",
     )  # fmt: skip
 
     def __init__(self, process: Process, peer: tuple[str, int], incoming: Pipe, outgoing: Pipe) -> None:
@@ -156,6 +160,7 @@ class SimulatedStream:
         self._on_read: Callable[[], None] | None = None
         self._on_write: Callable[[], None] | None = None
         self._notify_read = self._notify_write = False
+        self._silent_since = 0.0
         incoming.reader = self
         outgoing.writer = self
 
@@ -243,6 +248,27 @@ class SimulatedStream:
         """A middlebox ends the connection: each side may get some of what was under way, then a reset."""
         for pipe in (self.incoming, self.outgoing):
             pipe.reset()
+
+    def limit_silence(self, seconds: float) -> None:
+        """Break when nothing has passed between the hosts for that long, as a kernel's probes find out."""
+        loop = self.incoming.network.loop
+        loop.call_later(seconds / _PROBES_IN_SILENCE, self._probe, seconds, context=self.process.context)
+
+    def _probe(self, seconds: float) -> None:
+        if self.closed or self.incoming.broken is not None:
+            return
+        now = self.incoming.network.loop.time()
+        if max(self.incoming.link.cut_until, self.outgoing.link.cut_until) <= now:
+            self._silent_since = 0.0
+        elif not self._silent_since:
+            self._silent_since = now
+        elif now - self._silent_since >= seconds:
+            self.incoming.broken = TimeoutError(errno.ETIMEDOUT, "connection timed out")
+            self.incoming.arrived.clear()
+            self.readable()
+            self.writable()
+            return
+        self.limit_silence(seconds)
 
     def _ensure_open(self) -> None:
         if self.closed:
@@ -414,7 +440,7 @@ class ProcessNetwork:
         self._process.doomed.append(listener.close)
         return listener
 
-    async def connect(self, host: str, port: int, timeout: float) -> SimulatedStream:
+    async def connect(self, host: str, port: int, timeout: float, silence: float = 0.0) -> SimulatedStream:
         """As `Network.connect`."""
         network, process = self._network, self._process
         loop = network.loop
@@ -435,7 +461,10 @@ class ProcessNetwork:
             listener = network.listeners.get((host, port))
             if listener is None or not listener.process.alive:
                 raise ConnectionRefusedError(errno.ECONNREFUSED, "connection refused")
-            return network.connect(process, listener, port)
+            stream = network.connect(process, listener, port)
+            if silence:
+                stream.limit_silence(silence)
+            return stream
 
     def own_host(self) -> str:
         """The name of the host."""

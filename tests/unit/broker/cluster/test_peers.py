@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from odradek.broker.cluster import peers as peers_module
-from odradek.broker.cluster.peers import Peers, Purpose
+from odradek.broker.cluster.peers import PeerLimits, Peers, Purpose
+from odradek.client.errors import Disconnected, RequestTimedOut
 from odradek.metadata.image import Broker, ClusterImage, Endpoint
-from odradek.ports.network import TcpNetwork
+from odradek.ports.network import TcpNetwork, TcpStream
+from odradek.wire.messages.metadata import MetadataRequest, MetadataResponse
 from tests.unit.broker.cluster.broker_proofs import no_proof
 
 
@@ -63,5 +65,70 @@ def test_a_request_waits_for_others_of_its_kind_only(monkeypatch: pytest.MonkeyP
         assert len(opened) == 2, "those of one kind share a connection"
         peers.close()
         assert all(each.closed for each in opened)
+
+    asyncio.run(test())
+
+
+class Endless(TcpNetwork):
+    """A network in which no connection is completed."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[float, float]] = []
+
+    async def connect(self, host: str, port: int, timeout: float, silence: float = 0.0) -> TcpStream:
+        self.asked.append((timeout, silence))
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+BROKER_2 = ClusterImage().with_broker(Broker(2, 1, None, {"PLAINTEXT": Endpoint("127.0.0.1", 1, "PLAINTEXT")}))
+
+
+def test_request_waits_for_a_connection_within_its_timeout() -> None:
+    async def test() -> None:
+        network = Endless()
+        limits = PeerLimits(setup_ms=60_000, silence_ms=4_000)
+        peers = Peers(network, lambda: BROKER_2, "PLAINTEXT", 1, no_proof, limits=limits)
+        with pytest.raises(RequestTimedOut):
+            await peers.request(Purpose.LEASES, 2, MetadataRequest(), MetadataResponse, 0, 10)
+        assert network.asked == [(60.0, 4.0)]
+        peers.close()
+
+    asyncio.run(test())
+
+
+def test_abandoned_connections_fail_their_requests_at_once() -> None:
+    async def test() -> None:
+        peers = Peers(Endless(), lambda: BROKER_2, "PLAINTEXT", 1, no_proof)
+        requests = [
+            asyncio.create_task(peers.request(purpose, 2, MetadataRequest(), MetadataResponse, 0, 60_000))
+            for purpose in (Purpose.OWN, Purpose.MARKERS)
+        ]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        peers.abandon(2, (Purpose.OWN, Purpose.LEASES))
+        async with asyncio.timeout(30):
+            with pytest.raises(Disconnected):
+                await requests[0]
+        assert not requests[1].done(), "its purpose was not named"
+        requests[1].cancel()
+        peers.close()
+
+    asyncio.run(test())
+
+
+def test_next_request_after_abandoning_connects_again() -> None:
+    async def test() -> None:
+        network = Endless()
+        peers = Peers(network, lambda: BROKER_2, "PLAINTEXT", 1, no_proof)
+        for attempt in (1, 2):
+            task = asyncio.create_task(peers.request(Purpose.OWN, 2, MetadataRequest(), MetadataResponse, 0, 60_000))
+            async with asyncio.timeout(30):
+                while len(network.asked) < attempt:
+                    await asyncio.sleep(0)
+                peers.abandon(2, (Purpose.OWN,))
+                with pytest.raises(Disconnected):
+                    await task
+        peers.close()
 
     asyncio.run(test())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from odradek.ports.clock import SystemClock
 from odradek.ports.disk import SystemDisk
 from odradek.ports.randomness import SeededRandom
 from odradek.records.builder import BatchFields, encode_batch
+from odradek.replication.partition import Partition
 from odradek.wire.errors import ErrorCode, KafkaError
 
 MANY = 300
@@ -277,3 +279,81 @@ def test_settings_are_known_of_topics_that_exist(tmp_path: Path) -> None:
         await directories.close()
 
     asyncio.run(scenario())
+
+
+class Broken(Exception):
+    """No error that the program expects."""
+
+
+def two_replicas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[LogDirectories, Partitions]:
+    """Topic `t` with two partitions, of which the first one cannot be opened."""
+    directories, partitions = start(tmp_path)
+    right = directories.open
+
+    def fail_first(topic: str, index: int, *arguments: Any, **options: Any) -> Any:
+        if index == 0:
+            raise Broken
+        return right(topic, index, *arguments, **options)
+
+    monkeypatch.setattr(LogDirectories, "open", lambda _self, *args, **kwargs: fail_first(*args, **kwargs))
+    partitions.apply(image_with(a_topic("t", b"t" * 16, 2)))
+    return directories, partitions
+
+
+def test_partition_that_cannot_be_opened_fails_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directories, partitions = two_replicas(tmp_path, monkeypatch)
+    reported: list[str] = []
+    directories.events.subscribe_failures(reported.append)
+    for _ in range(2):
+        with pytest.raises(KafkaError) as raised:
+            partitions.find("t", 0)
+        assert raised.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert partitions.is_offline("t", 0)
+    assert reported == ["t-0"]
+    assert partitions.find("t", 1) is not None
+    assert not partitions.is_offline("t", 1)
+
+
+def test_replica_of_a_recreated_topic_has_not_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, partitions = two_replicas(tmp_path, monkeypatch)
+    with pytest.raises(KafkaError):
+        partitions.find("t", 0)
+    partitions.apply(image_with(a_topic("t", b"u" * 16, 2)))
+    assert not partitions.is_offline("t", 0)
+
+
+def test_partition_whose_new_state_cannot_be_applied_fails_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, partitions = start(tmp_path)
+    topic = a_topic("t", b"t" * 16, 2)
+    partitions.apply(image_with(topic))
+    broken, sound = partitions.require("t", 0), partitions.require("t", 1)
+    right = Partition.apply_state
+
+    def apply_state(partition: Partition, state: PartitionState) -> None:
+        if partition is broken:
+            raise Broken
+        right(partition, state)
+
+    monkeypatch.setattr(Partition, "apply_state", apply_state)
+    newer = PartitionState(leader=1, leader_epoch=5, isr=(1,), replicas=(1,))
+    partitions.apply(image_with(topic._replace(partitions=(newer, newer))))
+    assert partitions.is_offline("t", 0)
+    assert sound.leader_epoch == 5
+
+
+def test_directory_that_cannot_be_created_fails_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directories, partitions = start(tmp_path)
+    right = directories.create
+
+    def create(_self: LogDirectories, topic: str, index: int, *arguments: Any, **options: Any) -> Any:
+        if index == 0:
+            raise Broken
+        return right(topic, index, *arguments, **options)
+
+    monkeypatch.setattr(LogDirectories, "create", create)
+    partitions.apply(image_with(a_topic("t", b"t" * 16, 2)))
+    asyncio.run(partitions.change_directories())
+    assert partitions.is_offline("t", 0)
+    assert ("t", 1) in directories.partitions()

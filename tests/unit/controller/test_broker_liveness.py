@@ -1,0 +1,107 @@
+"""Which brokers a controller considers silent, and when it yields."""
+
+from __future__ import annotations
+
+import pytest
+
+from odradek.controller.broker_liveness import BrokerLiveness, FencedBrokers, Verdict
+from odradek.metadata.image import Broker
+
+SESSION = 3.0
+PAUSE = 0.25
+
+
+def brokers(*ids: int, epoch: int = 1) -> dict[int, Broker]:
+    return {i: Broker(i, epoch, None, {}) for i in ids}
+
+
+class Watch:
+    """A controller on broker 1 that looks at its brokers four times a second."""
+
+    def __init__(self, *ids: int) -> None:
+        self.liveness = BrokerLiveness(1, SESSION, PAUSE)
+        self.now = 100.0
+        self.liveness.begin(self.now)
+        self.liveness.register(brokers(*ids), self.now)
+
+    def passes(self, seconds: float, *reaching: int) -> Verdict:
+        end = self.now + seconds
+        verdict = self.liveness.look(self.now)
+        while self.now < end:
+            self.now += PAUSE
+            for broker_id in reaching:
+                self.liveness.note_request(broker_id, 1, self.now)
+            verdict = self.liveness.look(self.now)
+        return verdict
+
+
+def test_broker_is_silent_after_a_session_without_request() -> None:
+    watch = Watch(1, 2, 3)
+    assert watch.passes(SESSION - PAUSE, 2) == Verdict(frozenset(), yields=False)
+    assert watch.passes(PAUSE, 2) == Verdict(frozenset({3}), yields=False)
+
+
+def test_no_broker_is_silent_while_others_are_hardly_in_contact() -> None:
+    watch = Watch(1, 2, 3)
+    watch.passes(1.0, 2)
+    assert watch.passes(SESSION - 1.0) == Verdict(None, yields=False)
+    assert watch.passes(1.0).yields
+
+
+def test_broker_is_silent_no_longer_once_a_request_came() -> None:
+    watch = Watch(1, 2, 3)
+    watch.passes(SESSION, 2)
+    assert watch.passes(PAUSE, 2, 3).silent == frozenset()
+
+
+def test_request_under_another_registration_does_not_count() -> None:
+    watch = Watch(1, 2, 3)
+    watch.liveness.note_request(3, 7, 102.9)
+    assert watch.passes(SESSION, 2).silent == {3}
+
+
+def test_new_registration_counts_as_a_request() -> None:
+    watch = Watch(1, 2, 3)
+    watch.passes(SESSION, 2)
+    watch.liveness.register(brokers(1, 2) | brokers(3, epoch=2), watch.now)
+    assert watch.liveness.look(watch.now).silent == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("count", "reaching", "yields"),
+    [(2, (), False), (3, (), True), (3, (2,), False), (4, (2,), False), (5, (2,), True), (5, (2, 3), False)],
+)
+def test_controller_yields_when_fewer_than_half_reach_it(count: int, reaching: tuple[int, ...], yields: bool) -> None:
+    assert Watch(*range(1, count + 1)).passes(SESSION, *reaching).yields is yields
+
+
+def test_brokers_are_not_silent_because_the_controller_stood_still() -> None:
+    watch = Watch(1, 2, 3)
+    watch.passes(1.0, 2, 3)
+    watch.now += 10.0
+    assert watch.liveness.look(watch.now) == Verdict(frozenset(), yields=False)
+
+
+def test_silence_continues_after_the_controller_stood_still() -> None:
+    watch = Watch(1, 2, 3)
+    watch.passes(2.0, 2)
+    watch.now += 10.0
+    assert watch.passes(SESSION, 2).silent == {3}
+
+
+def test_only_silent_brokers_are_fenced_and_released() -> None:
+    fenced = FencedBrokers()
+    known = brokers(1, 2, 3)
+    known[2] = known[2]._replace(fenced=True)
+    assert fenced.changes(known, {2, 3}) == ([known[3]], [])
+    fenced.fence([known[3]])
+    known[3] = known[3]._replace(fenced=True)
+    assert fenced.changes(known, set()) == ([], [known[3]])
+
+
+def test_broker_that_shuts_down_is_not_released() -> None:
+    fenced = FencedBrokers()
+    known = {3: Broker(3, 1, None, {}, fenced=True)}
+    fenced.fence(known.values())
+    fenced.release((3,))
+    assert fenced.changes(known, set()) == ([], [])
