@@ -78,7 +78,7 @@ class MemoryNetwork:
         self._accept(stream)
         return stream
 
-    async def connect(self, host: str, port: int, timeout: float) -> MemoryStream:  # noqa: ARG002
+    async def connect(self, host: str, port: int, timeout: float, silence: float = 0.0) -> MemoryStream:  # noqa: ARG002
         raise OSError("nothing else is reachable")
 
     def own_host(self) -> str:
