@@ -25,7 +25,7 @@ class Waiting:
 
     def __init__(self, *, end_offset: int = 10) -> None:
         self.high_watermark = 0
-        self.is_leader = True
+        self.is_leader = self.may_lead = True
         self.committed: list[Any] = []
         self.written: list[Any] = []
         durability = SimpleNamespace(when_written=lambda _offset, callback: self.written.append(callback))
