@@ -277,7 +277,7 @@ def test_clients_are_released_while_the_leader_may_not_act(make: Make) -> None:
     partition = make(isr=(1, 2), replicas=(1, 2))
     leadership = Leadership(1, lambda: 0.0)
     leadership.extend(0.0, 1.0)
-    partition._environment = partition._environment._replace(leadership=leadership)
+    partition._leadership = leadership
     partition.append(batch(b"a"), now_ms=NOW_MS)
     called: list[str] = []
     partition.when_committed(0, lambda: called.append("client"), is_client=True)
