@@ -258,7 +258,7 @@ def _cluster_parts(config: BrokerConfig, ports: Ports, storage: Storage, tls: Tl
         registered=registered,
         judged=directories.startup.accept_losses,
     )
-    controller.watch_yield(membership.step_down)
+    controller.fencing.watch_yield(membership.step_down)
     watch = ControllerWatch(config.node_id, connect, membership.controller_died)
     requests = ControllerRequests(config.node_id, store, view, partitions)
     loop = asyncio.get_running_loop()

@@ -100,10 +100,10 @@ class Partition:
 
     __slots__ = (
         "_commit_order",
-        "_commit_waiters",
         "_environment",
         "_leadership",
         "_refused",
+        "commit_waiters",
         "deletion",
         "followers",
         "high_watermark",
@@ -159,7 +159,8 @@ class Partition:
         """The log as a follower changes it."""
         self.deletion = RecordDeletion(self, self.followers, self.readers, self.replicated)
         """The deletion of the oldest records, by the leader."""
-        self._commit_waiters: list[tuple[int, int, Callable[[], None], bool]] = []
+        self.commit_waiters: list[tuple[int, int, Callable[[], None], bool]] = []
+        """Writes that wait: a heap of offset, order, callback, and whether a client made it."""
         self._commit_order = 0
         self._refused: RefusedBatches | None = None
 
@@ -232,7 +233,7 @@ class Partition:
 
     def _dismiss(self) -> None:
         """Release all that wait for this leader: each of them looks at the partition again."""
-        waiters, self._commit_waiters = self._commit_waiters, []
+        waiters, self.commit_waiters = self.commit_waiters, []
         for _, _, callback, _ in waiters:
             callback()
         self.deletion.release()
@@ -349,7 +350,7 @@ class Partition:
             appended_bytes = MANY_BYTES
         else:
             self.high_watermark = self.log.end_offset
-        waiters = self._commit_waiters
+        waiters = self.commit_waiters
         while waiters and waiters[0][0] < self.high_watermark:
             heapq.heappop(waiters)[2]()
         if self.readers.waiting:
@@ -399,20 +400,7 @@ class Partition:
             callback()
         else:
             self._commit_order += 1
-            heapq.heappush(self._commit_waiters, (last_offset, self._commit_order, callback, is_client))
-
-    def release_clients(self) -> None:
-        """Release the writes of clients that wait, unless this broker may act as the leader.
-
-        Its successor may confirm them, and clients repeat them there sooner than their request times out.
-        """
-        if not self._commit_waiters or self.may_lead:
-            return
-        released = [waiter for waiter in self._commit_waiters if waiter[3]]
-        self._commit_waiters = [waiter for waiter in self._commit_waiters if not waiter[3]]
-        heapq.heapify(self._commit_waiters)
-        for _, _, callback, _ in released:
-            callback()
+            heapq.heappush(self.commit_waiters, (last_offset, self._commit_order, callback, is_client))
 
     # --- read ---
 
@@ -457,3 +445,18 @@ class Partition:
         """Read for a follower, up to the log's end. Raises KafkaError OFFSET_OUT_OF_RANGE or KAFKA_STORAGE_ERROR."""
         log = self.log
         return log.reader.read(offset, max_bytes, upper_offset=log.end_offset, min_one_batch=min_one_batch)
+
+
+def release_clients(partition: Partition) -> None:
+    """Release the writes of clients that wait, unless this broker may act as the leader.
+
+    Its successor may confirm them, and clients repeat them there sooner than their request times out.
+    """
+    waiters = partition.commit_waiters
+    if not waiters or partition.may_lead:
+        return
+    released = [waiter for waiter in waiters if waiter[3]]
+    partition.commit_waiters = [waiter for waiter in waiters if not waiter[3]]
+    heapq.heapify(partition.commit_waiters)
+    for _, _, callback, _ in released:
+        callback()

@@ -16,7 +16,7 @@ from odradek.ports.clock import SystemClock
 from odradek.ports.disk import SystemDisk
 from odradek.records.builder import BatchFields, encode_batch
 from odradek.replication.leadership import Leadership
-from odradek.replication.partition import READ_COMMITTED, Partition, PartitionEnvironment
+from odradek.replication.partition import READ_COMMITTED, Partition, PartitionEnvironment, release_clients
 from odradek.replication.readers import PartitionReaders
 from odradek.wire.errors import ErrorCode, KafkaError
 
@@ -282,10 +282,10 @@ def test_clients_are_released_while_the_leader_may_not_act(make: Make) -> None:
     called: list[str] = []
     partition.when_committed(0, lambda: called.append("client"), is_client=True)
     partition.when_committed(0, lambda: called.append("coordinator"))
-    partition.release_clients()
+    release_clients(partition)
     assert not called, "the lease lasts"
     leadership.surrender()
-    partition.release_clients()
+    release_clients(partition)
     assert called == ["client"]
     partition.apply_state(PartitionState(2, 1, (1, 2), (2,)))
     assert called == ["client", "coordinator"]

@@ -91,7 +91,6 @@ class Controller:
         "_channels",
         "_config",
         "_events",
-        "_fencing",
         "_has_published",
         "_leases",
         "_mark",
@@ -104,6 +103,7 @@ class Controller:
         "_view",
         "elections",
         "epoch",
+        "fencing",
         "image",
         "is_active",
     )
@@ -134,7 +134,8 @@ class Controller:
         self._brokers = BrokerEvents(self._store, config, clock, self._channels, self._leases, self, offline_here)
         self._mark = DeposedMark(config.node_id, self._store, self._leases, self)
         self._balance = LeaderBalance(config, self)
-        self._fencing = Fencing(config, clock, self)
+        self.fencing = Fencing(config, clock, self)
+        """The watch over brokers that no longer reach this controller."""
         self._unwatch: list[Callable[[], None]] = []
         self._stale = True
         self.elections = ElectionCounts()
@@ -165,7 +166,7 @@ class Controller:
         self._stale = True
         self._has_published = False
         self._leases.elected()
-        self._fencing.begin()
+        self.fencing.begin()
         self.image = ClusterImage(version=self.image.version)
         self._unwatch = self._brokers.watch()
         logger.info("broker %d is the controller, epoch %d", self._node_id, epoch)
@@ -257,7 +258,7 @@ class Controller:
 
     async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> Sequence[TopicPartition]:
         """Partitions that the broker still leads: no other replica can. Raises KafkaError STALE_BROKER_EPOCH, ..."""
-        self._fencing.leaves(broker_id)
+        self.fencing.leaves(broker_id)
         remaining = await self._announced(lambda image: shutting_down(image, broker_id, broker_epoch, self._config))
         logger.info("broker %d shuts down; it still leads %d partitions", broker_id, len(remaining))
         return remaining
@@ -278,7 +279,7 @@ class Controller:
         broker = self.image.brokers.get(broker_id)
         if broker is None or broker.epoch != broker_epoch:
             raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
-        self._fencing.note_request(broker_id, broker_epoch)
+        self.fencing.note_request(broker_id, broker_epoch)
         try:
             return await self._leases.lease(broker_id, broker_epoch)
         except SessionExpired as error:
@@ -287,10 +288,6 @@ class Controller:
     def watch_leases(self, changed: Callable[[], None]) -> None:
         """Call when this broker may get a lease, or begin to lead, that it could not before."""
         self._leases.watch_changes(changed)
-
-    def watch_yield(self, listener: Callable[[], None]) -> None:
-        """Call when so few brokers reach this controller that another one should be elected."""
-        self._fencing.watch_yield(listener)
 
     async def broker_failed(self, broker: Broker) -> None:
         """The process of this registration is known to be dead: end it before its session does. Raises KafkaError."""
@@ -432,7 +429,7 @@ class Controller:
             # The others must not wait for what this broker fails to do.
             if self.is_active:
                 self._channels.offer(image, self._brokers)
-                self._fencing.follow(image)
+                self.fencing.follow(image)
                 if self._channels:
                     self._balance.begin()
 

@@ -20,7 +20,7 @@ from odradek.controller.lease_table import NO_GRANT, Grant
 from odradek.metadata.image import ClusterImage
 from odradek.ports.clock import Clock
 from odradek.replication.leadership import Leadership, successors
-from odradek.replication.partition import Partition
+from odradek.replication.partition import Partition, release_clients
 from odradek.wire.apis import APIS, ApiKey
 from odradek.wire.errors import KafkaError
 from odradek.wire.messages.leadership_promise import (
@@ -158,7 +158,7 @@ class LeaseHolder:
         """Answer the clients whose writes wait for a leader that may not act."""
         for partition in self._opened():
             if partition.is_leader:
-                partition.release_clients()
+                release_clients(partition)
 
     async def _renew(self) -> Grant:
         """Ask the controller once; what it granted counts from before the question."""

@@ -50,7 +50,7 @@ def with_renewals(test: Callable[[Cluster, Renewals], Awaitable[None]]) -> None:
     async def main(cluster: Cluster) -> None:
         renewals = Renewals(cluster)
         for member in await cluster.of(1, 2, 3):
-            member.controller.watch_yield(member.membership.step_down)
+            member.controller.fencing.watch_yield(member.membership.step_down)
         task = asyncio.create_task(renewals.go_on())
         await cluster.reigning.create_topics([NewTopic("t", 3, 3)])
         try:

@@ -20,7 +20,7 @@ BROKERS = {i: Broker(i, 10 + i, None, {}) for i in (1, 2)}
 LED = ClusterImage("c").with_brokers(BROKERS).with_topics([Topic("t", ID, (PartitionState(1, 4, (1, 2), (1, 2)),))])
 PARTITION: Any = SimpleNamespace(
     topic="t", topic_id=ID, index=0, leader_epoch=4, is_leader=True, replicas=(1, 2), isr=(1, 2), min_isr=2,
-    counted_replicas=(1, 2), release_clients=lambda: None,
+    counted_replicas=(1, 2), commit_waiters=[], may_lead=True,
 )  # fmt: skip
 
 
@@ -147,7 +147,8 @@ def test_lost_promise_does_not_count(world: World) -> None:
 
 def test_writes_of_clients_are_released_where_nothing_is_granted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     released = asyncio.Event()
-    monkeypatch.setattr(PARTITION, "release_clients", released.set)
+    monkeypatch.setattr(PARTITION, "commit_waiters", [(0, 1, released.set, True)])
+    monkeypatch.setattr(PARTITION, "may_lead", False)
 
     async def test() -> None:
         world.promises_are_lost = True
