@@ -32,7 +32,7 @@ def test_console_shows_and_changes_a_cluster(client: TestClient, server: str) ->
     message = None
     while message is None:
         message = consumer.poll(1)
-    consumer.commit(message, asynchronous=False)
+    consumer.commit(message=message, asynchronous=False)
     consumer.close()
 
     pages = {
