@@ -79,11 +79,14 @@ def _same_as_kio(case: Case, shape: Struct, ours: Any, theirs: Any, version: int
             _same_as_kio(case, inner, our_item, their_item, version)
 
 
+OWN_FIELDS = {"DefaultPrincipalData"}
+"""Messages between our own brokers with a tagged field that Kafka does not have, which kio does not read over."""
+
 KIO_CASES = [
     (case, version, kind)
     for case in cases()
     for version in case.versions
-    if (kind := _kio_class(case, version)) is not None
+    if case.name not in OWN_FIELDS and (kind := _kio_class(case, version)) is not None
 ]
 KIO = [pytest.param(*each, id=f"{each[0].name}-{each[1]}") for each in KIO_CASES]
 

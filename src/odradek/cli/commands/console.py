@@ -14,6 +14,7 @@ from odradek.cli.arguments.errors import CommandError, UsageError, client_log
 from odradek.cli.arguments.examples import add_examples
 from odradek.cli.arguments.options import add_connection, client_settings, seconds
 from odradek.client.config import ADMIN_DEFAULTS
+from odradek.ports.installation import install_hint
 
 DEFAULT_LISTEN: Final = "127.0.0.1:8080"
 DEFAULT_IDLE_S: Final = 1800.0
@@ -90,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
         from odradek.console.settings import ConsoleSettings, SettingsError
     except ImportError as error:
         raise CommandError(
-            f"the console needs packages that are not installed ({error.name}): pip install 'odradek[console]'"
+            f"the console needs packages that are not installed ({error.name}): {install_hint('console')}"
         ) from error
     from odradek.broker.log_output import configure_logging
 

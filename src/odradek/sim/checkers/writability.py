@@ -15,8 +15,8 @@ BROKER_SESSION_SECONDS: Final = 4.0
 """After which a controller fences a broker that does not reach it."""
 UNWRITABLE_SECONDS: Final = 12.0
 """The longest gap while the same majority works: the store's session of a silent controller (6 s), a lease of its
-partitions (4 s), and two seconds for replicas to fetch and join on disks that may be slow. A broker that is cut off, but not from the store, has to cost less:
-its session with the controller."""
+partitions (4 s), and two seconds for replicas to fetch and join on disks that may be slow. A broker that is cut off,
+but not from the store, has to cost less: its session with the controller."""
 
 _WRITTEN: Final = ("plain", "ledger")
 """Topics whose partitions clients write all the time: others are opened with their first use, perhaps never."""

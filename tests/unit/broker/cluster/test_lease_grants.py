@@ -56,6 +56,9 @@ class Reign:
     async def read_deposed(self) -> bool:
         return False
 
+    async def read_yielded(self) -> tuple[int, int] | None:
+        return None
+
     async def connect(self, broker: Broker) -> None:
         self.connects += 1
         raise ClientError("cannot connect") from self.cause
