@@ -42,7 +42,7 @@ class LedPartition(Protocol):
 
 class _Promise(NamedTuple):
     until: float
-    denied: frozenset[tuple[bytes, int]]
+    places: frozenset[TopicIdPartition]
 
 
 class Leadership:
@@ -125,15 +125,18 @@ class Leadership:
         for place in places:
             self._promised[place] = max(self._promised.get(place, NEVER), now + seconds)
 
-    def promised(self, broker_id: int, until: float, denied: Iterable[tuple[bytes, int]]) -> None:
-        """Another broker has promised that until then, but for some partitions (topic id, index)."""
-        self._promises[broker_id] = _Promise(until, frozenset(denied))
+    def promised(self, broker_id: int, until: float, places: Iterable[TopicIdPartition]) -> None:
+        """Another broker has promised not to begin to lead these partitions until then.
+
+        It has promised nothing of partitions that this broker got after the question.
+        """
+        self._promises[broker_id] = _Promise(until, frozenset(places))
 
     def _is_promised(self, partition: LedPartition, now: float) -> bool:
         place = (partition.topic_id, partition.index)
         for member in successors(partition, self._node_id):
             promise = self._promises.get(member)
-            if promise is None or promise.until <= now or place in promise.denied:
+            if promise is None or promise.until <= now or place not in promise.places:
                 return False
         return True
 

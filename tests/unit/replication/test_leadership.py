@@ -63,7 +63,7 @@ def test_lease_counts_from_the_question(leadership: Leadership, clock: Clock) ->
 
 def test_surrendered_lease_is_over(leadership: Leadership) -> None:
     leadership.extend(99.0, 2.0)
-    leadership.promised(2, 200.0, [])
+    leadership.promised(2, 200.0, [(ID, 0)])
     leadership.surrender()
     assert not leadership.may_lead(Led())
 
@@ -73,15 +73,16 @@ def test_only_replica_needs_no_lease(leadership: Leadership) -> None:
 
 
 def test_promises_of_all_successors_replace_the_lease(leadership: Leadership, clock: Clock) -> None:
-    leadership.promised(2, until=101.0, denied=[])
+    leadership.promised(2, until=101.0, places=[(ID, 0)])
     assert leadership.may_lead(Led())
     assert not leadership.may_lead(Led(isr=(1, 2, 3), counted_replicas=(1, 2, 3)))
     clock.now = 101.0
     assert not leadership.may_lead(Led())
 
 
-def test_denied_promise_does_not_count(leadership: Leadership) -> None:
-    leadership.promised(2, 200.0, [(ID, 0)])
+def test_promise_counts_for_the_partitions_it_was_made_for(leadership: Leadership) -> None:
+    """Of a partition that was denied, or that came after the question, nothing is promised."""
+    leadership.promised(2, 200.0, [(ID, 1)])
     assert not leadership.may_lead(Led())
     assert leadership.may_lead(Led(index=1))
 

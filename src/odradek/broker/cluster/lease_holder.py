@@ -220,5 +220,6 @@ class LeaseHolder:
             return
         if answer.error_code or generation != self._generation:
             return
-        denied = [(topic.topic_id, index) for topic in answer.denied for index in topic.partitions]
-        self._leadership.promised(member, asked_at + lease_ms / 1000 - self._margin(), denied)
+        denied = {(topic.topic_id, index) for topic in answer.denied for index in topic.partitions}
+        asked = {(topic.topic_id, partition.partition_index) for topic in topics for partition in topic.partitions}
+        self._leadership.promised(member, asked_at + lease_ms / 1000 - self._margin(), asked - denied)

@@ -25,6 +25,7 @@ SEED_LIMIT: Final = 100
 KNOWN_SEEDS: Final = {
     "promises not kept": 66,
     "promises of a majority": 46,
+    "promises for later partitions": 1795384657,
     "proposals without epochs": 37,
     "zombies not fenced": 54,
 }

@@ -9,6 +9,7 @@ from typing import Any, Final
 from odradek.broker.coordinators.shard import CoordinatorState
 from odradek.controller.partition_changes import Election
 from odradek.replication.in_sync import committed_offset
+from odradek.replication.leadership import successors
 from odradek.wire.errors import ErrorCode
 from odradek.wire.primitives import ZERO_UUID
 
@@ -559,7 +560,17 @@ def _(right: Any) -> Any:
 def _(right: Any) -> Any:
     def is_promised(self: Any, partition: Any, now: float) -> bool:
         place = (partition.topic_id, partition.index)
-        return any(p.until > now and place not in p.denied for p in self._promises.values())
+        return any(p.until > now and place in p.places for p in self._promises.values())
+
+    return is_promised
+
+
+@_bug("promises for later partitions", "a promise counts for partitions that came after the question", "handover",
+      "odradek.replication.leadership:Leadership._is_promised")  # fmt: skip
+def _(right: Any) -> Any:
+    def is_promised(self: Any, partition: Any, now: float) -> bool:
+        promises = [self._promises.get(member) for member in successors(partition, self._node_id)]
+        return all(each is not None and each.until > now for each in promises)
 
     return is_promised
 
