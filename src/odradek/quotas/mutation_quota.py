@@ -30,9 +30,10 @@ class TokenBucket:
         self._tokens = min(self._tokens - count, self._most)
 
     def lacking_ms(self, now_ms: float) -> int:
-        """Until it is no longer overdrawn; 0 when it is not."""
+        """Until it is no longer overdrawn, in whole milliseconds; 0 when it is not."""
         self._fill(now_ms)
-        return 0 if self._tokens >= 0 else max(1, round(-self._tokens / self._rate * 1000))
+        # Rounded: whoever waited as long as it was told must not be rejected for the last bit of a sum.
+        return max(0, round(-self._tokens / self._rate * 1000))
 
     def is_full(self, now_ms: float) -> bool:
         """Whether it has as many tokens as a new bucket."""
