@@ -219,7 +219,7 @@ class Connections:
         )
 
 
-def retrieve_failure(task: asyncio.Task[Any]) -> None:
-    """Retrieve the error of a task that perhaps has no waiter left: asyncio would log it as never retrieved."""
+def retrieve_failure(task: asyncio.Future[Any]) -> None:
+    """Retrieve the error of what perhaps has no waiter left: asyncio would log it as never retrieved."""
     if not task.cancelled():
         task.exception()

@@ -32,7 +32,7 @@ class TokenBucket:
     def lacking_ms(self, now_ms: float) -> int:
         """Until it is no longer overdrawn, in whole milliseconds; 0 when it is not."""
         self._fill(now_ms)
-        # Rounded: whoever waited as long as it was told must not be rejected for the last bit of a sum.
+        # Rounded: a client that paused for the stated time must not be rejected for the last bit of a sum.
         return max(0, round(-self._tokens / self._rate * 1000))
 
     def is_full(self, now_ms: float) -> bool:

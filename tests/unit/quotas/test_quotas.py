@@ -172,15 +172,15 @@ def test_a_bucket_may_be_overdrawn_once_and_fills_again() -> None:
     assert bucket.lacking_ms(7000) == 500
 
 
-def test_bucket_is_not_overdrawn_after_the_time_that_it_told() -> None:
+def test_bucket_is_not_overdrawn_after_the_stated_pause() -> None:
     """Sums of fractions must not leave the last bit of a token missing."""
     for late in range(1, 1000, 7):
         bucket = TokenBucket(0.5, 5.5, 0)
         bucket.take(6, 0)
-        told = bucket.lacking_ms(late)
+        stated = bucket.lacking_ms(late)
         for part in range(1, 5):
-            bucket.lacking_ms(late + told * part / 7)
-        assert bucket.lacking_ms(late + told) == 0
+            bucket.lacking_ms(late + stated * part / 7)
+        assert bucket.lacking_ms(late + stated) == 0
 
 
 def test_another_rate_holds_at_once_for_what_was_overdrawn_before() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 
 from odradek.api.requests.broker_proof import MECHANISM, NONCE_BYTES, Claim, ProofError, connecting_proof
 from odradek.client.connection import Connection
+from odradek.client.connections import retrieve_failure
 from odradek.client.errors import Disconnected
 from odradek.metadata.nodes import CLUSTER_KEY, ClusterSecretNode
 from odradek.ports.randomness import Random
@@ -76,13 +77,13 @@ class BrokerProof:
         claim = Claim(self._node_id, self._secret.nonce())
         try:
             secret = await self._secret.read()
-            # The claim does not depend on the answer to the handshake: both travel together.
-            handshake, challenge = await asyncio.gather(
-                connection.request(
-                    SaslHandshakeRequest(MECHANISM), SaslHandshakeResponse, _HANDSHAKE_VERSION, timeout_ms
-                ),
-                _send(connection, claim.encode(), timeout_ms),
+            chosen = connection.request(
+                SaslHandshakeRequest(MECHANISM), SaslHandshakeResponse, _HANDSHAKE_VERSION, timeout_ms
             )
+            # If the connection breaks here, the claim raises that, and no one waits for this answer.
+            chosen.add_done_callback(retrieve_failure)
+            # The claim does not depend on the answer to the handshake: both travel together.
+            handshake, challenge = await asyncio.gather(chosen, _send(connection, claim.encode(), timeout_ms))
             _check(handshake.error_code)
             _check(challenge.error_code)
             proof = connecting_proof(secret, claim, broker_id, challenge.auth_bytes)

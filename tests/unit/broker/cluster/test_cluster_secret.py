@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -152,6 +153,29 @@ def test_proof_is_retriable_when_the_store_cannot_be_read() -> None:
 
 def challenge_of(accepting: AcceptingSide, claim: Claim = CLAIM, own_id: int = 1) -> bytes:
     return connecting_proof(SECRET, claim, own_id, accepting.challenge)
+
+
+def test_proof_reports_nothing_when_its_connection_breaks_midway() -> None:
+    class Breaking:
+        def request(self, request: object, *_: object) -> asyncio.Future[Any]:
+            if not isinstance(request, SaslHandshakeRequest):
+                raise Disconnected("connection reset by peer")
+            answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            answer.set_exception(Disconnected("connection reset by peer"))
+            return answer
+
+    reported: list[dict[str, Any]] = []
+
+    async def test() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+        connection: Any = Breaking()
+        with pytest.raises(Disconnected):
+            await BrokerProof(secrets("a")[0], 2)(connection, 1, 1000)
+        await asyncio.sleep(0)
+        gc.collect()
+
+    run(test)
+    assert reported == []
 
 
 def test_proof_is_worth_nothing_on_another_connection() -> None:
