@@ -37,11 +37,11 @@ def test_console_shows_and_changes_a_cluster(client: TestClient, server: str) ->
 
     pages = {
         "": "controller",
-        "/topics": topic,
+        f"/topics?q={topic}": topic,
         f"/topics/{topic}": topic,
         f"/topics/{topic}/settings?all=yes": "retention.ms",
         f"/topics/{topic}/messages/stream?from=oldest": "Prague",
-        "/groups": group,
+        f"/groups?q={group}": group,
         f"/group?name={group}": topic,
         "/transactions": "Transactions",
         "/reassignment": "Reassignment",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import random
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -129,6 +130,31 @@ def test_a_killed_process_does_nothing_more_and_a_paused_one_later() -> None:
     assert [round(at) for at in ticks["dies"]] == [0, 1, 2]
     assert [round(at, 1) for at in ticks["waits"]] == [0.0, 1.0, 2.0, 7.5, 8.5]
     loop.close()
+
+
+def test_a_task_that_a_dying_process_creates_never_runs_and_leaves_no_warning() -> None:
+    loop = new_loop("1")
+    ran: list[str] = []
+
+    async def late() -> None:
+        ran.append("late")
+
+    async def dies(process: Process) -> None:
+        loop.kill(process)
+        loop.create_task(late())
+
+    async def main() -> None:
+        process = Process("dies", "a")
+        loop.create_task(dies(process), context=process.context)
+        await asyncio.sleep(1)
+
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        loop.run_until_complete(main())
+        loop.close()
+        del loop._graveyard[:]
+    assert not ran
+    assert not [str(each.message) for each in found]
 
 
 # --- disk ---

@@ -221,6 +221,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         process = handle._context.get(PROCESS)  # type: ignore[attr-defined]
         if process is not None:
             if not process.alive:
+                self._bury(handle)
                 return
             if process.paused_until > self._now:
                 process.held.append(handle)
@@ -246,12 +247,19 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         """Stop all tasks of the process; the kernel's part (`doomed`) is done at once."""
         process.alive = False
         # A task without references would run its `finally` blocks: those of a dead process do not run.
+        # Nor do those of a task that it creates while an exception unwinds its last call; `step` finds that one.
         mine = f"{process.name}|"
         self._graveyard.extend(task for task in asyncio.all_tasks(self) if task.get_name().startswith(mine))
         process.held.clear()
         for each in process.doomed:
             each()
         process.doomed.clear()
+
+    def _bury(self, handle: asyncio.Handle) -> None:
+        """Keep the task behind a dead process's step until `close`: a coroutine that never began warns as it goes."""
+        owner = getattr(handle._callback, "__self__", None)  # type: ignore[attr-defined]
+        if isinstance(owner, asyncio.Task):
+            self._graveyard.append(owner)
 
     def run_until_complete(self, future: Any) -> Any:
         """Run steps until the future is done; its result."""
