@@ -40,9 +40,9 @@ from odradek.broker.lifecycle import Broker
 from odradek.broker.network.connection import Pending
 from odradek.broker.network.dispatch import Dispatcher
 from odradek.broker.ports import Ports
-from odradek.client.connection import open_connection
-from odradek.client.consumer import Consumer
-from odradek.client.producer import Producer
+from odradek.client.consumer.consumer import Consumer
+from odradek.client.network.connection import open_connection
+from odradek.client.producer.producer import Producer
 from odradek.metadata.stores.memory_store import MemoryStore, MemoryTree
 from odradek.ports.network import TcpNetwork
 from odradek.replication.delayed_produce import DelayedProduce

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 
-from odradek.client.producer import Producer as OurProducer
+from odradek.client.producer.producer import Producer as OurProducer
 from odradek.ports.clock import SystemClock
 from odradek.sim.checkers.history import (
     ABORTED,

@@ -17,7 +17,7 @@ import pytest
 
 from bench.peers.broker import BrokerProcess
 from odradek.cli.main import main
-from odradek.client.consumer import Consumer
+from odradek.client.consumer.consumer import Consumer
 
 PROGRAM = [sys.executable, "-m", "odradek.cli.main"]
 

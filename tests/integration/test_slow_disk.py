@@ -14,7 +14,7 @@ import pytest
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.lifecycle import Broker
 from odradek.broker.ports import Ports
-from odradek.client.connection import Connection, open_connection
+from odradek.client.network.connection import Connection, open_connection
 from odradek.ports.disk import Bytes, SystemDisk, SystemFile
 from odradek.ports.network import TcpNetwork
 from odradek.records.builder import encode_batch

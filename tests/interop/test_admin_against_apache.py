@@ -36,7 +36,7 @@ from odradek.client.admin import (
     TransactionState,
     raise_first,
 )
-from odradek.client.consumer import Consumer
+from odradek.client.consumer.consumer import Consumer
 from odradek.client.errors import ProducerFenced
 from odradek.wire.errors import ErrorCode
 

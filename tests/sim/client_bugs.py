@@ -23,13 +23,13 @@ def _nothing(*_: Any, **__: Any) -> None:
 
 
 @_bug("sequence reused", "the sequence of a batch that timed out, and may be written, goes to the next batch",
-      "odradek.client.sequences:Sequences.failed")  # fmt: skip
+      "odradek.client.producer.sequences:Sequences.failed")  # fmt: skip
 def _(right: Any) -> Any:
     return lambda self, batch, *, outcome_known: right(self, batch, outcome_known=True)
 
 
 @_bug("renumbered on retry", "a batch that is sent again gets new sequence numbers",
-      "odradek.client.sender:Sender._landed")  # fmt: skip
+      "odradek.client.producer.sender:Sender._landed")  # fmt: skip
 def _(right: Any) -> Any:
     def landed(self: Any, batch: Any) -> None:
         right(self, batch)
@@ -40,13 +40,13 @@ def _(right: Any) -> Any:
 
 
 @_bug("retry without a sequence", "every batch has a producer id of its own, as without idempotence",
-      "odradek.client.sequences:Sequences.assign")  # fmt: skip
+      "odradek.client.producer.sequences:Sequences.assign")  # fmt: skip
 def _(right: Any) -> Any:
     return _nothing
 
 
 @_bug("committed before it is returned", "commits have the end of what was fetched",
-      "odradek.client.group_partitions:GroupPartitions.positions")  # fmt: skip
+      "odradek.client.group.group_partitions:GroupPartitions.positions")  # fmt: skip
 def _(right: Any) -> Any:
     def positions(self: Any, keys: Any = None) -> Any:
         found = right(self, keys)
@@ -57,7 +57,7 @@ def _(right: Any) -> Any:
 
 
 @_bug("position lost at rebalance", "a member begins at the end of its new partitions",
-      "odradek.client.group_partitions:GroupPartitions.take_up")  # fmt: skip
+      "odradek.client.group.group_partitions:GroupPartitions.take_up")  # fmt: skip
 def _(right: Any) -> Any:
     async def take_up(self: Any, fresh: Any) -> None:
         await right(self, fresh)
@@ -68,7 +68,7 @@ def _(right: Any) -> Any:
 
 
 @_bug("commits without a generation", "an offset commit names no member",
-      "odradek.client.group_consumer:GroupDriver.member")  # fmt: skip
+      "odradek.client.group.group_consumer:GroupDriver.member")  # fmt: skip
 def _(right: Any) -> Any:
     from odradek.client.offsets import Member
 
@@ -76,7 +76,7 @@ def _(right: Any) -> Any:
 
 
 @_bug("commit of a revoked partition", "a member commits the positions of partitions that it once had",
-      "odradek.client.group_partitions:GroupPartitions.positions")  # fmt: skip
+      "odradek.client.group.group_partitions:GroupPartitions.positions")  # fmt: skip
 def _(right: Any) -> Any:
     kept: dict[int, dict[Any, Any]] = {}
 
@@ -89,7 +89,7 @@ def _(right: Any) -> Any:
 
 
 @_bug("position reset on any error", "a fetch that fails sends the consumer to the end of the partition",
-      "odradek.client.fetcher:Fetcher._take")  # fmt: skip
+      "odradek.client.consumer.fetcher:Fetcher._take")  # fmt: skip
 def _(right: Any) -> Any:
     def take(self: Any, node_id: Any, state: Any, answer: Any) -> None:
         right(self, node_id, state, answer)
@@ -100,7 +100,7 @@ def _(right: Any) -> Any:
 
 
 @_bug("flush returns early", "flush sends the batches and does not wait for them",
-      "odradek.client.sender:Sender.flush")  # fmt: skip
+      "odradek.client.producer.sender:Sender.flush")  # fmt: skip
 def _(right: Any) -> Any:
     async def flush(self: Any) -> None:
         self.wake()
@@ -109,7 +109,7 @@ def _(right: Any) -> Any:
 
 
 @_bug("close loses the last batch", "close does not flush",
-      "odradek.client.producer:Producer.close")  # fmt: skip
+      "odradek.client.producer.producer:Producer.close")  # fmt: skip
 def _(right: Any) -> Any:
     async def close(self: Any, *, flush: bool = True) -> None:
         await right(self, flush=False)
@@ -118,7 +118,7 @@ def _(right: Any) -> Any:
 
 
 @_bug("old number of partitions", "keys are spread over the partitions that the topic had first",
-      "odradek.client.partitioners:DefaultPartitioner.partition")  # fmt: skip
+      "odradek.client.producer.partitioners:DefaultPartitioner.partition")  # fmt: skip
 def _(right: Any) -> Any:
     first: dict[int, int] = {}
 
@@ -129,7 +129,7 @@ def _(right: Any) -> Any:
 
 
 @_bug("loss reported as success", "a batch that was given up counts as acknowledged",
-      "odradek.client.sender:Sender._finish")  # fmt: skip
+      "odradek.client.producer.sender:Sender._finish")  # fmt: skip
 def _(right: Any) -> Any:
     def finish(self: Any, batch: Any, error: Any) -> None:
         if error is not None and not batch.done:

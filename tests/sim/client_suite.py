@@ -23,7 +23,7 @@ from odradek.client import (
     Producer,
     TopicPartition,
 )
-from odradek.client.partitioners import partition_for_key
+from odradek.client.producer.partitioners import partition_for_key
 from odradek.testing import Simulation, eventually
 
 TOPIC = "events"

@@ -132,7 +132,7 @@ def test_a_killed_process_does_nothing_more_and_a_paused_one_later() -> None:
     loop.close()
 
 
-def test_a_task_that_a_dying_process_creates_never_runs_and_leaves_no_warning() -> None:
+def test_task_that_a_dying_process_creates_never_runs() -> None:
     loop = new_loop("1")
     ran: list[str] = []
 

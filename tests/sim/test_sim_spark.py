@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from odradek.client.transactions import TransactionalProducer
+from odradek.client.producer.transactions import TransactionalProducer
 from odradek.sim.run import run_seed
 from odradek.sim.workloads.spark_sink import MARKER_TOPIC
 from odradek.spark import markers, protocol

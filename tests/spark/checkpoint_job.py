@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from odradek.client.producer import Producer
+from odradek.client.producer.producer import Producer
 from odradek.spark.java import ensure_java
 
 

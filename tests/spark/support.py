@@ -8,9 +8,9 @@ from pyspark.errors import StreamingQueryException
 
 from odradek.client.admin import Admin, NewTopic, raise_first
 from odradek.client.blocking import Blocking
-from odradek.client.consumer import Consumer
+from odradek.client.consumer.consumer import Consumer
 from odradek.client.model import ConsumerRecord
-from odradek.client.producer import Producer
+from odradek.client.producer.producer import Producer
 from odradek.records.topic_partition import TopicPartition
 
 

@@ -11,9 +11,9 @@ from typing import TypeVar
 from odradek.cli.arguments.errors import CommandError, client_session
 from odradek.cli.arguments.options import ANSWER_MS, client_settings, connect_ms
 from odradek.client.admin import Admin
-from odradek.client.cluster import Cluster
 from odradek.client.config import ADMIN_DEFAULTS
 from odradek.client.errors import AuthenticationFailed, ClientError, UnsupportedByBroker
+from odradek.client.network.cluster import Cluster
 
 T = TypeVar("T")
 

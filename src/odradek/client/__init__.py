@@ -6,7 +6,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from odradek.client.accumulator import Delivery as Delivery
     from odradek.client.admin import Admin as Admin
     from odradek.client.admin import NewTopic as NewTopic
     from odradek.client.blocking import Blocking as Blocking
@@ -14,7 +13,8 @@ if TYPE_CHECKING:
     from odradek.client.blocking_clients import BlockingDelivery as BlockingDelivery
     from odradek.client.blocking_clients import BlockingProducer as BlockingProducer
     from odradek.client.blocking_clients import BlockingTransactionalProducer as BlockingTransactionalProducer
-    from odradek.client.consumer import Consumer as Consumer
+    from odradek.client.consumer.consumer import Consumer as Consumer
+    from odradek.client.consumer.record_batches import RecordBatch as RecordBatch
     from odradek.client.errors import BufferExhausted as BufferExhausted
     from odradek.client.errors import CallTimedOut as CallTimedOut
     from odradek.client.errors import ClientClosed as ClientClosed
@@ -29,13 +29,14 @@ if TYPE_CHECKING:
     from odradek.client.errors import ProducerFenced as ProducerFenced
     from odradek.client.errors import SerializationError as SerializationError
     from odradek.client.errors import TransactionAborted as TransactionAborted
+    from odradek.client.group.rebalance_listener import RebalanceListener as RebalanceListener
     from odradek.client.model import ConsumerRecord as ConsumerRecord
     from odradek.client.model import OffsetAndMetadata as OffsetAndMetadata
     from odradek.client.model import OffsetAndTimestamp as OffsetAndTimestamp
     from odradek.client.model import RecordMetadata as RecordMetadata
-    from odradek.client.producer import Producer as Producer
-    from odradek.client.rebalance_listener import RebalanceListener as RebalanceListener
-    from odradek.client.record_batches import RecordBatch as RecordBatch
+    from odradek.client.producer.accumulator import Delivery as Delivery
+    from odradek.client.producer.producer import Producer as Producer
+    from odradek.client.producer.transactions import TransactionalProducer as TransactionalProducer
     from odradek.client.serializers import DataclassDeserializer as DataclassDeserializer
     from odradek.client.serializers import DataclassSerializer as DataclassSerializer
     from odradek.client.serializers import DoubleDeserializer as DoubleDeserializer
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from odradek.client.serializers import LongSerializer as LongSerializer
     from odradek.client.serializers import StringDeserializer as StringDeserializer
     from odradek.client.serializers import StringSerializer as StringSerializer
-    from odradek.client.transactions import TransactionalProducer as TransactionalProducer
     from odradek.records.topic_partition import TopicPartition as TopicPartition
     from odradek.wire.errors import ErrorCode as ErrorCode
     from odradek.wire.errors import KafkaError as KafkaError
@@ -116,11 +116,11 @@ _HOMES = {
     "ClientError": "odradek.client.errors",
     "CommitFailed": "odradek.client.errors",
     "ConfigError": "odradek.client.errors",
-    "Consumer": "odradek.client.consumer",
+    "Consumer": "odradek.client.consumer.consumer",
     "ConsumerRecord": "odradek.client.model",
     "DataclassDeserializer": "odradek.client.serializers",
     "DataclassSerializer": "odradek.client.serializers",
-    "Delivery": "odradek.client.accumulator",
+    "Delivery": "odradek.client.producer.accumulator",
     "DeliveryTimedOut": "odradek.client.errors",
     "DeserializationError": "odradek.client.errors",
     "DoubleDeserializer": "odradek.client.serializers",
@@ -139,17 +139,17 @@ _HOMES = {
     "OffsetAndMetadata": "odradek.client.model",
     "OffsetAndTimestamp": "odradek.client.model",
     "OffsetOutOfRange": "odradek.client.errors",
-    "Producer": "odradek.client.producer",
+    "Producer": "odradek.client.producer.producer",
     "ProducerFenced": "odradek.client.errors",
-    "RebalanceListener": "odradek.client.rebalance_listener",
-    "RecordBatch": "odradek.client.record_batches",
+    "RebalanceListener": "odradek.client.group.rebalance_listener",
+    "RecordBatch": "odradek.client.consumer.record_batches",
     "RecordMetadata": "odradek.client.model",
     "SerializationError": "odradek.client.errors",
     "StringDeserializer": "odradek.client.serializers",
     "StringSerializer": "odradek.client.serializers",
     "TopicPartition": "odradek.records.topic_partition",
     "TransactionAborted": "odradek.client.errors",
-    "TransactionalProducer": "odradek.client.transactions",
+    "TransactionalProducer": "odradek.client.producer.transactions",
 }
 
 

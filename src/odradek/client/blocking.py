@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from types import TracebackType
 from typing import Any, Final, ParamSpec, Protocol, Self, TypeVar
 
-from odradek.client.consumer import Consumer
+from odradek.client.consumer.consumer import Consumer
 from odradek.client.errors import ClientClosed
 from odradek.client.model import ConsumerRecord
 from odradek.client.type_parameters import Key_co, Value_co

@@ -21,22 +21,22 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, Unpack
 
-from odradek.client.accumulator import Delivery, OnDelivery
 from odradek.client.blocking import Blocking, shared
-from odradek.client.columns import ROWS_AT_ONCE
 from odradek.client.config import ConsumerOptions, ProducerOptions
-from odradek.client.consumer import CommitCallback, Consumer
+from odradek.client.consumer.columns import ROWS_AT_ONCE
+from odradek.client.consumer.consumer import CommitCallback, Consumer
+from odradek.client.consumer.record_batches import RecordBatch
 from odradek.client.errors import ClientClosed, IllegalState
+from odradek.client.group.rebalance_listener import AnyListener
 from odradek.client.interceptors import ConsumerInterceptor, ProducerInterceptor
-from odradek.client.metadata import PartitionInfo
 from odradek.client.model import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, RecordMetadata
+from odradek.client.network.metadata import PartitionInfo
 from odradek.client.offsets import Member
-from odradek.client.partitioners import Partitioner
-from odradek.client.producer import Producer, RecordHeaders
-from odradek.client.rebalance_listener import AnyListener
-from odradek.client.record_batches import RecordBatch
+from odradek.client.producer.accumulator import Delivery, OnDelivery
+from odradek.client.producer.partitioners import Partitioner
+from odradek.client.producer.producer import Producer, RecordHeaders
+from odradek.client.producer.transactions import TransactionalProducer
 from odradek.client.serializers import Deserializer, Serializer
-from odradek.client.transactions import TransactionalProducer
 from odradek.client.type_parameters import Key_co, Key_contra, Value_co, Value_contra
 from odradek.records.topic_partition import TopicPartition
 

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from typing import Any, Final, cast
 
 from odradek.client.errors import ConfigError
-from odradek.client.security import SECURITY_DEFAULTS, SecurityOptions, check_security
+from odradek.client.security.tls import SECURITY_DEFAULTS, SecurityOptions, check_security
 
 Servers = str | Iterable[str]
 """`host:port` entries, as a list or separated by commas."""

@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from odradek.client.cluster import GROUP_COORDINATOR, Cluster, error_of, is_stale_metadata
 from odradek.client.errors import ClientError
 from odradek.client.model import READ_UNCOMMITTED, OffsetAndMetadata, OffsetAndTimestamp
+from odradek.client.network.cluster import GROUP_COORDINATOR, Cluster, error_of, is_stale_metadata
 from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import KafkaError
 from odradek.wire.messages.list_offsets import (

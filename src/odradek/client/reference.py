@@ -26,24 +26,33 @@ class Chapter(NamedTuple):
 
 
 CHAPTERS: Final = (
-    Chapter("Producer", {"producer": ("Producer", "RecordHeaders"), "accumulator": ("Delivery", "OnDelivery")}),
+    Chapter(
+        "Producer",
+        {"producer/producer": ("Producer", "RecordHeaders"), "producer/accumulator": ("Delivery", "OnDelivery")},
+    ),
     Chapter(
         "Consumer",
-        {"consumer": ("Consumer", "CommitCallback"), "record_batches": ("RecordBatch",), "rebalance_listener": ()},
+        {
+            "consumer/consumer": ("Consumer", "CommitCallback"),
+            "consumer/record_batches": ("RecordBatch",),
+            "group/rebalance_listener": (),
+        },
     ),
-    Chapter("Transactions", {"transactions": ("TransactionalProducer", "State"), "offsets": ("Member",)}),
+    Chapter(
+        "Transactions", {"producer/transactions": ("TransactionalProducer", "State"), "offsets": ("Member",)}
+    ),
     Chapter("Threads", {"blocking_clients": (), "blocking": ("Blocking", "shared")}),
     Chapter(
         "Records, partitions and offsets",
         {
             "../records/topic_partition": ("TopicPartition", "PartitionKey"),
             "model": (),
-            "metadata": ("PartitionInfo", "TopicInfo"),
+            "network/metadata": ("PartitionInfo", "TopicInfo"),
         },
     ),
     Chapter("Serializers and deserializers", {"serializers": ()}),
     Chapter("Interceptors", {"interceptors": ()}),
-    Chapter("Partitioners", {"partitioners": ()}),
+    Chapter("Partitioners", {"producer/partitioners": ()}),
     Chapter("Errors", {"errors": (), "../wire/errors": ("KafkaError",)}),
     Chapter(
         "Admin",
@@ -76,7 +85,7 @@ names its module. `Key` and `Value` stand for the types that serializers accept 
 """
 _OPTIONS: Final = (
     ("Options of every client", "config", "CommonOptions", ADMIN_DEFAULTS),
-    ("Options of every client for TLS", "security", "SecurityOptions", ADMIN_DEFAULTS),
+    ("Options of every client for TLS", "security/tls", "SecurityOptions", ADMIN_DEFAULTS),
     ("Options of producers", "config", "ProducerOptions", PRODUCER_DEFAULTS),
     ("Options of consumers", "config", "ConsumerOptions", CONSUMER_DEFAULTS),
 )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
-from odradek.client.cluster import Cluster, error_of
+from odradek.client.consumer.positions import PartitionState
 from odradek.client.errors import UnsupportedByBroker
-from odradek.client.positions import PartitionState
+from odradek.client.network.cluster import Cluster, error_of
 from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.offset_for_leader_epoch import (

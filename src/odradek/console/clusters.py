@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from odradek.client.admin import Admin
 from odradek.client.errors import ClientError
-from odradek.client.metadata import TopicInfo
+from odradek.client.network.metadata import TopicInfo
 from odradek.client.reports.activity import Sample, group_rows, partition_rows, sample_cluster, topic_rows
 from odradek.client.reports.cluster import topics_of
 from odradek.wire.errors import KafkaError

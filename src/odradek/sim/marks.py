@@ -57,8 +57,8 @@ SITUATIONS: Final = (
     Situation("modern_member_expired", "odradek.groups.consumer.heartbeats:Heartbeats.expire", _always),
     Situation("follower_truncated", "odradek.replication.replicated_log:ReplicatedLog.truncate_to", _always),
     Situation("isr_shrunk", "odradek.replication.followers:lagging", bool),
-    Situation("producer_began_a_new_epoch", "odradek.client.sequences:Sequences.bump_epoch", _always),
-    Situation("batch_split", "odradek.client.sequences:Sequences.replaced", _always),
+    Situation("producer_began_a_new_epoch", "odradek.client.producer.sequences:Sequences.bump_epoch", _always),
+    Situation("batch_split", "odradek.client.producer.sequences:Sequences.replaced", _always),
 )  # fmt: skip
 
 

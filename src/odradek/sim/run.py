@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from odradek.client.admin import Admin, NewTopic
-from odradek.client.consumer import Consumer
-from odradek.client.producer import Producer
+from odradek.client.consumer.consumer import Consumer
+from odradek.client.producer.producer import Producer
 from odradek.records.topic_partition import TopicPartition
 from odradek.sim.checkers.access import check_access, check_agreement
 from odradek.sim.checkers.clients import Promises, check

@@ -14,9 +14,9 @@ import threading
 from collections.abc import Collection, Coroutine
 from typing import Any, Final, TypeVar
 
-from odradek.client.consumer import Consumer
-from odradek.client.producer import Producer
-from odradek.client.transactions import State, TransactionalProducer
+from odradek.client.consumer.consumer import Consumer
+from odradek.client.producer.producer import Producer
+from odradek.client.producer.transactions import State, TransactionalProducer
 
 T = TypeVar("T")
 Options = tuple[tuple[str, Any], ...]

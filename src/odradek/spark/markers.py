@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from odradek.client.admin import Admin, ConfigResource, ConfigResourceType, NewTopic
-from odradek.client.consumer import Consumer
+from odradek.client.consumer.consumer import Consumer
 from odradek.client.model import LATEST, READ_UNCOMMITTED, OffsetAndMetadata
 from odradek.client.offsets import fetch_committed, list_offsets
-from odradek.client.transactions import TransactionalProducer
+from odradek.client.producer.transactions import TransactionalProducer
 from odradek.records.murmur import partition_for_key
 from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import ErrorCode, KafkaError

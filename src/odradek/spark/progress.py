@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from odradek.client.blocking import Blocking
-from odradek.client.consumer import Consumer
+from odradek.client.consumer.consumer import Consumer
 from odradek.client.errors import ClientError, ConfigError
 from odradek.records.batch import HEADER_SIZE, parse_header
 from odradek.spark.options import OptionError, SourceOptions

@@ -19,8 +19,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-from odradek.client.sequence_numbers import ProducerIdentity
-from odradek.client.transactions import State, TransactionalProducer
+from odradek.client.producer.sequence_numbers import ProducerIdentity
+from odradek.client.producer.transactions import State, TransactionalProducer
 from odradek.records.topic_partition import PartitionKey, TopicPartition
 from odradek.spark.leases import Address
 from odradek.spark.markers import Markers, Recorded

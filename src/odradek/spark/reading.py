@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from odradek.client.consumer import Consumer
+from odradek.client.consumer.consumer import Consumer
 from odradek.client.model import EARLIEST, LATEST, RawFetch
 from odradek.client.offsets import list_offsets
 from odradek.records.arrow import decode_to_arrow

@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
 from odradek.client.admin import Admin
-from odradek.client.cluster import Cluster, is_retriable
 from odradek.client.errors import ClientError
-from odradek.client.metadata import TopicInfo
+from odradek.client.network.cluster import Cluster, is_retriable
+from odradek.client.network.metadata import TopicInfo
 from odradek.client.offsets import list_offsets
 from odradek.records.topic_partition import TopicPartition
 from odradek.spark import clients

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from odradek.client.producer import Producer
+from odradek.client.producer.producer import Producer
 from odradek.records.arrow import encode_from_arrow
 from odradek.records.arrow_partitions import choose_partitions, rows_by_partition
 from odradek.records.builder import BatchFields

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from typing import Final, Literal, TypeAlias
 
 from odradek.client.admin import Admin, NewTopic
-from odradek.client.consumer import Consumer
+from odradek.client.consumer.consumer import Consumer
 from odradek.client.model import ConsumerRecord
-from odradek.client.producer import Producer
+from odradek.client.producer.producer import Producer
 from odradek.records.topic_partition import TopicPartition
 
 IsolationLevel: TypeAlias = Literal["read_committed", "read_uncommitted"]

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 import pytest
 from starlette.testclient import TestClient
 
-from odradek.client.producer import Producer
+from odradek.client.producer.producer import Producer
 from odradek.records.topic_partition import TopicPartition
 from odradek.testing.blocking import BlockingBroker
 from tests.integration.console.consoles import AT, ask

@@ -113,7 +113,7 @@ def test_group_is_deleted_after_confirmation(
 def test_transactional_ids_are_listed(client: TestClient, broker: BlockingBroker) -> None:
     import asyncio
 
-    from odradek.client.transactions import TransactionalProducer
+    from odradek.client.producer.transactions import TransactionalProducer
 
     async def begin() -> None:
         async with TransactionalProducer(bootstrap_servers=broker.bootstrap_servers, transactional_id="console-<b>-tx"):

@@ -7,7 +7,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from odradek.client.admin import NewTopic
-from odradek.client.metadata import TopicInfo
+from odradek.client.network.metadata import TopicInfo
 from odradek.records.topic_partition import TopicPartition
 from odradek.testing.blocking import BlockingBroker
 from tests.integration.console.consoles import AT, ask, console, post

@@ -98,7 +98,7 @@ def _around_async(owner, name, before, after):
 
 # The server of the leases starts its own program under the name of a module that must not have been imported.
 if _FILE and "odradek.spark.leases" not in sys.orig_argv:
-    from odradek.client.transactions import TransactionalProducer
+    from odradek.client.producer.transactions import TransactionalProducer
     from odradek.spark import markers, protocol, sink, source, transactions
 
     _around_async(TransactionalProducer, "_init_producer_id", "before-init", "after-init")

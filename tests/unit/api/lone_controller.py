@@ -8,8 +8,8 @@ from odradek.broker.cluster.controller_link import ControllerLink
 from odradek.broker.cluster.membership import Membership, cluster_id
 from odradek.broker.cluster.peers import Peers
 from odradek.broker.configuration.broker_config import BrokerConfig
-from odradek.client.connection import Connection
 from odradek.client.errors import Disconnected
+from odradek.client.network.connection import Connection
 from odradek.metadata.image import NO_BROKER, Broker, Endpoint
 from odradek.metadata.stores.memory_store import MemoryStore
 from odradek.ports.clock import SystemClock

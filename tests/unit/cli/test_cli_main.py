@@ -141,14 +141,14 @@ def test_every_client_command_takes_the_connection_options(name: str):
 
 def test_warnings_of_the_client_are_lines_of_a_long_command(capsys: pytest.CaptureFixture[str]):
     with client_session("consume"):
-        logging.getLogger("odradek.client.cluster").warning("topic t: no leader; retrying")
+        logging.getLogger("odradek.client.network.cluster").warning("topic t: no leader; retrying")
     assert capsys.readouterr().err == "odradek consume: topic t: no leader; retrying\n"
 
 
 def test_warnings_of_the_client_do_not_join_an_error(capsys: pytest.CaptureFixture[str]):
     def fail() -> None:
         with client_session():
-            logging.getLogger("odradek.client.cluster").warning("topic t: no leader; retrying")
+            logging.getLogger("odradek.client.network.cluster").warning("topic t: no leader; retrying")
             raise CommandError("it failed")
 
     with pytest.raises(CommandError):

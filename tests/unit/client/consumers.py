@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from odradek.client.consumer import Consumer
+from odradek.client.consumer.consumer import Consumer
 from odradek.client.model import ConsumerRecord
 from odradek.records.builder import encode_batch
 from tests.unit.client.fake_cluster import OPTIONS, FakeCluster

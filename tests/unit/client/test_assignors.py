@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.client.assignors import (
+from odradek.client.errors import ConfigError
+from odradek.client.group.assignors import (
     Assignment,
     CooperativeStickyAssignor,
     MemberSubscription,
@@ -18,9 +19,8 @@ from odradek.client.assignors import (
     find_assignors,
     withhold_moving,
 )
-from odradek.client.errors import ConfigError
-from odradek.client.sticky import assign_sticky
-from odradek.client.subscriptions import (
+from odradek.client.group.sticky import assign_sticky
+from odradek.client.group.subscriptions import (
     decode_assignment,
     decode_subscription,
     encode_assignment,

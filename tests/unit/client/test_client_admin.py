@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from odradek.client.admin import Admin
-from odradek.client.consumer import Consumer
+from odradek.client.consumer.consumer import Consumer
 from odradek.client.errors import ConfigError
-from odradek.client.producer import Producer
+from odradek.client.producer.producer import Producer
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.leave_group import LeaveGroupRequestMember, LeaveGroupResponse, LeaveGroupResponseMember

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from odradek.client.consumer import Consumer
+from odradek.client.consumer.consumer import Consumer
 from odradek.client.errors import ConfigError, IllegalState
-from odradek.client.producer import Producer
-from odradek.client.transactions import TransactionalProducer
+from odradek.client.producer.producer import Producer
+from odradek.client.producer.transactions import TransactionalProducer
 from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import ErrorCode, KafkaError
 from tests.unit.client.consumers import filled, read

@@ -8,11 +8,11 @@ import pytest
 
 from odradek.client.blocking import Blocking, shared
 from odradek.client.blocking_clients import BlockingConsumer, BlockingProducer, BlockingTransactionalProducer
-from odradek.client.consumer import Consumer
+from odradek.client.consumer.consumer import Consumer
 from odradek.client.errors import ClientClosed, IllegalState
 from odradek.client.model import ConsumerRecord
-from odradek.client.producer import Producer
-from odradek.client.transactions import TransactionalProducer
+from odradek.client.producer.producer import Producer
+from odradek.client.producer.transactions import TransactionalProducer
 from odradek.records.topic_partition import TopicPartition
 from tests.unit.client.consumers import filled
 from tests.unit.client.fake_cluster import OPTIONS, FakeCluster

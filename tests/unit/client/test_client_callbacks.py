@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from odradek.client.consumer import Consumer
+from odradek.client.consumer.consumer import Consumer
 from odradek.client.errors import CommitFailed, DeliveryTimedOut
 from odradek.client.model import ConsumerRecord, OffsetAndMetadata, RecordMetadata
-from odradek.client.producer import Producer
+from odradek.client.producer.producer import Producer
 from odradek.records.topic_partition import TopicPartition
 from odradek.wire.apis import ApiKey
 from odradek.wire.messages.offset_commit import (

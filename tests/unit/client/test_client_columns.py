@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from odradek.client.blocking_clients import BlockingConsumer, BlockingProducer
-from odradek.client.consumer import Consumer
-from odradek.client.producer import Producer
-from odradek.client.transactions import TransactionalProducer
+from odradek.client.consumer.consumer import Consumer
+from odradek.client.producer.producer import Producer
+from odradek.client.producer.transactions import TransactionalProducer
 from odradek.records.murmur import partition_for_key
 from odradek.records.topic_partition import TopicPartition
 from odradek.testing import BlockingBroker

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from odradek.client.consumer import Consumer
+from odradek.client.consumer.consumer import Consumer
 from odradek.client.errors import CommitFailed, IllegalState, NoOffsetForPartition, OffsetOutOfRange
-from odradek.client.subscriptions import encode_assignment
+from odradek.client.group.subscriptions import encode_assignment
 from odradek.records.builder import encode_batch
 from odradek.records.topic_partition import TopicPartition
 from odradek.wire.apis import ApiKey

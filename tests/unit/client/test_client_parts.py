@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.client.accumulator import Accumulator, Batch
 from odradek.client.config import parse_servers, resolve_admin, resolve_consumer, resolve_producer
-from odradek.client.connection import open_connection
-from odradek.client.connections import backoff_seconds
+from odradek.client.consumer.fetch_session import FetchSession, FetchTarget
+from odradek.client.consumer.positions import Chunk, PartitionState, RecordReader
 from odradek.client.errors import ConfigError, Disconnected, RequestTimedOut, UnsupportedByBroker
-from odradek.client.fetch_session import FetchSession, FetchTarget
-from odradek.client.metadata import MetadataCache
 from odradek.client.model import AbortedTransaction
-from odradek.client.partitioners import DefaultPartitioner, RoundRobinPartitioner, partition_for_key
-from odradek.client.positions import Chunk, PartitionState, RecordReader
-from odradek.client.sequence_numbers import MAX_EPOCH, ProducerIdentity
-from odradek.client.sequences import Sequences
+from odradek.client.network.connection import open_connection
+from odradek.client.network.connections import backoff_seconds
+from odradek.client.network.metadata import MetadataCache
+from odradek.client.producer.accumulator import Accumulator, Batch
+from odradek.client.producer.partitioners import DefaultPartitioner, RoundRobinPartitioner, partition_for_key
+from odradek.client.producer.sequence_numbers import MAX_EPOCH, ProducerIdentity
+from odradek.client.producer.sequences import Sequences
 from odradek.ports.randomness import SeededRandom
 from odradek.records.batch import parse_header
 from odradek.records.builder import BatchFields, encode_batch

@@ -8,7 +8,7 @@ import pytest
 
 from odradek.client.errors import BufferExhausted, ClientClosed, DeliveryTimedOut, IllegalState, UnsupportedByBroker
 from odradek.client.model import RecordMetadata
-from odradek.client.producer import Producer
+from odradek.client.producer.producer import Producer
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode, KafkaError
 from tests.unit.client.fake_cluster import (

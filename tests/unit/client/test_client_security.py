@@ -9,7 +9,7 @@ import pytest
 
 from odradek.client.config import resolve_admin
 from odradek.client.errors import ConfigError
-from odradek.client.security import secure_connections
+from odradek.client.security.tls import secure_connections
 from tests.certificates import Authority, Certificate
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from odradek.client.consumer import Consumer
+from odradek.client.consumer.consumer import Consumer
 from odradek.client.errors import ConfigError, DeliveryTimedOut, IllegalState, ProducerFenced, UnsupportedByBroker
-from odradek.client.sequence_numbers import ProducerIdentity
-from odradek.client.transactions import State, TransactionalProducer
+from odradek.client.producer.sequence_numbers import ProducerIdentity
+from odradek.client.producer.transactions import State, TransactionalProducer
 from odradek.records.topic_partition import TopicPartition
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode, KafkaError

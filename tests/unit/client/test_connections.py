@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from odradek.client.config import CommonOptions
-from odradek.client.connections import Connections
+from odradek.client.network.connections import Connections
 from odradek.ports.network import Listener, Stream
 from odradek.ports.randomness import SeededRandom
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from odradek.client.consumer_group_member import Consequence, ConsumerGroupMember
+from odradek.client.group.consumer_group_member import Consequence, ConsumerGroupMember
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,

@@ -8,9 +8,9 @@ from typing import Any, Self
 
 import pytest
 
-from odradek.client.consumer import Consumer
+from odradek.client.consumer.consumer import Consumer
 from odradek.client.errors import CommitFailed, ConfigError
-from odradek.client.producer import Producer
+from odradek.client.producer.producer import Producer
 from odradek.records.topic_partition import TopicPartition
 from odradek.testing import BlockingBroker, Simulation, eventually, search, simulate
 from odradek.wire.errors import ErrorCode, KafkaError

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from odradek.client.consumer import Consumer
+from odradek.client.consumer.consumer import Consumer
 from odradek.client.errors import DeserializationError
 from odradek.records.topic_partition import TopicPartition
 from odradek.wire.apis import ApiKey

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.client.consumer import Consumer
-from odradek.client.positions import Chunk, PartitionState
-from odradek.client.record_batches import RecordBatch, take_batch
+from odradek.client.consumer.consumer import Consumer
+from odradek.client.consumer.positions import Chunk, PartitionState
+from odradek.client.consumer.record_batches import RecordBatch, take_batch
 from odradek.records.batch import HEADER_SIZE, parse_header
 from odradek.records.builder import BatchFields, encode_batch, rebuild_batch
 from odradek.records.errors import CorruptRecords

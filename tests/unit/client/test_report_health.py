@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from odradek.client.admin.log_dirs import LogDirDescription
-from odradek.client.metadata import PartitionInfo, TopicInfo
+from odradek.client.network.metadata import PartitionInfo, TopicInfo
 from odradek.client.reports.health import HealthProblem, Severity, of_directories, of_partitions
 from odradek.wire.errors import ErrorCode, KafkaError
 

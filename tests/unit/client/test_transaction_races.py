@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from odradek.client.accumulator import Delivery
 from odradek.client.errors import CallTimedOut, IllegalState, TransactionAborted
-from odradek.client.transactions import State, TransactionalProducer
+from odradek.client.producer.accumulator import Delivery
+from odradek.client.producer.transactions import State, TransactionalProducer
 from odradek.records.topic_partition import TopicPartition
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode, KafkaError

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from odradek.client.cluster import Cluster
-from odradek.client.positions import PartitionState
+from odradek.client.consumer.positions import PartitionState
+from odradek.client.network.cluster import Cluster
 from odradek.client.validation import find_truncated
 from odradek.records.topic_partition import TopicPartition
 from odradek.wire.messages.offset_for_leader_epoch import (

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from odradek.client.transactions import TransactionalProducer
+from odradek.client.producer.transactions import TransactionalProducer
 from odradek.wire.apis import ApiKey
 from odradek.wire.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
 from odradek.wire.messages.add_partitions_to_txn import (

@@ -14,7 +14,7 @@ HOMES = {
     "PartitionKey": ["records/topic_partition.py"],
     "TopicIdPartition": ["records/topic_partition.py"],
     "RequestedPartition": ["wire/produce.py"],
-    "Connection": ["client/connection.py"],
+    "Connection": ["client/network/connection.py"],
     "InboundConnection": ["broker/network/connection.py"],
     "Place": [],
     "Outcome": [],

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from odradek.client.consumer import Consumer
-from odradek.client.producer import Producer
+from odradek.client.consumer.consumer import Consumer
+from odradek.client.producer.producer import Producer
 from odradek.testing import Simulation, SimulationFailed, eventually, search, simulate
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from odradek.client.consumer import Consumer
+from odradek.client.consumer.consumer import Consumer
 from odradek.client.errors import DeliveryTimedOut
-from odradek.client.producer import Producer
+from odradek.client.producer.producer import Producer
 from odradek.testing import Broker, BrokerFailed, Cluster, eventually
 from odradek.wire.errors import KafkaError
 

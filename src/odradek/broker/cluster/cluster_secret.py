@@ -9,9 +9,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from odradek.api.requests.broker_proof import MECHANISM, NONCE_BYTES, Claim, ProofError, connecting_proof
-from odradek.client.connection import Connection
-from odradek.client.connections import retrieve_failure
 from odradek.client.errors import Disconnected
+from odradek.client.network.connection import Connection
+from odradek.client.network.connections import retrieve_failure
 from odradek.metadata.nodes import CLUSTER_KEY, ClusterSecretNode
 from odradek.ports.randomness import Random
 from odradek.ports.store import Create, MetadataStore, NodeExists, StoreError

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
 from odradek.broker.configuration.broker_config import BrokerConfig
-from odradek.client.connections import retrieve_failure
+from odradek.client.network.connections import retrieve_failure
 from odradek.metadata.changes import load_configs, load_image
 from odradek.metadata.configs.definitions import RefusedConfig
 from odradek.metadata.configs.effect_rules import ensure_not_refused

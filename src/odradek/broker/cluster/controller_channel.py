@@ -16,8 +16,8 @@ from typing import Final, NamedTuple, Protocol
 from odradek.broker.cluster.cluster_secret import Prove
 from odradek.broker.cluster.peers import PeerLimits, proven
 from odradek.broker.task_failures import logs_failure
-from odradek.client.connection import Connection, open_connection
 from odradek.client.errors import ClientError, Disconnected, RequestTimedOut
+from odradek.client.network.connection import Connection, open_connection
 from odradek.controller.notices import Difference, Notice, PartitionNews, difference, everything, notice
 from odradek.metadata.controller_messages import broker_message, metadata_message, replica_message
 from odradek.metadata.image import Broker, ClusterImage

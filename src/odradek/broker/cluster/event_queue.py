@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from odradek.client.connections import retrieve_failure
+from odradek.client.network.connections import retrieve_failure
 
 T = TypeVar("T")
 

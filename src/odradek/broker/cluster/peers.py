@@ -9,9 +9,9 @@ from typing import Final, NamedTuple, TypeVar
 
 from odradek.api.requests.context import Configuration
 from odradek.broker.cluster.cluster_secret import Prove
-from odradek.client.connection import Connection, open_connection
-from odradek.client.connections import retrieve_failure
 from odradek.client.errors import Disconnected, RequestTimedOut, UnsupportedByBroker
+from odradek.client.network.connection import Connection, open_connection
+from odradek.client.network.connections import retrieve_failure
 from odradek.metadata.image import ClusterImage
 from odradek.ports.network import Network, Secure
 from odradek.wire.message import ApiMessage

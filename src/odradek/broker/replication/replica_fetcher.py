@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple, Protocol, cast
 
 from odradek.broker.task_failures import logs_failure
-from odradek.client.connection import Connection
 from odradek.client.errors import ClientError, Disconnected, UnsupportedByBroker
+from odradek.client.network.connection import Connection
 from odradek.controller.change_report import some_of
 from odradek.ports.clock import Clock
 from odradek.records.topic_partition import TopicIdPartition

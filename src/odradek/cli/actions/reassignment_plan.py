@@ -83,7 +83,7 @@ def plan_text(replicas: Mapping[TopicPartition, Sequence[int]]) -> str:
 
 async def current_of(admin: Admin, partitions: Iterable[TopicPartition]) -> Current:
     """Raises KafkaError, ClientError."""
-    from odradek.client.metadata import TopicInfo
+    from odradek.client.network.metadata import TopicInfo
 
     wanted = list(partitions)
     running = await admin.replicas.reassignments()

@@ -16,7 +16,7 @@ async def partitions_of(admin: Admin, wanted: dict[str, list[int] | None]) -> li
 
     To ask a broker for what does not exist would be to ask again until `--timeout`: it might be about to be made.
     """
-    from odradek.client.metadata import TopicInfo
+    from odradek.client.network.metadata import TopicInfo
     from odradek.records.topic_partition import TopicPartition
 
     described = await admin.describe_topics(list(wanted)) if wanted else {}

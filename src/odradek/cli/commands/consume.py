@@ -40,7 +40,7 @@ from odradek.cli.records.record_format import (
 )
 
 if TYPE_CHECKING:
-    from odradek.client.consumer import Consumer
+    from odradek.client.consumer.consumer import Consumer
     from odradek.client.model import ConsumerRecord
     from odradek.records.topic_partition import TopicPartition
 
@@ -233,7 +233,7 @@ def settings_of(arguments: argparse.Namespace) -> dict[str, Any]:
 async def consume(arguments: argparse.Namespace, form: Format | None, span: OffsetRange | None) -> int:
     """Consume in the form; the exit code. Without `span` the group or --from-beginning decides where to start."""
     from odradek.cli.session import reach
-    from odradek.client.consumer import Consumer
+    from odradek.client.consumer.consumer import Consumer
 
     settings = settings_of(arguments)
     if settings.get("group_id") is not None and span is not None:
@@ -372,7 +372,7 @@ async def write_parquet(
     ends: dict[TopicPartition, int] | None,
 ) -> None:
     """Write records to the file until one of the conditions to end holds, or a signal comes. It is complete then."""
-    from odradek.client.columns import table_schema
+    from odradek.client.consumer.columns import table_schema
 
     limit = arguments.max_messages
     bounded = ends is not None and consumer.config["group_id"] is None

@@ -19,9 +19,9 @@ from odradek.cli.terminal.confirmation import add_confirmation, confirm
 from odradek.cli.terminal.output import Column, show
 
 if TYPE_CHECKING:
-    from odradek.client.consumer import Consumer
+    from odradek.client.consumer.consumer import Consumer
     from odradek.client.model import ConsumerRecord
-    from odradek.client.transactions import TransactionalProducer
+    from odradek.client.producer.transactions import TransactionalProducer
     from odradek.records.topic_partition import TopicPartition
 
 ACTIONS: Final = ("list", "redrive")
@@ -147,7 +147,7 @@ async def _list(arguments: argparse.Namespace) -> int:
 
 def _consumer(arguments: argparse.Namespace) -> Consumer:
     from odradek.client.config import CONSUMER_DEFAULTS
-    from odradek.client.consumer import Consumer
+    from odradek.client.consumer.consumer import Consumer
 
     settings = client_settings(arguments, CONSUMER_DEFAULTS)
     return Consumer(**{**settings, "isolation_level": "read_committed", "allow_auto_create_topics": False})
@@ -156,7 +156,7 @@ def _consumer(arguments: argparse.Namespace) -> Consumer:
 async def _redrive(arguments: argparse.Namespace) -> int:
     from odradek.cli.session import reach
     from odradek.client.config import PRODUCER_DEFAULTS
-    from odradek.client.transactions import TransactionalProducer
+    from odradek.client.producer.transactions import TransactionalProducer
 
     group = _group(arguments)
     settings = {**client_settings(arguments, PRODUCER_DEFAULTS), "transactional_id": f"odradek-dlq-{group}"}

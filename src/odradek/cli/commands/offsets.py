@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
     moment = time_of(arguments.time, time.time_ns() // 1_000_000)
 
     async def work(admin: Admin) -> tuple[dict[TopicPartition, OffsetAndTimestamp], list[TopicPartition]]:
-        from odradek.client.metadata import TopicInfo
+        from odradek.client.network.metadata import TopicInfo
         from odradek.records.topic_partition import TopicPartition
 
         there: list[TopicPartition] = []

@@ -30,7 +30,7 @@ from odradek.cli.terminal.output import DOCUMENTS, show_document
 
 if TYPE_CHECKING:
     from odradek.cli.actions.perf_figures import ProducerFigures
-    from odradek.client.producer import Producer
+    from odradek.client.producer.producer import Producer
 
 ACTIONS: Final = ("produce", "consume", "end-to-end")
 OPTIONS: Final = {
@@ -112,7 +112,7 @@ async def produce(arguments: argparse.Namespace) -> int:
     from odradek.cli.actions.perf_figures import ProducerFigures
     from odradek.cli.session import reach
     from odradek.client.config import PRODUCER_DEFAULTS
-    from odradek.client.producer import Producer
+    from odradek.client.producer.producer import Producer
 
     size = arguments.record_size or RECORD_SIZE
     warmup = arguments.warmup_records or 0
@@ -173,7 +173,7 @@ async def consume(arguments: argparse.Namespace) -> int:
     from odradek.cli.actions.perf_figures import ConsumerFigures
     from odradek.cli.session import reach
     from odradek.client.config import CONSUMER_DEFAULTS
-    from odradek.client.consumer import Consumer
+    from odradek.client.consumer.consumer import Consumer
 
     settings = client_settings(arguments, CONSUMER_DEFAULTS, pairs(arguments.command_property, "command-property"))
     settings["group_id"] = arguments.group or settings.get("group_id") or f"perf-consumer-{os.urandom(4).hex()}"
@@ -230,8 +230,8 @@ async def end_to_end(arguments: argparse.Namespace) -> int:
     from odradek.cli.actions.perf_figures import Latencies
     from odradek.cli.session import reach
     from odradek.client.config import CONSUMER_DEFAULTS, PRODUCER_DEFAULTS
-    from odradek.client.consumer import Consumer
-    from odradek.client.producer import Producer
+    from odradek.client.consumer.consumer import Consumer
+    from odradek.client.producer.producer import Producer
     from odradek.records.topic_partition import TopicPartition
 
     given = pairs(arguments.command_property, "command-property")

@@ -30,8 +30,8 @@ from odradek.cli.records.line_reader import Headers, JsonReader, LineReader
 from odradek.cli.records.parquet_files import open_parquet
 
 if TYPE_CHECKING:
-    from odradek.client.accumulator import Delivery
-    from odradek.client.producer import Producer
+    from odradek.client.producer.accumulator import Delivery
+    from odradek.client.producer.producer import Producer
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 READERS: Final = ("org.apache.kafka.tools.LineMessageReader", "kafka.tools.ConsoleProducer$LineMessageReader")
@@ -173,7 +173,7 @@ def settings_of(arguments: argparse.Namespace) -> dict[str, Any]:
 async def send_all(arguments: argparse.Namespace, reader: LineReader | JsonReader, headers: Headers) -> int:
     """Send every line of standard input and wait until all are acknowledged."""
     from odradek.cli.session import reach
-    from odradek.client.producer import Producer
+    from odradek.client.producer.producer import Producer
 
     key = None if arguments.key is None else arguments.key.encode()
     report = Report(arguments.topic, arguments.output)
@@ -227,8 +227,8 @@ async def send_parquet(arguments: argparse.Namespace) -> int:
     import pyarrow as pa
 
     from odradek.cli.session import reach
-    from odradek.client.columns import ROWS_AT_ONCE
-    from odradek.client.producer import Producer
+    from odradek.client.consumer.columns import ROWS_AT_ONCE
+    from odradek.client.producer.producer import Producer
 
     file = open_parquet(arguments.from_parquet)
     names = file.schema_arrow.names

@@ -228,7 +228,7 @@ def find_hanging(arguments: argparse.Namespace) -> int:
 async def _searched(admin: Admin, arguments: argparse.Namespace) -> list[TopicPartition]:
     """Partitions of the topic, or all; with a broker those that it has a replica of."""
     from odradek.cli.arguments.partition_selection import partitions_of
-    from odradek.client.metadata import TopicInfo
+    from odradek.client.network.metadata import TopicInfo
     from odradek.records.topic_partition import TopicPartition
 
     if arguments.topic is not None:

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from odradek.cli.demo.flights import Day, Event, Totals
 from odradek.client.admin import Admin, NewTopic, raise_first
-from odradek.client.consumer import Consumer
-from odradek.client.producer import Producer
+from odradek.client.consumer.consumer import Consumer
+from odradek.client.producer.producer import Producer
 from odradek.records.topic_partition import TopicPartition
 
 FLIGHTS: Final = "flights"

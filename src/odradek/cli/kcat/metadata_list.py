@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from odradek.cli.arguments.errors import CommandError
 from odradek.cli.session import run_admin
-from odradek.client.metadata import TopicInfo
+from odradek.client.network.metadata import TopicInfo
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin

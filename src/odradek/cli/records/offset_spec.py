@@ -10,7 +10,7 @@ from odradek.cli.arguments.errors import UsageError
 from odradek.cli.records.times import timestamp_ms
 
 if TYPE_CHECKING:
-    from odradek.client.consumer import Consumer
+    from odradek.client.consumer.consumer import Consumer
     from odradek.records.topic_partition import TopicPartition
 
 _WORDS: Final = {

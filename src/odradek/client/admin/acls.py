@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from odradek.client.admin.requests import AdminRequests, failure_of, raise_failure
-from odradek.client.cluster import error_of
+from odradek.client.network.cluster import error_of
 from odradek.wire.acls import AclBinding, AclFilter, AclOperation, AclPermissionType, PatternType, ResourceType
 from odradek.wire.errors import KafkaError
 from odradek.wire.messages.create_acls import CreateAclsRequest, CreateAclsRequestCreation, CreateAclsResponse

@@ -16,12 +16,12 @@ from odradek.client.admin.replicas import ReplicasAdmin
 from odradek.client.admin.requests import AdminRequests
 from odradek.client.admin.topics import NewTopic
 from odradek.client.admin.topology import ClusterDescription, QuorumDescription
-from odradek.client.cluster import Cluster
 from odradek.client.config import AdminOptions, resolve_admin
-from odradek.client.connection import Request
 from odradek.client.errors import IllegalState
-from odradek.client.metadata import TopicInfo
 from odradek.client.model import READ_UNCOMMITTED, OffsetAndTimestamp
+from odradek.client.network.cluster import Cluster
+from odradek.client.network.connection import Request
+from odradek.client.network.metadata import TopicInfo
 from odradek.client.offsets import list_offsets
 from odradek.ports.network import Network
 from odradek.ports.randomness import Random

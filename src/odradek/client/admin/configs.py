@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from odradek.client.admin.enums import AlterConfigOp, ConfigResourceType, ConfigSource
 from odradek.client.admin.requests import AdminRequests, failure_of, raise_failure
-from odradek.client.cluster import error_of
-from odradek.client.connection import Request, Response
+from odradek.client.network.cluster import error_of
+from odradek.client.network.connection import Request, Response
 from odradek.wire.errors import KafkaError
 from odradek.wire.messages.describe_configs import (
     DescribeConfigsRequest,

@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple
 
 from odradek.client.admin.enums import GroupState, GroupType
 from odradek.client.admin.requests import AdminRequests, failure_of, raise_failure
-from odradek.client.cluster import GROUP_COORDINATOR, error_of
 from odradek.client.model import OffsetAndMetadata
+from odradek.client.network.cluster import GROUP_COORDINATOR, error_of
 from odradek.client.offsets import Member, by_topic, commit_offsets, fetch_committed
 from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import ErrorCode, KafkaError

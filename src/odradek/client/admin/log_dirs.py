@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from odradek.client.admin.requests import AdminRequests, failure_of
-from odradek.client.cluster import error_of
+from odradek.client.network.cluster import error_of
 from odradek.client.offsets import by_topic
 from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import KafkaError

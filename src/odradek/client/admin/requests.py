@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from odradek.client.cluster import GROUP_COORDINATOR, TRANSACTION_COORDINATOR, Cluster, error_of
-from odradek.client.connection import Request, Response
+from odradek.client.network.cluster import GROUP_COORDINATOR, TRANSACTION_COORDINATOR, Cluster, error_of
+from odradek.client.network.connection import Request, Response
 from odradek.wire.errors import ErrorCode, KafkaError
 
 T = TypeVar("T")

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from odradek.client.admin.requests import AdminRequests, failure_of
-from odradek.client.cluster import error_of, is_stale_metadata
-from odradek.client.metadata import TopicInfo
+from odradek.client.network.cluster import error_of, is_stale_metadata
+from odradek.client.network.metadata import TopicInfo
 from odradek.client.offsets import by_topic
 from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import ErrorCode, KafkaError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from odradek.client.admin.requests import AdminRequests, raise_failure
-from odradek.client.connections import BrokerAddress
+from odradek.client.network.connections import BrokerAddress
 from odradek.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 
 _METADATA_TOPIC: Final = "__cluster_metadata"

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 
 from odradek.client.admin.enums import TransactionState
 from odradek.client.admin.requests import AdminRequests, raise_failure
-from odradek.client.cluster import TRANSACTION_COORDINATOR, error_of, is_stale_metadata
 from odradek.client.errors import UnsupportedByBroker
+from odradek.client.network.cluster import TRANSACTION_COORDINATOR, error_of, is_stale_metadata
 from odradek.client.offsets import by_topic
 from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import KafkaError

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from odradek.client.admin.enums import ScramMechanism
 from odradek.client.admin.requests import AdminRequests, failure_of, raise_failure
-from odradek.client.cluster import error_of
+from odradek.client.network.cluster import error_of
 from odradek.wire.errors import KafkaError
 from odradek.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,

@@ -10,7 +10,7 @@ from odradek.wire.errors import KafkaError
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
-    from odradek.client.metadata import TopicInfo
+    from odradek.client.network.metadata import TopicInfo
 
 
 async def look(admin: Admin) -> dict[str, Any]:

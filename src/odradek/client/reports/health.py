@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from odradek.client.admin import Admin, ConfigResource, ConfigResourceType
 from odradek.client.admin.log_dirs import LogDirDescription
-from odradek.client.metadata import TopicInfo
+from odradek.client.network.metadata import TopicInfo
 from odradek.client.reports.cluster import topics_of
 from odradek.wire.errors import KafkaError
 

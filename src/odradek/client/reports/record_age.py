@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from odradek.client.cluster import error_of
 from odradek.client.errors import ClientError
+from odradek.client.network.cluster import error_of
 from odradek.records.batch import split_batches
 from odradek.records.errors import CorruptRecords
 from odradek.records.record import decode_records

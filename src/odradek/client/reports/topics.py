@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from odradek.client.admin import Admin, ConfigResource, ConfigResourceType, raise_first
-from odradek.client.cluster import error_of
+from odradek.client.network.cluster import error_of
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,

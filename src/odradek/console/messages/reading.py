@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack
 from typing import Any, Final, NamedTuple
 
-from odradek.client.consumer import Consumer
+from odradek.client.consumer.consumer import Consumer
 from odradek.console.messages.filters import ExpressionFilter, RecordFilter, TextFilter
 from odradek.console.messages.masks import Masks, RawRecord
 from odradek.console.messages.query import MessageQuery, QueryError

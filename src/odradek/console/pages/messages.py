@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 
 from odradek.client.errors import ClientError
-from odradek.client.metadata import TopicInfo
+from odradek.client.network.metadata import TopicInfo
 from odradek.console.clusters import ClusterView
 from odradek.console.console import Console
 from odradek.console.messages.decoding import ShownRecord, document_of, show_record

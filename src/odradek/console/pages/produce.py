@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from odradek.client.producer import Producer
+from odradek.client.producer.producer import Producer
 from odradek.console.clusters import ClusterView
 from odradek.console.forms import FormError, field, number, see
 from odradek.console.messages.masks import Masks, RawRecord

@@ -9,8 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from odradek.client.admin import ConfigResource, ConfigResourceType, raise_first
-from odradek.client.metadata import TopicInfo
 from odradek.client.model import EARLIEST, LATEST
+from odradek.client.network.metadata import TopicInfo
 from odradek.client.reports.directories import replica_rows
 from odradek.client.reports.topics import id_text
 from odradek.console.clusters import ClusterView

@@ -7,7 +7,7 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from odradek.client.metadata import TopicInfo
+from odradek.client.network.metadata import TopicInfo
 from odradek.console.pages.preferences import favourites_of
 from odradek.console.paging import cut, order_of, ordered
 from odradek.console.rendering import console_of, page

@@ -513,13 +513,14 @@ def _(right: Any) -> Any:
 
 
 @_bug("consumer does not check", "a consumer takes batches whose CRC is wrong", "rot",
-      "odradek.client.positions:verify_crc")  # fmt: skip
+      "odradek.client.consumer.positions:verify_crc")  # fmt: skip
 def _(right: Any) -> Any:
     return _nothing
 
 
 @_bug("client forgets in-flight order", "of the batches that are sent again the last goes first", "store",
-      "odradek.client.sequences:Sequences.may_send", "odradek.client.accumulator:Queue.put_back")  # fmt: skip
+      "odradek.client.producer.sequences:Sequences.may_send",
+      "odradek.client.producer.accumulator:Queue.put_back")  # fmt: skip
 def _(right: Any) -> Any:
     if right.__name__ == "may_send":
         return lambda self, batch: self.identity.valid
@@ -527,7 +528,7 @@ def _(right: Any) -> Any:
 
 
 @_bug("client renumbers on every retry", "a batch that is sent again gets new sequence numbers", "network",
-      "odradek.client.sender:Sender._landed")  # fmt: skip
+      "odradek.client.producer.sender:Sender._landed")  # fmt: skip
 def _(right: Any) -> Any:
     def landed(self: Any, batch: Any) -> None:
         right(self, batch)

@@ -16,7 +16,7 @@ from odradek.client.admin import Admin
 from odradek.client.admin.enums import ScramMechanism
 from odradek.client.admin.users import ScramUpsertion, salted_upsertion
 from odradek.client.errors import AuthenticationFailed
-from odradek.client.sasl import logins
+from odradek.client.security.sasl import logins
 from odradek.sim.checkers.access_history import Change, LoginTry, Probe, Question
 from odradek.sim.checkers.history import Violation
 from odradek.sim.workloads.clients import FAILURES, app_random, note_failure

@@ -7,9 +7,9 @@ import random
 from typing import Any, Final
 
 from odradek.client.admin import Admin, AlterConfig, ConfigResource, ConfigResourceType, NewTopic
-from odradek.client.consumer import Consumer
+from odradek.client.consumer.consumer import Consumer
 from odradek.client.model import LATEST, READ_COMMITTED, READ_UNCOMMITTED
-from odradek.client.producer import Producer
+from odradek.client.producer.producer import Producer
 from odradek.records.topic_partition import TopicPartition
 from odradek.sim.checkers.history import OK, Send, Violation
 from odradek.sim.workloads.clients import (

@@ -9,8 +9,8 @@ import asyncio
 import zlib
 from typing import Final
 
-from odradek.client.consumer import Consumer
-from odradek.client.producer import Producer
+from odradek.client.consumer.consumer import Consumer
+from odradek.client.producer.producer import Producer
 from odradek.records.errors import CorruptRecords
 from odradek.records.topic_partition import TopicPartition
 from odradek.sim.checkers.history import Violation

@@ -10,12 +10,12 @@ from functools import partial
 from typing import Any
 
 from odradek.client.admin import Admin
-from odradek.client.cluster import GROUP_COORDINATOR
-from odradek.client.consumer import Consumer
+from odradek.client.consumer.consumer import Consumer
 from odradek.client.errors import ClientError, CommitFailed, ProducerFenced
 from odradek.client.model import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, ConsumerRecord
-from odradek.client.producer import Producer
-from odradek.client.transactions import State, TransactionalProducer
+from odradek.client.network.cluster import GROUP_COORDINATOR
+from odradek.client.producer.producer import Producer
+from odradek.client.producer.transactions import State, TransactionalProducer
 from odradek.records.errors import CorruptRecords
 from odradek.records.topic_partition import TopicPartition
 from odradek.sim.checkers.history import (

@@ -8,9 +8,9 @@ from collections import Counter
 from typing import Any, Final
 
 from odradek.client.admin import Admin, NewTopic
-from odradek.client.consumer import Consumer
-from odradek.client.metadata import TopicInfo
-from odradek.client.producer import Producer
+from odradek.client.consumer.consumer import Consumer
+from odradek.client.network.metadata import TopicInfo
+from odradek.client.producer.producer import Producer
 from odradek.records.topic_partition import TopicPartition
 from odradek.sim.checkers.history import Violation
 from odradek.sim.workloads.clients import CONSUMER_OPTIONS, FAILURES, PRODUCER_OPTIONS, app_random, note_failure

@@ -9,8 +9,8 @@ import asyncio
 import contextvars
 
 from odradek.client.admin import Admin
-from odradek.client.cluster import GROUP_COORDINATOR
-from odradek.client.consumer import Consumer
+from odradek.client.consumer.consumer import Consumer
+from odradek.client.network.cluster import GROUP_COORDINATOR
 from odradek.sim.checkers.history import Reader, Violation
 from odradek.sim.workloads.clients import CONSUMER_OPTIONS, FAILURES, Assignments, app_random, note_failure, note_seen
 from odradek.sim.workloads.raw_clients import Member

@@ -11,7 +11,7 @@ import random
 from typing import Final
 
 from odradek.client.admin import Admin, NewTopic
-from odradek.client.cluster import GROUP_COORDINATOR
+from odradek.client.network.cluster import GROUP_COORDINATOR
 from odradek.client.offsets import fetch_committed
 from odradek.records.topic_partition import TopicPartition
 from odradek.sim.checkers.history import Violation

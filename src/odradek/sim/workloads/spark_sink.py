@@ -19,9 +19,9 @@ from itertools import pairwise
 from typing import Any, Final
 
 from odradek.client.admin import Admin, NewTopic
-from odradek.client.consumer import Consumer
+from odradek.client.consumer.consumer import Consumer
 from odradek.client.errors import IllegalState
-from odradek.client.transactions import TransactionalProducer
+from odradek.client.producer.transactions import TransactionalProducer
 from odradek.records.builder import BatchFields, encode_batch
 from odradek.records.topic_partition import TopicPartition
 from odradek.sim.checkers.history import READ_COMMITTED, Violation

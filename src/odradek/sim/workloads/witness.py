@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 
 from odradek.client.admin import Admin
-from odradek.client.cluster import GROUP_COORDINATOR
 from odradek.client.model import LATEST, READ_COMMITTED, READ_UNCOMMITTED
+from odradek.client.network.cluster import GROUP_COORDINATOR
 from odradek.records.topic_partition import TopicPartition
 from odradek.sim.checkers.history import OK, UNKNOWN, Committed, Looked
 from odradek.sim.workloads.clients import FAILURES, app_random, note_failure

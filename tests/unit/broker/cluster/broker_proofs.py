@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odradek.client.connection import Connection
+from odradek.client.network.connection import Connection
 
 
 async def no_proof(_connection: Connection, _broker_id: int, _timeout_ms: float) -> None:

@@ -14,8 +14,8 @@ from odradek.broker.cluster.controller_requests import ControllerRequests
 from odradek.broker.cluster.controller_watch import ControllerWatch
 from odradek.broker.cluster.membership import Membership
 from odradek.broker.configuration.broker_config import BrokerConfig
-from odradek.client.connection import Connection
 from odradek.client.errors import ClientError, Disconnected
+from odradek.client.network.connection import Connection
 from odradek.metadata.image import Broker, ClusterImage, Endpoint
 from odradek.metadata.stores.memory_store import MemoryStore, MemoryTree
 from odradek.ports.clock import SystemClock

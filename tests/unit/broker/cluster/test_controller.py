@@ -17,8 +17,8 @@ from odradek.broker.cluster.controller_channel import FULL
 from odradek.broker.cluster.membership import Membership
 from odradek.broker.cluster.registrations import DIRECTORY_EVENTS, announce_failed_directory, register
 from odradek.broker.configuration.broker_config import BrokerConfig
-from odradek.client.connection import Connection
 from odradek.client.errors import Disconnected
+from odradek.client.network.connection import Connection
 from odradek.controller.in_sync import IsrChange
 from odradek.controller.reassignments import Reassignment, alter_reassignments
 from odradek.controller.topics import MorePartitions, NewTopic, TopicReference

@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 
 from odradek.broker.cluster.controller_channel import Connect, ControllerChannel, Differences, control_connections
-from odradek.client.connection import Connection
 from odradek.client.errors import ClientError, Disconnected, RequestTimedOut
+from odradek.client.network.connection import Connection
 from odradek.controller.notices import PartitionNews
 from odradek.metadata.image import Broker, ClusterImage, Endpoint, PartitionState, Topic
 from odradek.ports.network import TcpNetwork

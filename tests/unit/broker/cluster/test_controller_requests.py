@@ -11,7 +11,7 @@ import pytest
 from odradek.broker.cluster.controller import Controller
 from odradek.broker.cluster.membership import Membership, cluster_id
 from odradek.broker.configuration.broker_config import BrokerConfig
-from odradek.client.connection import Connection
+from odradek.client.network.connection import Connection
 from odradek.controller.configs import ConfigChange, ResourceChanges, ResourceType
 from odradek.controller.topics import MorePartitions, NewTopic, TopicReference
 from odradek.metadata.changes import load_image, topic_creation

@@ -13,8 +13,8 @@ from odradek.broker.cluster.peers import Peers
 from odradek.broker.coordinators import markers as markers_module
 from odradek.broker.coordinators.marker_channels import MarkerChannels
 from odradek.broker.coordinators.markers import MarkerWriter, RoutedMarkers
-from odradek.client.connection import Connection
 from odradek.client.errors import UnsupportedByBroker
+from odradek.client.network.connection import Connection
 from odradek.metadata.image import Broker, ClusterImage, Endpoint
 from odradek.ports.network import TcpNetwork
 from odradek.transactions.events import Markers

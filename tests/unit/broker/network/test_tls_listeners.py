@@ -16,8 +16,8 @@ from odradek.broker.configuration.config_errors import ConfigError
 from odradek.broker.network.distinguished_names import subject_of
 from odradek.broker.network.handshakes import Handshakes
 from odradek.broker.network.tls_listeners import TlsListeners
-from odradek.client.connection import open_connection
 from odradek.client.errors import Disconnected
+from odradek.client.network.connection import open_connection
 from odradek.metadata.configs.catalog import BROKER
 from odradek.ports.clock import SystemClock
 from odradek.ports.network import Stream, TcpNetwork
@@ -194,7 +194,7 @@ def test_unusable_certificate_leaves_the_previous_one(
 
 
 def test_broker_and_client_without_tls_load_no_module_for_it() -> None:
-    code = "import odradek.broker.lifecycle, odradek.client.producer, sys; print(*sys.modules)"
+    code = "import odradek.broker.lifecycle, odradek.client.producer.producer, sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     for_tls = {"odradek.ports.tls", "odradek.ports.tls_contexts", "odradek.broker.network.handshakes"}
     assert not for_tls.intersection(done.stdout.split())

@@ -19,17 +19,17 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, Generic, Self, SupportsIndex, TypeVar, Unpack
 
-from odradek.client.accumulator import Accumulator, Batch, Delivery, OnDelivery, record_size
-from odradek.client.cluster import Cluster, error_of
-from odradek.client.columns import Columns, to_table
 from odradek.client.config import ProducerOptions, resolve_producer
+from odradek.client.consumer.columns import Columns, to_table
 from odradek.client.errors import BufferExhausted, CallTimedOut, ClientClosed, IllegalState
 from odradek.client.interceptors import ProducerInterceptor
-from odradek.client.metadata import PartitionInfo, TopicInfo
 from odradek.client.model import RecordMetadata
-from odradek.client.partitioners import DefaultPartitioner, Partitioner
-from odradek.client.sender import Sender
-from odradek.client.sequences import Sequences
+from odradek.client.network.cluster import Cluster, error_of
+from odradek.client.network.metadata import PartitionInfo, TopicInfo
+from odradek.client.producer.accumulator import Accumulator, Batch, Delivery, OnDelivery, record_size
+from odradek.client.producer.partitioners import DefaultPartitioner, Partitioner
+from odradek.client.producer.sender import Sender
+from odradek.client.producer.sequences import Sequences
 from odradek.client.serializers import Serializer, describe, with_topic
 from odradek.client.surroundings import surroundings
 from odradek.client.topic_names import check_topic_name
@@ -272,7 +272,7 @@ class Producer(Generic[Key_contra, Value_contra]):
         column, else from the key as Kafka's clients choose them; rows without a key share one. Serializers and
         interceptors are not called. Returns the number of rows. Raises TypeError, ValueError, and as `send`.
         """
-        from odradek.client.table_writer import write_table
+        from odradek.client.producer.table_writer import write_table
 
         return await write_table(self, to_table(data), topic, Columns(value, key, headers, timestamp, partition))
 

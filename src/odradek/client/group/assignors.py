@@ -13,7 +13,7 @@ from struct import error as struct_error
 from typing import Final, NamedTuple, Protocol
 
 from odradek.client.errors import ConfigError
-from odradek.client.sticky import assign_sticky
+from odradek.client.group.sticky import assign_sticky
 from odradek.records.topic_partition import TopicPartition
 
 NO_GENERATION: Final = -1

@@ -7,13 +7,13 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from odradek.client.cluster import Cluster, error_of, is_stale_metadata
 from odradek.client.config import ConsumerOptions
-from odradek.client.connection import Connection
+from odradek.client.consumer.fetch_session import FINAL_EPOCH, FetchPlan, FetchSession, FetchTarget
+from odradek.client.consumer.positions import Chunk, PartitionState
 from odradek.client.errors import ClientError, TransportError
-from odradek.client.fetch_session import FINAL_EPOCH, FetchPlan, FetchSession, FetchTarget
 from odradek.client.model import READ_COMMITTED, READ_UNCOMMITTED, AbortedTransaction, RawFetch
-from odradek.client.positions import Chunk, PartitionState
+from odradek.client.network.cluster import Cluster, error_of, is_stale_metadata
+from odradek.client.network.connection import Connection
 from odradek.records.errors import CorruptRecords
 from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import ErrorCode, KafkaError

@@ -9,8 +9,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 from odradek.client.config import CommonOptions
-from odradek.client.connection import Connection, Request, Response
-from odradek.client.connections import DATA, GROUP, BrokerAddress, Connections, backoff_seconds, retrieve_failure
 from odradek.client.errors import (
     CallTimedOut,
     ClientClosed,
@@ -19,8 +17,17 @@ from odradek.client.errors import (
     IllegalState,
     TransportError,
 )
-from odradek.client.failure_log import FailureLog
-from odradek.client.metadata import MetadataCache, PartitionInfo, TopicInfo
+from odradek.client.network.connection import Connection, Request, Response
+from odradek.client.network.connections import (
+    DATA,
+    GROUP,
+    BrokerAddress,
+    Connections,
+    backoff_seconds,
+    retrieve_failure,
+)
+from odradek.client.network.failure_log import FailureLog
+from odradek.client.network.metadata import MetadataCache, PartitionInfo, TopicInfo
 from odradek.client.surroundings import surroundings
 from odradek.client.topic_names import check_topic_name
 from odradek.ports.network import Network

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from odradek.client.config import CommonOptions, parse_servers
-from odradek.client.connection import Connection, open_connection
 from odradek.client.errors import AuthenticationFailed, ClientClosed, ClientError, Disconnected
-from odradek.client.failure_log import FailureLog
-from odradek.client.sasl import Reauthentication, logins
-from odradek.client.security import secure_connections
+from odradek.client.network.connection import Connection, open_connection
+from odradek.client.network.failure_log import FailureLog
+from odradek.client.security.sasl import Reauthentication, logins
+from odradek.client.security.tls import secure_connections
 from odradek.ports.network import Network
 from odradek.ports.randomness import Random
 

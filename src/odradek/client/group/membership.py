@@ -12,10 +12,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
-from odradek.client.cluster import GROUP_COORDINATOR, Cluster, error_of, is_retriable
 from odradek.client.config import ConsumerOptions
 from odradek.client.errors import ClientError, Disconnected
-from odradek.client.failure_log import FailureLog
+from odradek.client.network.cluster import GROUP_COORDINATOR, Cluster, error_of, is_retriable
+from odradek.client.network.failure_log import FailureLog
 from odradek.client.offsets import Member
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from odradek.client.accumulator import Batch
-from odradek.client.sequence_numbers import (
+from odradek.client.producer.accumulator import Batch
+from odradek.client.producer.sequence_numbers import (
     MAX_EPOCH,
     NO_IDENTITY,
     NO_SEQUENCE,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import overload
 
+from odradek.client.consumer.positions import PartitionState, consumer_records
 from odradek.client.model import ConsumerRecord, Headers
-from odradek.client.positions import PartitionState, consumer_records
 from odradek.records.batch import BatchHeader, verify_crc
 from odradek.records.errors import CorruptRecords
 from odradek.records.record import RecordColumns, decode_columns

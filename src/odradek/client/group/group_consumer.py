@@ -12,17 +12,22 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 
-from odradek.client.assignors import Assignor, MemberSubscription, find_assignors, needs_rejoin
-from odradek.client.cluster import Cluster
 from odradek.client.config import ConsumerOptions
+from odradek.client.consumer.fetcher import Fetcher
 from odradek.client.errors import ClientError, CommitFailed
-from odradek.client.fetcher import Fetcher
-from odradek.client.group_partitions import GroupPartitions
-from odradek.client.membership import GroupMember, Joined, Membership
+from odradek.client.group.assignors import Assignor, MemberSubscription, find_assignors, needs_rejoin
+from odradek.client.group.group_partitions import GroupPartitions
+from odradek.client.group.membership import GroupMember, Joined, Membership
+from odradek.client.group.rebalance_listener import AnyListener
+from odradek.client.group.subscriptions import (
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
 from odradek.client.model import OffsetAndMetadata
+from odradek.client.network.cluster import Cluster
 from odradek.client.offsets import Member
-from odradek.client.rebalance_listener import AnyListener
-from odradek.client.subscriptions import decode_assignment, decode_subscription, encode_assignment, encode_subscription
 from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import ErrorCode, KafkaError
 

@@ -14,7 +14,7 @@ from odradek.records.topic_partition import TopicPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from odradek.client.positions import Chunk
+    from odradek.client.consumer.positions import Chunk
 
 ROWS_AT_ONCE: Final = 65_536
 

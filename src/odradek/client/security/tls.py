@@ -135,7 +135,7 @@ def check_security(config: Mapping[str, Any]) -> None:
         if name.startswith("sasl_") and not protocol.startswith("SASL_"):
             raise ConfigError(f"{name} needs security_protocol=SASL_SSL or SASL_PLAINTEXT")
     if protocol.startswith("SASL_"):
-        from odradek.client.sasl import check_sasl  # a client without SASL does not load it
+        from odradek.client.security.sasl import check_sasl  # a client without SASL does not load it
 
         check_sasl(config)
     for kafkas, other in _SAME.items():

@@ -22,11 +22,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection,
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, Unpack
 
-from odradek.client.cluster import Cluster
-from odradek.client.columns import ROWS_AT_ONCE, ColumnReader, concatenated
 from odradek.client.config import ConsumerOptions, resolve_consumer
-from odradek.client.connections import retrieve_failure
-from odradek.client.consumer_group_driver import ConsumerGroupDriver
+from odradek.client.consumer.columns import ROWS_AT_ONCE, ColumnReader, concatenated
+from odradek.client.consumer.fetcher import Fetcher
+from odradek.client.consumer.positions import PartitionState, RecordReader
+from odradek.client.consumer.record_batches import RecordBatch, take_batch
 from odradek.client.errors import (
     CallTimedOut,
     ClientClosed,
@@ -35,15 +35,15 @@ from odradek.client.errors import (
     NoOffsetForPartition,
     OffsetOutOfRange,
 )
-from odradek.client.fetcher import Fetcher
-from odradek.client.group_consumer import GroupDriver
+from odradek.client.group.consumer_group_driver import ConsumerGroupDriver
+from odradek.client.group.group_consumer import GroupDriver
+from odradek.client.group.rebalance_listener import AnyListener, RebalanceListener
 from odradek.client.interceptors import ConsumerInterceptor
-from odradek.client.metadata import PartitionInfo
 from odradek.client.model import EARLIEST, LATEST, ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, RawFetch
+from odradek.client.network.cluster import Cluster
+from odradek.client.network.connections import retrieve_failure
+from odradek.client.network.metadata import PartitionInfo
 from odradek.client.offsets import Member, fetch_committed, list_offsets
-from odradek.client.positions import PartitionState, RecordReader
-from odradek.client.rebalance_listener import AnyListener, RebalanceListener
-from odradek.client.record_batches import RecordBatch, take_batch
 from odradek.client.serializers import Deserializer, with_topic
 from odradek.client.topic_names import check_topic_name
 from odradek.client.type_parameters import Key_co, Value_co

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from odradek.client.connections import BrokerAddress
+from odradek.client.network.connections import BrokerAddress
 from odradek.wire.messages.metadata import MetadataResponse, MetadataResponseTopic
 from odradek.wire.primitives import ZERO_UUID
 

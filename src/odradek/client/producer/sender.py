@@ -11,10 +11,7 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Final, Protocol
 
-from odradek.client.accumulator import Accumulator, Batch, Queue
-from odradek.client.cluster import Cluster, error_of, is_retriable, is_stale_metadata
 from odradek.client.config import ProducerOptions
-from odradek.client.connection import Connection
 from odradek.client.errors import (
     ClientClosed,
     ClientError,
@@ -25,9 +22,12 @@ from odradek.client.errors import (
     TransactionAborted,
     TransportError,
 )
-from odradek.client.failure_log import FailureLog
-from odradek.client.sequence_numbers import NO_SEQUENCE, ProducerIdentity
-from odradek.client.sequences import Sequences
+from odradek.client.network.cluster import Cluster, error_of, is_retriable, is_stale_metadata
+from odradek.client.network.connection import Connection
+from odradek.client.network.failure_log import FailureLog
+from odradek.client.producer.accumulator import Accumulator, Batch, Queue
+from odradek.client.producer.sequence_numbers import NO_SEQUENCE, ProducerIdentity
+from odradek.client.producer.sequences import Sequences
 from odradek.records.topic_partition import PartitionKey
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from odradek.client.errors import IllegalState
 from odradek.client.model import RecordMetadata
-from odradek.client.sequence_numbers import NO_IDENTITY, NO_SEQUENCE, ProducerIdentity, precedes
+from odradek.client.producer.sequence_numbers import NO_IDENTITY, NO_SEQUENCE, ProducerIdentity, precedes
 from odradek.client.type_parameters import Data
 from odradek.records.batch import HEADER_SIZE, TRANSACTIONAL_BIT, parse_header, patch_producer
 from odradek.records.builder import BatchBuilder

@@ -10,15 +10,15 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 
-from odradek.client.cluster import Cluster
 from odradek.client.config import ConsumerOptions
+from odradek.client.consumer.fetcher import Fetcher
+from odradek.client.consumer.positions import PartitionState
 from odradek.client.errors import ClientError
-from odradek.client.failure_log import FailureLog
-from odradek.client.fetcher import Fetcher
+from odradek.client.group.rebalance_listener import AnyListener
 from odradek.client.model import OffsetAndMetadata
+from odradek.client.network.cluster import Cluster
+from odradek.client.network.failure_log import FailureLog
 from odradek.client.offsets import Member, commit_offsets
-from odradek.client.positions import PartitionState
-from odradek.client.rebalance_listener import AnyListener
 from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import KafkaError
 

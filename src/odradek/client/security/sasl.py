@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Final, Protocol
 
-from odradek.client.bearer_tokens import token_source
-from odradek.client.connection import Connection
 from odradek.client.errors import AuthenticationFailed, ConfigError, Disconnected, TransportError
-from odradek.client.kerberos_login import KerberosSteps, kerberos_settings
+from odradek.client.network.connection import Connection
+from odradek.client.security.bearer_tokens import token_source
+from odradek.client.security.kerberos_login import KerberosSteps, kerberos_settings
 from odradek.ports.randomness import Random
 from odradek.security import gssapi_exchange, oauthbearer, plain
 from odradek.security.errors import SaslError

@@ -20,18 +20,18 @@ from enum import Enum
 from types import TracebackType
 from typing import Any, Final, Generic, Self, Unpack
 
-from odradek.client.accumulator import Delivery, OnDelivery
-from odradek.client.cluster import GROUP_COORDINATOR, TRANSACTION_COORDINATOR, Cluster
-from odradek.client.columns import Columns, to_table
 from odradek.client.config import ProducerOptions
+from odradek.client.consumer.columns import Columns, to_table
 from odradek.client.errors import ClientError, ConfigError, IllegalState, ProducerFenced, TransactionAborted
 from odradek.client.interceptors import ProducerInterceptor
-from odradek.client.metadata import PartitionInfo
 from odradek.client.model import OffsetAndMetadata, RecordMetadata
+from odradek.client.network.cluster import GROUP_COORDINATOR, TRANSACTION_COORDINATOR, Cluster
+from odradek.client.network.metadata import PartitionInfo
 from odradek.client.offsets import Member, by_topic
-from odradek.client.partitioners import Partitioner
-from odradek.client.producer import Producer, RecordHeaders
-from odradek.client.sequence_numbers import NO_IDENTITY, ProducerIdentity
+from odradek.client.producer.accumulator import Delivery, OnDelivery
+from odradek.client.producer.partitioners import Partitioner
+from odradek.client.producer.producer import Producer, RecordHeaders
+from odradek.client.producer.sequence_numbers import NO_IDENTITY, ProducerIdentity
 from odradek.client.serializers import Serializer
 from odradek.client.type_parameters import Key_contra, Value_contra
 from odradek.ports.clock import Clock
@@ -270,7 +270,7 @@ class TransactionalProducer(Generic[Key_contra, Value_contra]):
         partition: str | None = None,
     ) -> int:
         """As `Producer.send_table`, within the transaction. Raises IllegalState outside of one."""
-        from odradek.client.table_writer import write_table
+        from odradek.client.producer.table_writer import write_table
 
         self._expect_open()
         columns = Columns(value, key, headers, timestamp, partition)

@@ -10,16 +10,16 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from odradek.client.cluster import GROUP_COORDINATOR, Cluster, is_retriable
 from odradek.client.config import ConsumerOptions
-from odradek.client.consumer_group_member import REMOVED, Consequence, ConsumerGroupMember
+from odradek.client.consumer.fetcher import Fetcher
 from odradek.client.errors import ClientError, CommitFailed, Disconnected, UnsupportedByBroker
-from odradek.client.failure_log import FailureLog
-from odradek.client.fetcher import Fetcher
-from odradek.client.group_partitions import GroupPartitions
+from odradek.client.group.consumer_group_member import REMOVED, Consequence, ConsumerGroupMember
+from odradek.client.group.group_partitions import GroupPartitions
+from odradek.client.group.rebalance_listener import AnyListener
 from odradek.client.model import OffsetAndMetadata
+from odradek.client.network.cluster import GROUP_COORDINATOR, Cluster, is_retriable
+from odradek.client.network.failure_log import FailureLog
 from odradek.client.offsets import Member
-from odradek.client.rebalance_listener import AnyListener
 from odradek.records.topic_partition import TopicIdPartition, TopicPartition
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.consumer_group_heartbeat import (

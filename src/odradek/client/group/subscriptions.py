@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from odradek.client.assignors import MemberSubscription
+from odradek.client.group.assignors import MemberSubscription
 from odradek.client.offsets import by_topic
 from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import ErrorCode, KafkaError

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
-from odradek.client.columns import ROWS_AT_ONCE, Columns, Parts, parts_of
+from odradek.client.consumer.columns import ROWS_AT_ONCE, Columns, Parts, parts_of
 from odradek.records.arrow import encode_from_arrow
 from odradek.records.arrow_partitions import choose_partitions, rows_by_partition
 from odradek.records.builder import BatchFields
@@ -18,9 +18,9 @@ from odradek.records.errors import RecordTooLarge
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from odradek.client.accumulator import Delivery
     from odradek.client.config import ProducerOptions
-    from odradek.client.metadata import PartitionInfo
+    from odradek.client.network.metadata import PartitionInfo
+    from odradek.client.producer.accumulator import Delivery
 
 _BATCH_BYTES: Final = 524_288
 _ROUNDS_AHEAD: Final = 2

@@ -1,0 +1,1 @@
+"""Membership in consumer groups by both protocols: assignment, rebalances, and partitions given and lost."""

@@ -1,0 +1,1 @@
+"""Connections to brokers: requests in flight, metadata, coordinators, and repeated failures in the log."""

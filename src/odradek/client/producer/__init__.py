@@ -1,0 +1,1 @@
+"""Producing: records wait in batches, partitioned and numbered, until the sender has delivered them; transactions."""

@@ -1,0 +1,1 @@
+"""TLS and logins of a client's connections."""
