@@ -28,6 +28,7 @@ HEADERS: Final = {
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), microphone=(), geolocation=()",
 }
+FAILURE: Final = "The console failed. Its log says why.\n"
 SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
 OPEN_PATHS: Final = ("/static/", "/login", "/healthy")
 """Beginnings of paths that need no login."""
@@ -55,8 +56,12 @@ class Guard:
         if is_new:
             visitor = self._sessions.new_visitor()
 
+        has_started = False
+
         async def send_guarded(message: Message) -> None:
+            nonlocal has_started
             if message["type"] == "http.response.start":
+                has_started = True
                 found = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     found[name] = value
@@ -75,7 +80,13 @@ class Guard:
             rejection = RedirectResponse("/login", 303)
         if rejection is None and scope["method"] not in SAFE_METHODS:
             rejection = await self._read_form(state, visitor, headers, receive)
-        await (self._app if rejection is None else rejection)(scope, receive, send_guarded)
+        try:
+            await (self._app if rejection is None else rejection)(scope, receive, send_guarded)
+        except Exception:
+            # Starlette answers failures outside of this middleware, without these headers: answer first.
+            if not has_started:
+                await PlainTextResponse(FAILURE, 500)(scope, receive, send_guarded)
+            raise
 
     def _reject_place(self, scope: Scope, headers: Headers) -> Response | None:
         """A response for a request that another site may have made."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from starlette.requests import Request
 
 T = TypeVar("T")
+
+SIZES: Final = (50, 100, 500, 1000)
+"""Rows of a page that a reader can choose."""
 
 
 class Part(NamedTuple, Generic[T]):
@@ -19,6 +22,7 @@ class Part(NamedTuple, Generic[T]):
     total: int
     first: int
     last: int
+    size: int
 
 
 def cut(rows: Sequence[T], asked: str, size: int) -> Part[T]:
@@ -27,7 +31,13 @@ def cut(rows: Sequence[T], asked: str, size: int) -> Part[T]:
     number = min(max(1, int(asked)), pages) if asked.isascii() and asked.isdecimal() and len(asked) < 10 else 1
     start = (number - 1) * size
     part = rows[start : start + size]
-    return Part(part, number, pages, len(rows), start + 1 if part else 0, start + len(part))
+    return Part(part, number, pages, len(rows), start + 1 if part else 0, start + len(part), size)
+
+
+def part_of(request: Request, rows: Sequence[T], size: int) -> Part[T]:
+    """The page that `?page=` names, of `?rows=` rows or else `size`."""
+    asked = request.query_params.get("rows", "")
+    return cut(rows, request.query_params.get("page", "1"), next((each for each in SIZES if str(each) == asked), size))
 
 
 def ordered(rows: Sequence[T], key: Callable[[T], Any], *, is_reversed: bool) -> list[T]:

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from odradek.console.clusters import ClusterView
+from odradek.console.paging import SIZES
 from odradek.version import __version__
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters.update(figure=figure, size=size, rate=rate, size_rate=size_rate, moment=moment, span=span)
-    made.globals.update(link=link, version=__version__)
+    made.globals.update(link=link, version=__version__, row_counts=SIZES)
     return made
 
 

@@ -4,6 +4,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from odradek.console.app import CHANGES, OWN
+from odradek.console.guard import HEADERS
+from odradek.console.pages import overview
 from tests.integration.console.consoles import AT, post, token
 
 FORMS = [path.format(cluster="test", topic="t") for path, _ in (*CHANGES, *OWN)]
@@ -51,6 +53,20 @@ def test_response_forbids_foreign_content(client: TestClient, path: str) -> None
     assert "unsafe" not in policy
     assert headers["x-frame-options"] == "DENY"
     assert headers["x-content-type-options"] == "nosniff"
+
+
+def test_failure_of_a_page_has_the_headers(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(_admin: object) -> None:
+        raise RuntimeError("a secret of the program")
+
+    monkeypatch.setattr(overview, "look", fail)
+    browser = TestClient(client.app, base_url="http://127.0.0.1:8080", raise_server_exceptions=False)
+    response = browser.get(AT)
+    assert response.status_code == 500
+    assert "secret" not in response.text
+    for name, value in HEADERS.items():
+        assert response.headers[name] == value
+    assert response.headers["cache-control"] == "no-store"
 
 
 def test_cookie_is_closed_to_scripts_and_sites(client: TestClient) -> None:

@@ -1,5 +1,6 @@
 """Login with users of the cluster: the console acts as the user, so that ACLs and passwords of the cluster count."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from starlette.testclient import TestClient
 from odradek.console.sessions import COOKIE, MAX_FAILURES
 from odradek.testing.blocking import BlockingBroker
 from tests.integration.console.consoles import AT, console, token
-from tests.integration.sasl_brokers import ADMIN, ADMIN_PASSWORD, PLAIN, login
+from tests.integration.sasl_brokers import ADMIN, ADMIN_PASSWORD, ALICE, ALICE_PASSWORD, PLAIN, add_users, login
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +21,7 @@ def secured() -> Iterator[str]:
     users = f'user_{ADMIN}="{ADMIN_PASSWORD}" user_bob="bob-secret"'
     settings = {
         "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT",
-        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
         "inter.broker.listener.name": "PLAINTEXT",
         "sasl.mechanism.inter.broker.protocol": "PLAIN",
         "listener.name.plaintext.plain.sasl.jaas.config": (
@@ -30,6 +31,7 @@ def secured() -> Iterator[str]:
         "super.users": f"User:{ADMIN}",
     }
     with BlockingBroker(settings) as broker:
+        asyncio.run(add_users(broker.bootstrap_servers))
         yield broker.bootstrap_servers
 
 
@@ -84,6 +86,17 @@ def test_console_acts_as_the_user(gate: TestClient, tmp_path: Path) -> None:
     assert [(each["user"], each["action"], each["target"]) for each in lines if each["action"] == "create topic"] == [
         (ADMIN, "create topic", "private")
     ]
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_scram_user_logs_in(secured: str, mechanism: str) -> None:
+    options = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": mechanism}
+    with console(secured, options=options, login=True) as client:
+        assert enter(client, ALICE, ALICE_PASSWORD + "x").status_code == 403
+        response = enter(client, ALICE, ALICE_PASSWORD)
+        assert "Overview" in response.text
+        assert f"<b>{ALICE}</b>" in response.text
+        assert ALICE_PASSWORD not in response.text
 
 
 def test_address_waits_after_many_failures(gate: TestClient) -> None:

@@ -63,6 +63,14 @@ def test_topics_are_shown_in_pages_and_sorted(client: TestClient, broker: Blocki
     assert names(client.get(AT + "/topics?q=paged-&sort=-partitions").text)[0] == "paged-002"
 
 
+def test_reader_chooses_the_rows_of_a_page(client: TestClient, broker: BlockingBroker) -> None:
+    made = [NewTopic(f"rows-{i:03}", 1, 1) for i in range(101)]
+    ask(broker.bootstrap_servers, lambda admin: admin.create_topics(made))
+    assert len(names(client.get(AT + "/topics?q=rows-&rows=100").text)) == 100
+    assert names(client.get(AT + "/topics?q=rows-&rows=100&page=2").text) == ["rows-100"]
+    assert len(names(client.get(AT + "/topics?q=rows-&rows=7").text)) == 50
+
+
 def test_favourite_topic_is_kept_and_removed(client: TestClient, broker: BlockingBroker) -> None:
     topic = broker.topic()
     post(client, AT + "/favourites", topic=topic)

@@ -16,7 +16,7 @@ from odradek.client.reports.offset_resets import ResetError, plan_reset, within
 from odradek.console.clusters import ClusterView
 from odradek.console.forms import FormError, confirm, field, number, see
 from odradek.console.messages.query import QueryError, time_of
-from odradek.console.paging import cut, order_of, ordered
+from odradek.console.paging import order_of, ordered, part_of
 from odradek.console.plots import curve_of
 from odradek.console.rendering import console_of, link, page
 from odradek.records.topic_partition import TopicPartition
@@ -46,11 +46,7 @@ async def show_all(request: Request) -> Response:
         if text.lower() in each.group_id.lower()
     ]
     column, is_reversed = order_of(request, COLUMNS, "group")
-    part = cut(
-        ordered(rows, lambda each: each[column], is_reversed=is_reversed),
-        request.query_params.get("page", "1"),
-        PAGE_ROWS,
-    )
+    part = part_of(request, ordered(rows, lambda each: each[column], is_reversed=is_reversed), PAGE_ROWS)
     sort = ("-" if is_reversed else "") + column
     return page(request, "groups.html", title="Groups", view=view, part=part, q=text, sort=sort)
 

@@ -15,7 +15,7 @@ from odradek.client.reports.directories import replica_rows
 from odradek.client.reports.topics import id_text
 from odradek.console.clusters import ClusterView
 from odradek.console.pages.preferences import favourites_of
-from odradek.console.paging import cut
+from odradek.console.paging import part_of
 from odradek.console.rendering import console_of, page
 from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import KafkaError
@@ -40,7 +40,7 @@ async def show(request: Request) -> Response:
     wanted = request.query_params.get("state", "")
     if wanted == "out-of-sync":
         partitions = [each for each in partitions if len(each.isr) < len(each.replicas)]
-    part = cut(partitions, request.query_params.get("page", "1"), PAGE_ROWS)
+    part = part_of(request, partitions, PAGE_ROWS)
     shown = [TopicPartition(topic.name, each.partition) for each in part.rows]
     led = [place for place, each in zip(shown, part.rows, strict=True) if each.leader >= 0]
     starts = await view.admin.list_offsets(dict.fromkeys(led, EARLIEST)) if led else {}

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from odradek.client.network.metadata import TopicInfo
 from odradek.console.pages.preferences import favourites_of
-from odradek.console.paging import cut, order_of, ordered
+from odradek.console.paging import order_of, ordered, part_of
 from odradek.console.rendering import console_of, page
 
 PAGE_ROWS: Final = 50
@@ -35,7 +35,7 @@ async def show(request: Request) -> Response:
         and text.lower() in each.name.lower()
     ]
     column, is_reversed = order_of(request, COLUMNS, "topic")
-    part = cut(ordered(chosen, lambda each: each[column], is_reversed=is_reversed), asked.get("page", "1"), PAGE_ROWS)
+    part = part_of(request, ordered(chosen, lambda each: each[column], is_reversed=is_reversed), PAGE_ROWS)
     return page(
         request,
         "topics.html",

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from odradek.client.admin import OpenTransaction
 from odradek.client.reports.hanging import find_hanging
 from odradek.console.forms import confirm, field, number, see
-from odradek.console.paging import cut
+from odradek.console.paging import part_of
 from odradek.console.rendering import console_of, link, page
 from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import KafkaError
@@ -26,7 +26,7 @@ async def show(request: Request) -> Response:
     view = console_of(request).view_of(request)
     text = request.query_params.get("q", "").strip().lower()
     listed = [each for each in await view.admin.transactions.list() if text in each.transactional_id.lower()]
-    part = cut(listed, request.query_params.get("page", "1"), PAGE_ROWS)
+    part = part_of(request, listed, PAGE_ROWS)
     described = await view.admin.transactions.describe([each.transactional_id for each in part.rows])
     now_ms = time.time_ns() // 1_000_000
     hanging = None
