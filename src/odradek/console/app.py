@@ -23,6 +23,7 @@ from odradek.console.console import Console
 from odradek.console.guard import Guard
 from odradek.console.pages import (
     access,
+    access_changes,
     groups,
     login,
     messages,
@@ -80,6 +81,12 @@ CHANGES: Final[tuple[tuple[str, Handler], ...]] = (
     ("/c/{cluster}/group/reset", groups.reset),
     ("/c/{cluster}/group/delete", groups.delete),
     ("/c/{cluster}/abort-transaction", transactions.abort),
+    ("/c/{cluster}/acls/create", access_changes.create_acl),
+    ("/c/{cluster}/acls/delete", access_changes.delete_acl),
+    ("/c/{cluster}/users/set", access_changes.set_password),
+    ("/c/{cluster}/users/delete", access_changes.delete_user),
+    ("/c/{cluster}/quotas/set", access_changes.set_quota),
+    ("/c/{cluster}/quotas/delete", access_changes.delete_quota),
 )
 """Forms that change a cluster: rejected without `--allow-changes`."""
 

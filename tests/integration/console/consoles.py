@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -40,9 +40,14 @@ def post(client: TestClient, path: str, **form: Any) -> Any:
 
 def ask(bootstrap: str, work: Callable[[Admin], Awaitable[T]]) -> T:
     """The result of work with an admin client."""
+    return ask_as({"bootstrap_servers": bootstrap}, work)
+
+
+def ask_as(options: Mapping[str, Any], work: Callable[[Admin], Awaitable[T]]) -> T:
+    """The result of work with an admin client of these options."""
 
     async def session() -> T:
-        async with Admin(bootstrap_servers=bootstrap) as admin:
+        async with Admin(**options) as admin:
             return await work(admin)
 
     return asyncio.run(session())

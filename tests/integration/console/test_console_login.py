@@ -1,6 +1,5 @@
 """Login with users of the cluster: the console acts as the user, so that ACLs and passwords of the cluster count."""
 
-import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,29 +9,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from odradek.console.sessions import COOKIE, MAX_FAILURES
-from odradek.testing.blocking import BlockingBroker
 from tests.integration.console.consoles import AT, console, token
-from tests.integration.sasl_brokers import ADMIN, ADMIN_PASSWORD, ALICE, ALICE_PASSWORD, PLAIN, add_users, login
-
-
-@pytest.fixture(scope="module")
-def secured() -> Iterator[str]:
-    """A broker with users admin and bob, who may read nothing."""
-    users = f'user_{ADMIN}="{ADMIN_PASSWORD}" user_bob="bob-secret"'
-    settings = {
-        "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT",
-        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
-        "inter.broker.listener.name": "PLAINTEXT",
-        "sasl.mechanism.inter.broker.protocol": "PLAIN",
-        "listener.name.plaintext.plain.sasl.jaas.config": (
-            f'{PLAIN} required username="{ADMIN}" password="{ADMIN_PASSWORD}" {users};'
-        ),
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": f"User:{ADMIN}",
-    }
-    with BlockingBroker(settings) as broker:
-        asyncio.run(add_users(broker.bootstrap_servers))
-        yield broker.bootstrap_servers
+from tests.integration.sasl_brokers import ADMIN, ADMIN_PASSWORD, ALICE, ALICE_PASSWORD, login
 
 
 @pytest.fixture
