@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from odradek.sim import __main__
 from odradek.sim.faults.nemesis import PROFILES
 from odradek.sim.marks import SITUATIONS, counted
 from odradek.sim.regressions import ONCE_FAILED, parse
@@ -73,10 +74,11 @@ def test_several_processes_share_the_seeds() -> None:
     assert "2 seeds, 0 failed" in done.stdout
 
 
-def test_continuous_integration_runs_known_seeds_and_fresh_ones() -> None:
-    command = [sys.executable, "-m", "odradek.sim", "--ci", "--fixed", "3", "--seconds", "3", "--minutes", "0.05"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    known = len(ONCE_FAILED) + 3
-    assert f"{known} known seeds, then fresh ones from" in done.stdout
-    assert int(done.stdout.partition(" seeds, 0 failed")[0].split()[-1]) >= known
+def test_continuous_integration_runs_known_seeds_and_fresh_ones(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(__main__, "ONCE_FAILED", dict.fromkeys(["txn-1", "crash-2"], "once"))
+    assert __main__.main(["--ci", "--fixed", "3", "--seconds", "3", "--minutes", "0.05", "-j", "2"]) == 0
+    printed = capsys.readouterr().out
+    assert "5 known seeds, then fresh ones from" in printed
+    assert int(printed.partition(" seeds, 0 failed")[0].split()[-1]) >= 5
