@@ -43,7 +43,7 @@ def described(client: AdminClient | Consumer, topic: str) -> TopicMetadata:
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
-            found = client.list_topics(topic, timeout=10).topics[topic]
+            found = client.list_topics(topic, timeout=60).topics[topic]
             if found.error is None:
                 return found
             raise KafkaException(found.error)

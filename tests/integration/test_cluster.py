@@ -80,7 +80,7 @@ def test_no_acknowledged_record_is_lost_with_a_broker(cluster: ClusterProcess, a
     topic = new_topic(admin)
     writer = Writer(cluster, topic)
     writer.write(300)
-    found = admin.list_topics(topic, timeout=10)
+    found = admin.list_topics(topic, timeout=60)
     dead = found.controller_id if victim == "controller" else states(admin, topic)[0][0]
     cluster.signal_broker(dead, signal.SIGKILL)
     writer.write(300)
@@ -148,7 +148,7 @@ def test_group_continues_when_its_coordinator_dies(cluster: ClusterProcess, admi
         with contextlib.suppress(KafkaException):
             consumer.commit(asynchronous=False)
         with contextlib.suppress(KafkaException):
-            return sum(place.offset for place in consumer.committed(places, timeout=10)) == writer.next
+            return sum(place.offset for place in consumer.committed(places, timeout=60)) == writer.next
         return False
 
     until(committed, "offsets are committed")

@@ -63,7 +63,7 @@ class Wire:
                 **fields,
             }
         request = ConsumerGroupHeartbeatRequest(group_id="g", member_id=member_id, member_epoch=epoch, **fields)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while True:
             answer = self.client.call(request, version)
             moving = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -134,7 +134,7 @@ def test_a_killed_member_goes_after_its_session(broker: BrokerProcess, connect: 
     epoch, partitions, began = 0, 0, time.monotonic()
     members: list[str] = []
     while partitions < 4 or members != ["alive"]:
-        assert time.monotonic() - began < 20, (partitions, members)
+        assert time.monotonic() - began < 60, (partitions, members)
         answer = wire.beat("alive", epoch)
         # It joins, and joins again if this ran so late that its own session ended, too.
         assert answer.error_code in (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID), answer

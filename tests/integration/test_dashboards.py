@@ -167,7 +167,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def answer(address: str, expression: str) -> list[Any]:
     query = urllib.parse.urlencode({"query": expression})
-    with urllib.request.urlopen(f"http://{address}/api/v1/query?{query}", timeout=10) as response:
+    with urllib.request.urlopen(f"http://{address}/api/v1/query?{query}", timeout=60) as response:
         result: list[Any] = json.load(response)["data"]["result"]
         return result
 

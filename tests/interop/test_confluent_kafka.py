@@ -147,14 +147,14 @@ def test_an_idempotent_producer_keeps_order(bootstrap: str, create_topic: Create
 def test_topics_are_created_described_and_deleted(bootstrap: str, create_topic: CreateTopic) -> None:
     topic = create_topic(partitions=5, config={"retention.ms": "12345678"})
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    metadata = admin.list_topics(topic, 10).topics[topic]
+    metadata = admin.list_topics(topic, 60).topics[topic]
     assert sorted(metadata.partitions) == [0, 1, 2, 3, 4]
-    assert admin.describe_cluster(request_timeout=10).result(10).nodes
-    admin.delete_topics([topic])[topic].result(10)
-    deadline = time.monotonic() + 10
-    while topic in admin.list_topics(timeout=10).topics and time.monotonic() < deadline:
+    assert admin.describe_cluster(request_timeout=60).result(60).nodes
+    admin.delete_topics([topic])[topic].result(60)
+    deadline = time.monotonic() + 60
+    while topic in admin.list_topics(timeout=60).topics and time.monotonic() < deadline:
         pass
-    assert topic not in admin.list_topics(timeout=10).topics
+    assert topic not in admin.list_topics(timeout=60).topics
 
 
 @pytest.mark.parametrize("version", ["0.11.0", "1.0.0", "2.3.0"])

@@ -84,7 +84,7 @@ def test_members_come_and_go(bootstrap: str, create_topic: CreateTopic, unique_n
         members.append(subscribed(bootstrap, group, topic))
         until(shared(topic, 6, *members), *members)
     assert sorted(len(member.parts()) for member in members) == [2, 2, 2]
-    described = admin.describe_consumer_groups([group])[group].result(10)
+    described = admin.describe_consumer_groups([group])[group].result(60)
     assert (described.type, described.partition_assignor, len(described.members)) == (Type.CONSUMER, "uniform", 3)
     values = [str(i) for i in range(600)]
     produce(bootstrap, topic, values, 6)
@@ -94,11 +94,11 @@ def test_members_come_and_go(bootstrap: str, create_topic: CreateTopic, unique_n
         member.consumer.commit(asynchronous=False)
     members.pop(0).consumer.close()
     until(shared(topic, 6, *members), *members)
-    admin.create_partitions([NewPartitions(topic, 8)])[topic].result(10)
+    admin.create_partitions([NewPartitions(topic, 8)])[topic].result(60)
     until(shared(topic, 8, *members), *members)
     for member in members:
         member.consumer.close()
-    listed = {g.group_id: g for g in admin.list_consumer_groups().result(10).valid}
+    listed = {g.group_id: g for g in admin.list_consumer_groups().result(60).valid}
     assert (listed[group].state, listed[group].type) == (State.EMPTY, Type.CONSUMER)
     again = subscribed(bootstrap, group, topic)
     until(shared(topic, 8, again), again)
@@ -106,7 +106,7 @@ def test_members_come_and_go(bootstrap: str, create_topic: CreateTopic, unique_n
     until(lambda: bool(again.values), again)
     assert again.values == ["last"]
     again.consumer.close()
-    assert admin.delete_consumer_groups([group])[group].result(10) is None
+    assert admin.delete_consumer_groups([group])[group].result(60) is None
 
 
 def test_a_static_member_comes_back_without_a_rebalance(
@@ -148,7 +148,7 @@ def test_a_group_changes_its_protocol_member_by_member(
         return subscribed(bootstrap, group, topic, protocol="classic", **assignor)
 
     def kind() -> Type:
-        found: Type = admin.describe_consumer_groups([group])[group].result(10).type
+        found: Type = admin.describe_consumer_groups([group])[group].result(60).type
         return found
 
     members = [classic(), classic()]

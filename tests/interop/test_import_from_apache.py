@@ -87,7 +87,7 @@ def fill(bootstrap: str) -> list[Producer]:
     admin.delete_topics(["gone"])["gone"].result(30)
     # Deleted and made again: the directories of the first one are still there.
     deadline = time.monotonic() + 30
-    while "gone" in admin.list_topics(timeout=10).topics:
+    while "gone" in admin.list_topics(timeout=60).topics:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     admin.create_topics([NewTopic("gone", 1, 1)])["gone"].result(30)

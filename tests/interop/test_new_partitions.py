@@ -95,7 +95,7 @@ def lost_records(bootstrap: str, client: str, topic: str) -> int:
 
     def write_and_read(value: bytes, partition: int) -> None:
         producer.produce(topic, value, partition=partition)
-        producer.flush(10)
+        producer.flush(60)
         read.update(consumer.poll())
 
     try:

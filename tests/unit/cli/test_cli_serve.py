@@ -36,7 +36,7 @@ def test_a_signal_ends_a_start_that_does_not_come_to_its_end(monkeypatch: pytest
     monkeypatch.setattr(serve, "_START_SECONDS", 0.0)
 
     async def body() -> int:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             return await serve._serve(BrokerConfig({}), until_input_ends=False)
 
     assert asyncio.run(body()) == 0
@@ -50,7 +50,7 @@ def test_signal_ends_a_start_that_waits_for_the_store_at_once(monkeypatch: pytes
     monkeypatch.setattr(Waiting, "cancelled", False)
 
     async def body() -> int:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             return await serve._serve(BrokerConfig({}), until_input_ends=False)
 
     assert asyncio.run(body()) == 0

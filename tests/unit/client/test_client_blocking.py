@@ -100,7 +100,7 @@ def test_blocking_producer_waits_and_calls_back() -> None:
         with BlockingProducer.wrap(made, blocking) as producer:
             assert producer.send_and_wait("t", b"0").offset == 0
             delivery = producer.send("t", b"1", on_delivery=lambda place, error: outcomes.append(place))
-            assert delivery.result(10).offset == 1
+            assert delivery.result(60).offset == 1
             assert delivery.done()
             producer.flush()
             assert [each.partition for each in producer.partitions_for("t")] == [0]

@@ -390,7 +390,7 @@ WAIT_MS = 60_000
 
 def connect(cluster: FakeCluster, body: Any) -> None:
     async def main() -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             connection = await open_connection(
                 cluster, "fake", 1, client_id="c", setup_timeout_ms=WAIT_MS, request_timeout_ms=WAIT_MS
             )

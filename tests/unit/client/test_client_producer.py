@@ -440,7 +440,7 @@ def test_an_interceptor_that_fails_costs_no_record_its_outcome() -> None:
     async def body() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context["exception"]))
         given: dict[str, Any] = {**OPTIONS, "linger_ms": 0, "delivery_timeout_ms": 60_000}
-        async with asyncio.timeout(10), Producer(network=cluster, interceptors=[Failing()], **given) as producer:
+        async with asyncio.timeout(60), Producer(network=cluster, interceptors=[Failing()], **given) as producer:
             await producer.partitions_for("t")
             deliveries = [await producer.send("t", b"%d" % n, partition=n) for n in range(3)]
             for each in deliveries:

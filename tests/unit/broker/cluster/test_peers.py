@@ -51,7 +51,7 @@ def test_a_request_waits_for_others_of_its_kind_only(monkeypatch: pytest.MonkeyP
             return asyncio.create_task(peers.request(purpose, 2, request, Any, 0, 1000))
 
         markers = [ask(Purpose.MARKERS, number) for number in range(2)]
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not opened:
                 await asyncio.sleep(0)
             verification = ask(Purpose.VERIFICATION, "open?")

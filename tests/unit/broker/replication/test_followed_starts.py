@@ -53,7 +53,7 @@ class World:
     async def written(self) -> None:
         expected = len(self.writes) + 1
         self.may_write.release()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while len(self.writes) < expected:
                 await asyncio.sleep(0)
 

@@ -225,7 +225,7 @@ def batch(value: bytes = b"value", count: int = 1) -> memoryview:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.001)
 
