@@ -29,6 +29,7 @@ from odradek.client.consumer.record_batches import RecordBatch
 from odradek.client.errors import ClientClosed, IllegalState
 from odradek.client.group.rebalance_listener import AnyListener
 from odradek.client.interceptors import ConsumerInterceptor, ProducerInterceptor
+from odradek.client.metrics.metric import Metrics
 from odradek.client.model import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, RecordMetadata
 from odradek.client.network.metadata import PartitionInfo
 from odradek.client.offsets import Member
@@ -117,6 +118,10 @@ class BlockingProducer(Generic[Key_contra, Value_contra]):
     def config(self) -> ProducerOptions:
         """All options as resolved."""
         return self._producer.config
+
+    def metrics(self) -> Metrics:
+        """As `Producer.metrics`."""
+        return self._blocking.call(self._producer.metrics)
 
     def start(self) -> None:
         """As `Producer.start`."""
@@ -219,6 +224,10 @@ class BlockingTransactionalProducer(Generic[Key_contra, Value_contra]):
     def initialize(self) -> None:
         """As `TransactionalProducer.initialize`; `with` calls it."""
         self._blocking.run(self._producer.initialize())
+
+    def metrics(self) -> Metrics:
+        """As `Producer.metrics`."""
+        return self._blocking.call(self._producer.metrics)
 
     def begin(self) -> None:
         """As `TransactionalProducer.begin`."""
@@ -341,6 +350,10 @@ class BlockingConsumer(Generic[Key_co, Value_co]):
     def config(self) -> ConsumerOptions:
         """All options as resolved."""
         return self._consumer.config
+
+    def metrics(self) -> Metrics:
+        """As `Consumer.metrics`."""
+        return self._blocking.call(self._consumer.metrics)
 
     def start(self) -> None:
         """As `Consumer.start`."""

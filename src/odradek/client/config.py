@@ -44,6 +44,10 @@ class CommonOptions(SecurityOptions, total=False):
     """Age at which metadata is fetched again without a reason."""
     default_api_timeout_ms: int
     """How long a call that retries may take in all."""
+    metrics_sample_window_ms: int
+    """Length of a window of `metrics()`: rates, averages and maxima are those of the last windows."""
+    metrics_num_samples: int
+    """Number of windows, the current one included."""
 
 
 class ProducerOptions(CommonOptions, total=False):
@@ -143,6 +147,8 @@ _COMMON: Final[CommonOptions] = {
     "connections_max_idle_ms": 540_000,
     "metadata_max_age_ms": 300_000,
     "default_api_timeout_ms": 60_000,
+    "metrics_sample_window_ms": 30_000,
+    "metrics_num_samples": 2,
     **SECURITY_DEFAULTS,
 }
 PRODUCER_DEFAULTS: Final[ProducerOptions] = {
@@ -203,6 +209,8 @@ _POSITIVE: Final = frozenset(
         "heartbeat_interval_ms",
         "delivery_timeout_ms",
         "transaction_timeout_ms",
+        "metrics_sample_window_ms",
+        "metrics_num_samples",
     }
 )
 _TRUE: Final = {"true": True, "false": False}

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from odradek.client.config import ADMIN_DEFAULTS, CONSUMER_DEFAULTS, PRODUCER_DEFAULTS
+from odradek.client.metrics.names import GROUPS
 
 FILE: Final = "docs/CLIENT_REFERENCE.md"
 """Where the page is kept."""
@@ -53,6 +54,7 @@ CHAPTERS: Final = (
     Chapter("Serializers and deserializers", {"serializers": ()}),
     Chapter("Interceptors", {"interceptors": ()}),
     Chapter("Partitioners", {"producer/partitioners": ()}),
+    Chapter("Metrics", {"metrics/metric": (), "metrics/prometheus": ("prometheus_text", "CONTENT_TYPE")}),
     Chapter("Errors", {"errors": (), "../wire/errors": ("KafkaError",)}),
     Chapter(
         "Admin",
@@ -102,7 +104,17 @@ def reference() -> str:
         parts.append(f"## {chapter.title}")
         for module, names in chapter.modules.items():
             parts += _module(module, names)
+        if chapter.title == "Metrics":
+            parts.append(_metric_names())
     return "\n\n".join(each.strip("\n") for each in parts) + "\n"
+
+
+def _metric_names() -> str:
+    lines = ["### Names of metrics", "", "| group | tags | name | meaning |", "|---|---|---|---|"]
+    for group, tags, rows in GROUPS:
+        for name, meaning in rows:
+            lines.append(f"| `{group}` | {', '.join(f'`{each}`' for each in tags)} | `{name}` | {_cell(meaning)} |")
+    return "\n".join(lines)
 
 
 def _anchor(title: str) -> str:

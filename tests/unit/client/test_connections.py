@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from odradek.client.config import CommonOptions
+from odradek.client.metrics.windows import Windows
 from odradek.client.network.connections import Connections
 from odradek.ports.network import Listener, Stream
 from odradek.ports.randomness import SeededRandom
@@ -47,7 +48,8 @@ def test_attempt_without_a_waiting_caller_is_not_reported() -> None:
             "request_timeout_ms": 1000, "reconnect_backoff_ms": 1, "reconnect_backoff_max_ms": 1,
             "security_protocol": "PLAINTEXT",
         }  # fmt: skip
-        connections = Connections(network, SeededRandom(1), cast("CommonOptions", options))
+        windows = Windows(asyncio.get_running_loop().time, 30, 2)
+        connections = Connections(network, SeededRandom(1), cast("CommonOptions", options), windows)
         waiting = loop.create_task(connections.any())
         await network.asked.wait()
         waiting.cancel()

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from odradek.client.admin.tokens import TokensAdmin
     from odradek.client.admin.transactions import TransactionsAdmin
     from odradek.client.admin.users import UsersAdmin
+    from odradek.client.metrics.metric import Metrics
 
 
 class Admin:
@@ -135,6 +136,12 @@ class Admin:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+    def metrics(self) -> Metrics:
+        """What the client has measured, under Java's names. Raises IllegalState before `start`."""
+        from odradek.client.metrics.compute import admin_metrics
+
+        return admin_metrics(self.cluster)
 
     @property
     def cluster(self) -> Cluster:

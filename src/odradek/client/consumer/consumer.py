@@ -39,6 +39,7 @@ from odradek.client.group.consumer_group_driver import ConsumerGroupDriver
 from odradek.client.group.group_consumer import GroupDriver
 from odradek.client.group.rebalance_listener import AnyListener, RebalanceListener
 from odradek.client.interceptors import ConsumerInterceptor
+from odradek.client.metrics.metric import Metrics
 from odradek.client.model import EARLIEST, LATEST, ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, RawFetch
 from odradek.client.network.cluster import Cluster
 from odradek.client.network.connections import retrieve_failure
@@ -181,6 +182,19 @@ class Consumer(Generic[Key_co, Value_co]):
     def config(self) -> ConsumerOptions:
         """All options as resolved."""
         return self._config
+
+    def metrics(self) -> Metrics:
+        """What the consumer has measured, under Java's names. Raises IllegalState before `start`, ClientClosed."""
+        from odradek.client.metrics.compute import consumer_metrics
+
+        fetcher, cluster = self._started()
+        return consumer_metrics(
+            cluster,
+            fetcher.measures,
+            fetcher.states.values(),
+            committed_only=self._config["isolation_level"] == "read_committed",
+            grouped=self._group is not None,
+        )
 
     # --- what to read ---
 
@@ -601,6 +615,7 @@ class Consumer(Generic[Key_co, Value_co]):
         """Attend to membership, positions and failures; return the seconds until they may need attention again."""
         fetcher, cluster = self._started()
         cluster.check_loop()
+        fetcher.measures.polled(cluster.loop.time())
         if fetcher.failure is not None:
             failure, fetcher.failure = fetcher.failure, None
             raise failure

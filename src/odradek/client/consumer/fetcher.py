@@ -11,6 +11,7 @@ from odradek.client.config import ConsumerOptions
 from odradek.client.consumer.fetch_session import FINAL_EPOCH, FetchPlan, FetchSession, FetchTarget
 from odradek.client.consumer.positions import Chunk, PartitionState
 from odradek.client.errors import ClientError, TransportError
+from odradek.client.metrics.measures import ConsumerMeasures
 from odradek.client.model import READ_COMMITTED, READ_UNCOMMITTED, AbortedTransaction, RawFetch
 from odradek.client.network.cluster import Cluster, error_of, is_stale_metadata
 from odradek.client.network.connection import Connection
@@ -59,7 +60,7 @@ class Fetcher:
     __slots__ = (
         "_closed", "_cluster", "_config", "_isolation", "_loop", "_nodes", "_out_of_range", "_retry", "_retry_due",
         "_waiter",
-        "failure", "states",
+        "failure", "measures", "states",
     )  # fmt: skip
 
     def __init__(self, cluster: Cluster, config: ConsumerOptions) -> None:
@@ -74,6 +75,8 @@ class Fetcher:
         self._closed = False
         self._out_of_range: dict[TopicPartition, int] = {}
         self.states: dict[TopicPartition, PartitionState] = {}
+        self.measures = ConsumerMeasures(cluster.windows)
+        """What `Consumer.metrics` is computed from."""
         self.failure: Exception | None = None
         """The error that the next poll must raise."""
 
@@ -92,12 +95,14 @@ class Fetcher:
         if self.failure is not None:
             return
         self._waiter = self._loop.create_future()
+        begun = self._loop.time()
         handle = self._loop.call_later(max(0.0, timeout_s), self.wake_waiter)
         try:
             await self._waiter
         finally:
             handle.cancel()
             self._waiter = None
+            self.measures.reads.idle += self._loop.time() - begun
 
     def wake_waiter(self) -> None:
         """End a `wait`."""
@@ -259,8 +264,13 @@ class Fetcher:
             version = connection.version_of(FetchRequest, 0x7FFF if with_ids else _TOPIC_IDS_FROM - 1)
             plan = node.session.plan(targets, with_ids=version >= _TOPIC_IDS_FROM)
 
+            sent_at = self._loop.time()
+
             def answered(result: FetchResponse | ClientError) -> None:
                 node.fetching = False
+                if not isinstance(result, ClientError):
+                    size = sum(len(each.records or b"") for topic in result.responses for each in topic.partitions)
+                    self.measures.fetched(self._loop.time() - sent_at, size, result.throttle_time_ms)
                 self._answered(node_id, node, targets, result)
 
             node.fetching = True
@@ -383,5 +393,9 @@ class Fetcher:
             state.retry_at = self._loop.time() + self._cluster.options["retry_backoff_ms"] / 1000
             return
         if chunk:
+            lag = state.high_watermark - state.fetch_offset
+            if lag > self.measures.reads.most_lag:
+                self.measures.reads.most_lag = lag
+            state.reads = self.measures.of_topic(state.key.topic)
             state.chunks.append(chunk)
             state.fetch_offset = chunk.next_offset

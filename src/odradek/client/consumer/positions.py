@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from odradek.client.errors import DeserializationError
 from odradek.client.interceptors import ConsumerInterceptor
+from odradek.client.metrics.counts import TopicReads
 from odradek.client.model import AbortedTransaction, ConsumerRecord
 from odradek.records.batch import BatchHeader, split_batches, verify_crc
 from odradek.records.control import ControlType, decode_control_record
@@ -55,6 +56,11 @@ class Chunk:
     def __bool__(self) -> bool:
         return bool(self._batches)
 
+    @property
+    def records_left(self) -> int:
+        """Records in the batches that were not returned yet, by their headers."""
+        return sum(header.records_count for _, header in self._batches if not header.is_control)
+
     def next_batch(self) -> tuple[int, BatchHeader, bool] | None:
         """(position, header, whether its records are to be returned) of the next batch."""
         if not self._batches:
@@ -86,7 +92,7 @@ class PartitionState:
 
     __slots__ = (
         "_at", "_position", "_position_epoch", "_ready", "chunks", "fetch_offset", "high_watermark", "key",
-        "last_stable_offset", "log_start_offset", "pause", "preferred_replica", "preferred_until", "reset_to",
+        "last_stable_offset", "log_start_offset", "pause", "preferred_replica", "preferred_until", "reads", "reset_to",
         "retry_at", "validated_epoch",
     )  # fmt: skip
 
@@ -105,6 +111,8 @@ class PartitionState:
         self.preferred_replica = -1
         self.preferred_until = 0.0
         self.chunks: deque[Chunk] = deque()
+        self.reads = TopicReads()
+        """What was returned of the topic; the fetcher puts the topic's own object here, which partitions share."""
         self._ready: list[Record] = []
         self._at = 0
 
@@ -220,6 +228,8 @@ class PartitionState:
         if not self.chunks:
             return None
         chunk = self.chunks.popleft()
+        self.reads.records += chunk.records_left
+        self.reads.bytes += len(chunk.view)
         first, self._position = self._position, max(self._position, chunk.next_offset)
         self._position_epoch = chunk.leader_epoch
         return chunk, first
@@ -240,6 +250,8 @@ class PartitionState:
                 continue
             position, header, wanted = found
             if wanted and header.next_offset > self._position and header.records_count:
+                self.reads.records += header.records_count
+                self.reads.bytes += header.size
                 first, self._position = self._position, header.next_offset
                 self._position_epoch = header.partition_leader_epoch
                 return chunk, position, header, first
@@ -274,11 +286,14 @@ class PartitionState:
                     # Records before the failing one are returned; fetching resumes at the failing one.
                     self.chunks.clear()
                     self.fetch_offset = failure.offset
+                    self.reads.records += len(records)
                     self._ready, self._at = records, 0
                     return True
                 if not chunk:
                     chunks.popleft()
                 if records:
+                    self.reads.records += len(records)
+                    self.reads.bytes += header.size
                     self._ready, self._at = records, 0
                     return True
         self._advance_past_gap()

@@ -128,6 +128,7 @@ class ConsumerGroupDriver:
 
     async def _reconcile(self) -> None:
         """Give up what the assignment lacks, take up what is new and has a name, and have that reported."""
+        begun = self._loop.time()
         gone = self._partitions.owned - self._assigned()
         if gone:
             try:
@@ -141,6 +142,9 @@ class ConsumerGroupDriver:
         fresh = self._assigned() - self._partitions.owned
         if fresh:
             await self._take_up(fresh)
+        if gone or fresh:
+            now = self._loop.time()
+            self._fetcher.measures.rebalanced(now, now - begun)
         self._fetcher.poke()
 
     def _assigned(self) -> set[TopicPartition]:
@@ -188,6 +192,7 @@ class ConsumerGroupDriver:
                 return
             self._urgent.clear()
             request = self._member.request()
+            sent_at = self._loop.time()
             try:
                 outcome = self._member.answered(request, await self._heartbeat(request))
             except (KafkaError, ClientError) as error:
@@ -203,6 +208,8 @@ class ConsumerGroupDriver:
                 await asyncio.sleep(self._cluster.backoff(failures))
                 continue
             failures = 0
+            now = self._loop.time()
+            self._fetcher.measures.heartbeat(now, now - sent_at)
             self._failures.succeeded(f"heartbeat of group {self._group_id}")
             if outcome is Consequence.LOST:
                 self._lose()

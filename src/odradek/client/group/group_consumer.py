@@ -42,7 +42,7 @@ class GroupDriver:
     __slots__ = (
         "_again", "_ask_again", "_assignors", "_claimed", "_cluster", "_config", "_cooperative",
         "_counts", "_fetcher", "_fields",
-        "_group_id", "_join", "_loop", "_member", "_membership", "_partitions",
+        "_group_id", "_join", "_join_begun", "_loop", "_member", "_membership", "_partitions",
         "_pattern", "_seen_version", "_subscribed", "active",
     )  # fmt: skip
 
@@ -62,10 +62,11 @@ class GroupDriver:
         self._assignors: dict[str, Assignor] = find_assignors(config["partition_assignment_strategy"])
         # The mode that all offered strategies can do: cooperative only if every one of them is.
         self._cooperative = all(each.cooperative for each in self._assignors.values())
-        self._membership = Membership(cluster, config, self._assign, fetcher.wake_waiter)
+        self._membership = Membership(cluster, config, self._assign, fetcher.wake_waiter, fetcher.measures)
         self._member = self._membership.member
         self._loop = asyncio.get_running_loop()
         self._join: asyncio.Task[Joined] | None = None
+        self._join_begun = 0.0
         # Whether a reason to join arose after the last JoinGroup was encoded.
         self._again = False
         self._claimed: set[TopicPartition] = set()
@@ -150,9 +151,12 @@ class GroupDriver:
             await self._drop_lost()
             self._member = member
             await self._joined(joined)
+            now = self._loop.time()
+            self._fetcher.measures.rebalanced(now, now - self._join_begun)
         return max(0.05, min(1.0, self._partitions.next_commit - self._loop.time()))
 
     async def _begin_join(self) -> None:
+        self._join_begun = self._loop.time()
         if self._pattern is not None and not self._cluster.metadata.version:
             await self._cluster.refresh_metadata()
         if not self._cooperative and self._fetcher.states:

@@ -9,6 +9,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from typing import Final
 
 from odradek.client.config import ConsumerOptions
 from odradek.client.consumer.fetcher import Fetcher
@@ -23,6 +24,14 @@ from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import KafkaError
 
 logger = logging.getLogger(__name__)
+
+
+_CALLS: Final = {
+    "on_partitions_assigned": ("assigned_calls", "assigning", "longest_assigning"),
+    "on_partitions_revoked": ("revoked_calls", "revoking", "longest_revoking"),
+    "on_partitions_lost": ("lost_calls", "losing", "longest_losing"),
+}
+"""The numbers of `GroupWork` for each call of the listener."""
 
 
 class GroupPartitions:
@@ -132,17 +141,26 @@ class GroupPartitions:
         called = getattr(self._listener, method, None)
         if called is None:
             return
-        result = called(partitions)
-        if inspect.isawaitable(result):
-            await result
+        begun = self._loop.time()
+        try:
+            result = called(partitions)
+            if inspect.isawaitable(result):
+                await result
+        finally:
+            self._fetcher.measures.group.took(*_CALLS[method], self._loop.time() - begun)
 
     # --- commits ---
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], member: Member) -> None:
         """Commit after the automatic commit that is under way. Raises KafkaError, CallTimedOut."""
         await self.finish_commit()
-        await commit_offsets(self._cluster, self._group_id, offsets, member)
+        await self._send_commit(offsets, member)
         self._on_commit(offsets)
+
+    async def _send_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], member: Member) -> None:
+        begun = self._loop.time()
+        await commit_offsets(self._cluster, self._group_id, offsets, member)
+        self._fetcher.measures.group.took("commits", "commit_time", "longest_commit", self._loop.time() - begun)
 
     async def commit_quietly(self, commit: Callable[[], Awaitable[None]]) -> None:
         """Commit; a failure is logged, and the next owner reads the uncommitted records again: at least once."""
@@ -168,7 +186,7 @@ class GroupPartitions:
 
     async def _commit_now(self, positions: Mapping[TopicPartition, OffsetAndMetadata], member: Member) -> None:
         try:
-            await commit_offsets(self._cluster, self._group_id, positions, member)
+            await self._send_commit(positions, member)
             self._failures.succeeded(f"automatic commit of group {self._group_id}")
             self._on_commit(positions)
         except (KafkaError, ClientError) as error:

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from odradek.client.config import ConsumerOptions
 from odradek.client.errors import ClientError, Disconnected
+from odradek.client.metrics.measures import ConsumerMeasures
 from odradek.client.network.cluster import GROUP_COORDINATOR, Cluster, error_of, is_retriable
 from odradek.client.network.failure_log import FailureLog
 from odradek.client.offsets import Member
@@ -85,14 +86,34 @@ class Membership:
     """Call `join` for each rebalance; heartbeats then run until the next one, or until the membership ends."""
 
     __slots__ = (
-        "_assign", "_cluster", "_config", "_failures", "_fields",
-        "_group_id", "_heartbeat", "_last_poll", "_loop", "_on_change", "failure",
-        "generation", "lost", "member_id", "rejoin", "state",
+        "_assign",
+        "_cluster",
+        "_config",
+        "_failures",
+        "_fields",
+        "_group_id",
+        "_heartbeat",
+        "_last_poll",
+        "_loop",
+        "_measures",
+        "_on_change",
+        "failure",
+        "generation",
+        "lost",
+        "member_id",
+        "rejoin",
+        "state",
     )  # fmt: skip
 
     def __init__(
-        self, cluster: Cluster, config: ConsumerOptions, assign: Assign, on_change: Callable[[], None]
+        self,
+        cluster: Cluster,
+        config: ConsumerOptions,
+        assign: Assign,
+        on_change: Callable[[], None],
+        measures: ConsumerMeasures,
     ) -> None:
+        self._measures = measures
         self._cluster = cluster
         self._config = config
         self._group_id = config["group_id"] or ""
@@ -141,6 +162,7 @@ class Membership:
                 joined = await self._join_once(protocols, reason)
             except (KafkaError, ClientError) as error:
                 reaction = self._react(error)
+                self._measures.group.failed_rebalances += 1
                 if reaction is Reaction.FATAL:
                     self.state = State.UNJOINED
                     raise
@@ -205,6 +227,7 @@ class Membership:
             protocols=[JoinGroupRequestProtocol(name, metadata) for name, metadata in protocols.items()],
             reason=reason or None,
         )
+        begun = self._loop.time()
         response = await self._cluster.request_coordinator(
             GROUP_COORDINATOR,
             self._group_id,
@@ -223,6 +246,8 @@ class Membership:
                 timeout_ms=config["max_poll_interval_ms"] + _JOIN_SLACK_MS,
             )
         self._check(response.error_code)
+        joined_at = self._loop.time()
+        self._measures.group.took("joins", "join_time", "longest_join", joined_at - begun)
         self.member_id = response.member_id
         generation = self.generation = response.generation_id
         protocol = response.protocol_name or ""
@@ -248,6 +273,7 @@ class Membership:
             timeout_ms=config["max_poll_interval_ms"] + _JOIN_SLACK_MS,
         )
         self._check(synced.error_code)
+        self._measures.group.took("syncs", "sync_time", "longest_sync", self._loop.time() - joined_at)
         return Joined(protocol, synced.assignment, generation, is_leader)
 
     def _note(self, what: str, error: Exception) -> None:
@@ -286,6 +312,7 @@ class Membership:
                 self._on_change()
                 await self.leave("max_poll_interval_ms passed between two polls")
                 return
+            sent_at = self._loop.time()
             try:
                 response = await self._cluster.request_coordinator(
                     GROUP_COORDINATOR, self._group_id, request, HeartbeatResponse
@@ -312,6 +339,7 @@ class Membership:
                 return
             self._failures.succeeded(f"heartbeat of group {self._group_id}")
             answered_at = self._loop.time()
+            self._measures.heartbeat(answered_at, answered_at - sent_at)
             wait_s = config["heartbeat_interval_ms"] / 1000
 
     async def _stop_heartbeat(self) -> None:

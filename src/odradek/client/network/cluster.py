@@ -17,6 +17,7 @@ from odradek.client.errors import (
     IllegalState,
     TransportError,
 )
+from odradek.client.metrics.windows import Windows
 from odradek.client.network.connection import Connection, Request, Response
 from odradek.client.network.connections import (
     DATA,
@@ -92,7 +93,7 @@ class Cluster:
 
     __slots__ = (
         "_auto_create", "_closed", "_coordinators", "_failures", "_refresh", "_topics",
-        "connections", "loop", "metadata", "options", "random", "topic_errors",
+        "connections", "loop", "metadata", "options", "random", "topic_errors", "windows",
     )  # fmt: skip
 
     def __init__(
@@ -106,13 +107,18 @@ class Cluster:
         self.options = options
         found = surroundings()
         self.random: Random = random or found.random
-        self.connections = Connections(network or found.network, self.random, options)
+        self.loop = asyncio.get_running_loop()
+        self.windows = Windows(
+            self.loop.time, options["metrics_sample_window_ms"] / 1000, options["metrics_num_samples"]
+        )
+        """Past values of what the client counts."""
+        self.windows.run_on(self.loop)
+        self.connections = Connections(network or found.network, self.random, options, self.windows)
         self.metadata = MetadataCache()
         self._auto_create = allow_auto_create_topics
         self._topics: set[str] | None = set()
         self._coordinators: dict[tuple[int, str], int] = {}
         self._refresh: asyncio.Task[dict[str, int]] | None = None
-        self.loop = asyncio.get_running_loop()
         self._failures = FailureLog(logger, self.loop.time, {"client_id": options["client_id"]})
         self._closed = False
         self.topic_errors: Mapping[str, int] = {}
@@ -372,9 +378,13 @@ class Cluster:
                 if name in before and name not in errors:
                     self._failures.succeeded(f"metadata of topic {name}")
 
+    def metadata_age(self) -> float:
+        """Seconds since the last answer."""
+        return self.loop.time() - self.metadata.updated_at
+
     def metadata_is_old(self) -> bool:
         """Whether metadata_max_age_ms have passed since the last answer."""
-        return self.loop.time() - self.metadata.updated_at > self.options["metadata_max_age_ms"] / 1000
+        return self.metadata_age() > self.options["metadata_max_age_ms"] / 1000
 
     async def topic(self, name: str, timeout_ms: float | None = None) -> TopicInfo:
         """A topic with its partitions; waits while it is being created. Raises TypeError, KafkaError, CallTimedOut."""
@@ -411,6 +421,7 @@ class Cluster:
     async def close(self) -> None:
         """Close all connections."""
         self._closed = True
+        self.windows.stop()
         if self._refresh is not None:
             self._refresh.cancel()
             with contextlib.suppress(asyncio.CancelledError, ClientError, KafkaError):

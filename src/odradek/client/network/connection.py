@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeVar
 
 from odradek.client.errors import ClientError, Disconnected, RequestTimedOut, UnsupportedByBroker
+from odradek.client.metrics.counts import NodeTraffic
 from odradek.ports.network import WOULD_BLOCK, Network, Secure, Stream, TlsError
 from odradek.version import __version__
 from odradek.wire.frames import FrameError, FrameReader
@@ -45,12 +46,15 @@ class VersionRange(NamedTuple):
 
 
 class _Pending:
-    __slots__ = ("deadline", "done", "flexible", "response_type", "version")
+    __slots__ = ("deadline", "done", "flexible", "response_type", "sent_at", "version")
 
-    def __init__(self, response_type: type[Any], version: int, flexible: bool, deadline: float, done: Done) -> None:
+    def __init__(
+        self, response_type: type[Any], version: int, flexible: bool, sent_at: float, deadline: float, done: Done
+    ) -> None:
         self.response_type = response_type
         self.version = version
         self.flexible = flexible
+        self.sent_at = sent_at
         self.deadline = deadline
         self.done = done
 
@@ -60,10 +64,14 @@ class Connection:
 
     __slots__ = (
         "_client_id", "_close_listener", "_correlation_id", "_held", "_loop", "_out", "_pending", "_reader", "_stream",
-        "_timer", "_timer_due", "_writing", "closed", "features", "host", "throttled_until", "versions",
+        "_timer", "_timer_due", "_writing", "closed", "features", "host", "throttled_until", "traffic", "versions",
     )  # fmt: skip
 
-    def __init__(self, stream: Stream, client_id: str, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, stream: Stream, client_id: str, loop: asyncio.AbstractEventLoop, traffic: NodeTraffic | None = None
+    ) -> None:
+        self.traffic = traffic or NodeTraffic()
+        """What this connection, and others that share the object, have sent and received."""
         self._stream = stream
         self._client_id = client_id
         self._loop = loop
@@ -125,12 +133,19 @@ class Connection:
         header = RequestHeader(request.API_KEY, version, correlation_id, self._client_id)
         header.encode(frame, 2 if flexible else 1)
         request.encode(frame, version)
-        frame[:4] = (len(frame) - 4).to_bytes(4, "big")
+        size = len(frame)
+        frame[:4] = (size - 4).to_bytes(4, "big")
+        traffic = self.traffic
+        traffic.requests += 1
+        traffic.request_bytes += size
+        if size > traffic.largest_request:
+            traffic.largest_request = size
         if response_type is not None:
-            deadline = self._loop.time() + timeout_ms / 1000
+            now = self._loop.time()
+            deadline = now + timeout_ms / 1000
             # The answer to ApiVersions keeps the old header: its reader does not know the broker's versions yet.
             flexible = flexible and request.API_KEY != API_VERSIONS
-            self._pending[correlation_id] = _Pending(response_type, version, flexible, deadline, done)
+            self._pending[correlation_id] = _Pending(response_type, version, flexible, now, deadline, done)
             # A uvloop handle that is already due does not report its time.
             if self._timer is None or deadline < self._timer_due:
                 if self._timer is not None:
@@ -253,6 +268,13 @@ class Connection:
         if pending is None:
             raise DecodeError(f"an answer has correlation id {correlation_id}, which no request has")
         version, position = pending.version, 4
+        traffic = self.traffic
+        traffic.responses += 1
+        traffic.response_bytes += len(frame) + 4
+        latency = self._loop.time() - pending.sent_at
+        traffic.latency += latency
+        if latency > traffic.longest_latency:
+            traffic.longest_latency = latency
         if pending.response_type.API_KEY == _FETCH and getattr(pending.response_type, "COPIES_FRAME", True):
             # Record batches are handed on as slices; the receive buffer is used again at once. A follower's fetch has
             # appended them by then.
@@ -295,10 +317,12 @@ async def open_connection(
     request_timeout_ms: float,
     secure: Secure | None = None,
     silence_ms: float = 0.0,
+    traffic: NodeTraffic | None = None,
 ) -> Connection:
     """Connect and negotiate versions (KIP-35, KIP-511: down to version 0 if the broker knows no newer ApiVersions).
 
-    `secure` puts TLS on the connection before; for `silence_ms` see `Network.connect`.
+    `secure` puts TLS on the connection before; for `silence_ms` see `Network.connect`; `traffic` counts for several
+    connections.
 
     Raises Disconnected, RequestTimedOut, UnsupportedByBroker.
     """
@@ -312,7 +336,7 @@ async def open_connection(
         refused = isinstance(error, ConnectionRefusedError)
         reason = "connection refused" if refused else str(error) or type(error).__name__
         raise Disconnected(f"{host}:{port}: {reason}") from error
-    connection = Connection(stream, client_id, asyncio.get_running_loop())
+    connection = Connection(stream, client_id, asyncio.get_running_loop(), traffic)
     connection.host = host
     try:
         version = int(ApiVersionsRequest.MAX_VERSION)

@@ -10,6 +10,8 @@ from typing import Any, Final, NamedTuple
 
 from odradek.client.config import CommonOptions, parse_servers
 from odradek.client.errors import AuthenticationFailed, ClientClosed, ClientError, Disconnected
+from odradek.client.metrics.counts import NodeTraffic
+from odradek.client.metrics.windows import Windows
 from odradek.client.network.connection import Connection, open_connection
 from odradek.client.network.failure_log import FailureLog
 from odradek.client.security.sasl import Reauthentication, logins
@@ -58,11 +60,11 @@ class Connections:
 
     __slots__ = (
         "_bootstrap", "_by_address", "_closed", "_failures", "_log_in", "_loop", "_network", "_options", "_random",
-        "_secure", "brokers",
+        "_secure", "_windows", "brokers", "traffic",
     )  # fmt: skip
 
-    def __init__(self, network: Network, random: Random, options: CommonOptions) -> None:
-        """Raises ConfigError for certificates that cannot be used."""
+    def __init__(self, network: Network, random: Random, options: CommonOptions, windows: Windows) -> None:
+        """`windows` track what is sent and received. Raises ConfigError for certificates that cannot be used."""
         self._secure = secure_connections(options)
         self._log_in = logins(options, random)
         self._network = network
@@ -74,6 +76,20 @@ class Connections:
         self._loop = asyncio.get_running_loop()
         self._failures = FailureLog(logger, self._loop.time, {"client_id": options["client_id"]})
         self.brokers: dict[int, BrokerAddress] = {}
+        self._windows = windows
+        self.traffic: dict[tuple[str, int], NodeTraffic] = {}
+        """What was sent and received, by host and port."""
+
+    @property
+    def open_count(self) -> int:
+        """Connections that are open now."""
+        return sum(slot.connection is not None for slot in self._by_address.values())
+
+    def _traffic(self, host: str, port: int) -> NodeTraffic:
+        found = self.traffic.get((host, port))
+        if found is None:
+            found = self.traffic[host, port] = self._windows.track(NodeTraffic())
+        return found
 
     def update_brokers(self, brokers: Mapping[int, BrokerAddress]) -> None:
         """Replace the known brokers."""
@@ -157,6 +173,7 @@ class Connections:
 
     async def _attempt(self, slot: _Slot, host: str, port: int) -> Connection:
         options = self._options
+        traffic = self._traffic(host, port)
         try:
             wait = slot.retry_at - self._loop.time()
             if wait > 0:
@@ -169,6 +186,7 @@ class Connections:
                 setup_timeout_ms=options["socket_connection_setup_timeout_ms"],
                 request_timeout_ms=options["request_timeout_ms"],
                 secure=self._secure,
+                traffic=traffic,
             )
             again = await self._authenticate(connection)
         except ClientError as error:
@@ -181,10 +199,12 @@ class Connections:
             slot.attempt = None
         slot.connection = connection
         slot.failures = 0
+        traffic.connections_opened += 1
         self._failures.succeeded(f"connection to broker at {host}:{port}")
 
         def gone(closed: Connection) -> None:
             slot.connection = None
+            traffic.connections_closed += 1
             if again is not None:
                 again.cancel()
             self._failed(slot)
@@ -204,9 +224,11 @@ class Connections:
         timeout_ms = self._options["request_timeout_ms"]
         try:
             lifetime_ms = await self._log_in(connection, timeout_ms)
-        except BaseException:
+        except BaseException as error:
+            connection.traffic.failed_authentications += isinstance(error, AuthenticationFailed)
             connection.close()
             raise
+        connection.traffic.authentications += 1
         again = Reauthentication(connection, self._log_in, self._random, timeout_ms)
         again.schedule(lifetime_ms)
         return again

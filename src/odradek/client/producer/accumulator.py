@@ -50,6 +50,7 @@ class Batch:
         "key",
         "may_be_written",
         "parts",
+        "raw_size",
         "reserved",
         "retry_at",
         "sequence_was_reset",
@@ -63,6 +64,7 @@ class Batch:
         self.created_at = created_at
         self.reserved = reserved
         self.count = 0
+        self.raw_size = 0
         self.data: bytearray | None = None
         self.attempts = 0
         self.retry_at = 0.0
@@ -101,6 +103,7 @@ class Batch:
         """The bytes to send: encoded by the first call, patched when sequence numbers change."""
         if self.data is None:
             assert self.builder is not None
+            self.raw_size = self.builder.size_in_bytes
             self.data = self.builder.build(
                 producer_id=self.identity.producer_id,
                 producer_epoch=self.identity.epoch,
@@ -331,6 +334,7 @@ class Accumulator:
         self.free_bytes -= len(data)
         batch = Batch(key, None, now, len(data))
         batch.data = data
+        batch.raw_size = len(data)
         batch.count = count
         if self.transactional:
             data[_ATTRIBUTES_LOW] |= TRANSACTIONAL_BIT  # the CRC follows when the sequence is patched in

@@ -23,6 +23,7 @@ from odradek.client.config import ProducerOptions, resolve_producer
 from odradek.client.consumer.columns import Columns, to_table
 from odradek.client.errors import BufferExhausted, CallTimedOut, ClientClosed, IllegalState
 from odradek.client.interceptors import ProducerInterceptor
+from odradek.client.metrics.metric import Metrics
 from odradek.client.model import RecordMetadata
 from odradek.client.network.cluster import Cluster, error_of
 from odradek.client.network.metadata import PartitionInfo, TopicInfo
@@ -163,6 +164,16 @@ class Producer(Generic[Key_contra, Value_contra]):
         """All options as resolved."""
         return self._config
 
+    def metrics(self) -> Metrics:
+        """What the producer has measured, under Java's names. Raises IllegalState before `start`."""
+        from odradek.client.metrics.compute import producer_metrics
+
+        sender = self.sender
+        assert self._accumulator is not None
+        return producer_metrics(
+            self.cluster, sender.measures, self._accumulator, self._config["buffer_memory"], sender.requests_in_flight
+        )
+
     # --- sending ---
 
     async def send(
@@ -228,6 +239,7 @@ class Producer(Generic[Key_contra, Value_contra]):
                 self.cluster.add_topic(check_topic_name(topic))
                 self.cluster.want_metadata()
                 raise BufferExhausted(f"the metadata of topic {topic} is not known yet")
+            self.sender.measures.sends.exhausted += 1
             raise BufferExhausted("buffer_memory is full of unacknowledged records")
         if on_delivery is not None:
             delivery.add_callback(on_delivery)
@@ -283,7 +295,8 @@ class Producer(Generic[Key_contra, Value_contra]):
         record whose delivery was neither awaited nor given a callback; ClientClosed, IllegalState.
         """
         self.cluster.check_loop()
-        await self.sender.flush()
+        with self.sender.measures.timing("flushing", self.cluster.loop.time):
+            await self.sender.flush()
         lost, self._lost = self._lost, None
         if lost is not None:
             raise lost
@@ -399,6 +412,7 @@ class Producer(Generic[Key_contra, Value_contra]):
         except TimeoutError as error:
             if isinstance(error, CallTimedOut):
                 raise
+            sender.measures.sends.exhausted += 1
             raise BufferExhausted(
                 f"no memory within {self._config['max_block_ms']} ms: buffer_memory is full of unacknowledged records"
             ) from None
@@ -407,7 +421,10 @@ class Producer(Generic[Key_contra, Value_contra]):
         if self._closed:
             self._raise_unusable()
         known = self.cluster.metadata.topics.get(topic)
-        return known if known is not None else await self.cluster.topic(topic, self._config["max_block_ms"])
+        if known is not None:
+            return known
+        with self.sender.measures.timing("metadata_wait", self.cluster.loop.time):
+            return await self.cluster.topic(topic, self._config["max_block_ms"])
 
     def _raise_unusable(self) -> None:
         if self._closed:

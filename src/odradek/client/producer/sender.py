@@ -22,6 +22,7 @@ from odradek.client.errors import (
     TransactionAborted,
     TransportError,
 )
+from odradek.client.metrics.measures import ProducerMeasures
 from odradek.client.network.cluster import Cluster, error_of, is_retriable, is_stale_metadata
 from odradek.client.network.connection import Connection
 from odradek.client.network.failure_log import FailureLog
@@ -113,6 +114,7 @@ class Sender:
         "_unfinished",
         "_waiters",
         "fatal",
+        "measures",
         "sequences",
         "transaction",
     )  # fmt: skip
@@ -130,6 +132,8 @@ class Sender:
         self._config = config
         self._acknowledged = acknowledged
         self.sequences = sequences
+        self.measures = ProducerMeasures(cluster.windows)
+        """What `Producer.metrics` is computed from."""
         self.transaction: Transaction | None = None
         self._loop = asyncio.get_running_loop()
         self._linger_s = config["linger_ms"] / 1000
@@ -353,7 +357,7 @@ class Sender:
             batches = self._drain(queues, now)
             if not batches:
                 return
-            self._send(node_id, connection, batches)
+            self._send(node_id, connection, batches, now)
             if connection.closed is not None:
                 return
 
@@ -429,12 +433,13 @@ class Sender:
 
     # --- requests and answers ---
 
-    def _send(self, node_id: int, connection: Connection, batches: list[Batch]) -> None:
+    def _send(self, node_id: int, connection: Connection, batches: list[Batch], now: float) -> None:
         acks = int(self._config["acks"])
         by_topic: dict[str, list[Batch]] = {}
         for batch in batches:
             batch.attempts += 1
             by_topic.setdefault(batch.key[0], []).append(batch)
+        self._count(by_topic, now)
         metadata = self._cluster.metadata
         ids = {topic: metadata.topic_id(topic) for topic in by_topic}
         at_most = 0x7FFF if ZERO_UUID not in ids.values() else _TOPIC_IDS_FROM - 1
@@ -455,6 +460,8 @@ class Sender:
 
         def answered(result: ProduceResponse | ClientError) -> None:
             self._in_flight[node_id] -= 1
+            if not isinstance(result, ClientError):
+                self.measures.answered(self._loop.time() - now, result.throttle_time_ms)
             self._answered(batches, result, names)
             self._notify_waiters()
 
@@ -473,6 +480,25 @@ class Sender:
             return
         self._flying.update(dict.fromkeys(batches))
         self._in_flight[node_id] = self._in_flight.get(node_id, 0) + 1
+
+    def _count(self, by_topic: Mapping[str, list[Batch]], now: float) -> None:
+        """Count the batches of a request."""
+        sends = self.measures.sends
+        sends.requests += 1
+        for topic, batches in by_topic.items():
+            counted = self.measures.of_topic(topic)
+            counted.batches += len(batches)
+            for batch in batches:
+                size = len(batch.data) if batch.data is not None else 0
+                counted.records += batch.count
+                counted.bytes += size
+                counted.raw_bytes += batch.raw_size
+                waited = now - batch.created_at
+                sends.queue_time += waited
+                if size > sends.largest_batch:
+                    sends.largest_batch = size
+                if waited > sends.longest_queue_time:
+                    sends.longest_queue_time = waited
 
     def _answered(
         self, batches: Iterable[Batch], result: ProduceResponse | ClientError, names: Mapping[bytes, str]
@@ -522,6 +548,7 @@ class Sender:
             self._stale(batch, answer)
         if self.fatal is None and self._retriable(batch, error, answer):
             batch.retry_at = self._loop.time() + self._cluster.backoff(batch.attempts)
+            self.measures.of_topic(batch.key[0]).retries += batch.count
             if not isinstance(error, Disconnected):  # logged for the connection
                 self._failures.failed(f"producing to {batch.key[0]}-{batch.key[1]}", error, "retrying", quiet_s=1.0)
             self._accumulator.queues[batch.key].put_back(batch)
@@ -563,6 +590,7 @@ class Sender:
             return False
         if self.sequences is not None:
             self.sequences.replaced(batch, parts)
+        self.measures.sends.splits += 1
         queue = self._accumulator.queues[batch.key]
         batch.parts = parts
         # Each is put in front of the others, so the last one first.
@@ -576,6 +604,7 @@ class Sender:
     def _finish(self, batch: Batch, error: Exception | None) -> None:
         if error is not None and not batch.done:
             batch.fail(error)
+            self.measures.of_topic(batch.key[0]).errors += batch.count
             if not isinstance(error, ClientClosed | TransactionAborted):
                 what = f"producing to {batch.key[0]}-{batch.key[1]}"
                 self._failures.forget(what)

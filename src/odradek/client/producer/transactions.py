@@ -14,16 +14,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from enum import Enum
+from functools import wraps
 from types import TracebackType
-from typing import Any, Final, Generic, Self, Unpack
+from typing import Any, Final, Generic, Self, TypeVar, Unpack, cast
 
 from odradek.client.config import ProducerOptions
 from odradek.client.consumer.columns import Columns, to_table
 from odradek.client.errors import ClientError, ConfigError, IllegalState, ProducerFenced, TransactionAborted
 from odradek.client.interceptors import ProducerInterceptor
+from odradek.client.metrics.metric import Metrics
 from odradek.client.model import OffsetAndMetadata, RecordMetadata
 from odradek.client.network.cluster import GROUP_COORDINATOR, TRANSACTION_COORDINATOR, Cluster
 from odradek.client.network.metadata import PartitionInfo
@@ -73,6 +75,23 @@ class State(Enum):
     ABORTABLE = "in a transaction that can only be aborted"
     ENDING = "ending a transaction"
     FATAL = "fenced or broken"
+
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def _timed(number: str) -> Callable[[Method], Method]:
+    """Add the time of each call of a method to a number of `Sends`."""
+
+    def decorate(method: Method) -> Method:
+        @wraps(method)
+        async def timed(self: TransactionalProducer[Any, Any], *args: Any, **kwargs: Any) -> Any:
+            with self.producer.sender.measures.timing(number, self.producer.cluster.loop.time):
+                return await method(self, *args, **kwargs)
+
+        return cast(Method, timed)
+
+    return decorate
 
 
 class TransactionalProducer(Generic[Key_contra, Value_contra]):
@@ -168,6 +187,7 @@ class TransactionalProducer(Generic[Key_contra, Value_contra]):
 
     # --- transactions ---
 
+    @_timed("initializing")
     async def initialize(self) -> ProducerIdentity:
         """Get the producer id. This fences older producers of the transactional id, and aborts their transaction.
 
@@ -202,6 +222,10 @@ class TransactionalProducer(Generic[Key_contra, Value_contra]):
         if continue_transaction:
             self.begin()
             self._started = False
+
+    def metrics(self) -> Metrics:
+        """As `Producer.metrics`."""
+        return self.producer.metrics()
 
     @property
     def is_unfinished(self) -> bool:
@@ -284,6 +308,7 @@ class TransactionalProducer(Generic[Key_contra, Value_contra]):
         """As `Producer.partitions_for`."""
         return await self.producer.partitions_for(topic)
 
+    @_timed("sending_offsets")
     async def send_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], member: Member | None = None
     ) -> None:
@@ -308,6 +333,7 @@ class TransactionalProducer(Generic[Key_contra, Value_contra]):
             except (KafkaError, ClientError) as error:
                 raise self._abortable(error) from error
 
+    @_timed("committing")
     async def commit(self) -> None:
         """Send queued records, then commit. After a failure other than CallTimedOut, call `abort`.
 
@@ -334,6 +360,7 @@ class TransactionalProducer(Generic[Key_contra, Value_contra]):
         self.state = State.ENDING
         await self._end(committed=True)
 
+    @_timed("aborting")
     async def abort(self) -> None:
         """Drop queued records, wait for those in flight, then abort. Raises as `commit`."""
         self._expect(State.IN_TRANSACTION, State.ABORTABLE, State.ENDING)

@@ -1,0 +1,1 @@
+"""What the clients measure of themselves, under the names of Kafka's Java clients."""

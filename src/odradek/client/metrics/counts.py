@@ -1,0 +1,120 @@
+"""What the clients count where the work is done: plain numbers, raised inline, once per batch or request.
+
+Slots named in HIGHS are the highest value of the current window (`Windows` resets them); all others only grow.
+Sizes are in bytes, times in seconds, throttle times in milliseconds as brokers report them.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class NodeTraffic:
+    """Requests of this client to one broker, over all its connections."""
+
+    __slots__ = (
+        "authentications", "connections_closed", "connections_opened", "failed_authentications", "largest_request",
+        "latency", "longest_latency", "request_bytes", "requests", "response_bytes", "responses",
+    )  # fmt: skip
+    HIGHS: ClassVar[tuple[str, ...]] = ("largest_request", "longest_latency")
+
+    def __init__(self) -> None:
+        self.requests = self.request_bytes = self.largest_request = 0
+        self.responses = self.response_bytes = 0
+        self.latency = self.longest_latency = 0.0
+        self.connections_opened = self.connections_closed = 0
+        self.authentications = self.failed_authentications = 0
+
+
+class TopicSends:
+    """What a producer sends to one topic; retries count again, as in Kafka's Sender."""
+
+    __slots__ = ("batches", "bytes", "errors", "raw_bytes", "records", "retries")
+    HIGHS: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self) -> None:
+        self.batches = self.records = self.retries = self.errors = 0
+        self.bytes = self.raw_bytes = 0
+
+
+class Sends:
+    """What a producer sends, except for what `TopicSends` has by topic."""
+
+    __slots__ = (
+        "aborting", "committing", "exhausted", "flushing", "initializing", "largest_batch", "latency",
+        "longest_latency", "longest_queue_time", "longest_throttle", "metadata_wait", "queue_time", "requests",
+        "responses", "sending_offsets", "splits", "throttle",
+    )  # fmt: skip
+    HIGHS: ClassVar[tuple[str, ...]] = ("largest_batch", "longest_latency", "longest_queue_time", "longest_throttle")
+
+    def __init__(self) -> None:
+        self.requests = self.responses = self.splits = self.exhausted = 0
+        self.largest_batch = 0
+        self.queue_time = self.longest_queue_time = 0.0
+        self.latency = self.longest_latency = 0.0
+        self.throttle = self.longest_throttle = 0
+        self.flushing = self.metadata_wait = 0.0
+        self.initializing = self.sending_offsets = self.committing = self.aborting = 0.0
+
+
+class TopicReads:
+    """What a consumer returns of one topic: records without their batch headers, bytes of the batches as fetched."""
+
+    __slots__ = ("bytes", "records")
+    HIGHS: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self) -> None:
+        self.records = self.bytes = 0
+
+
+class Reads:
+    """Fetches and polls of a consumer."""
+
+    __slots__ = (
+        "between_polls", "fetched_bytes", "fetches", "idle", "largest_fetch", "latency", "longest_between_polls",
+        "longest_latency", "longest_throttle", "most_lag", "polls", "throttle",
+    )  # fmt: skip
+    HIGHS: ClassVar[tuple[str, ...]] = (
+        "largest_fetch", "longest_between_polls", "longest_latency", "longest_throttle", "most_lag",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.fetches = self.fetched_bytes = self.largest_fetch = 0
+        self.latency = self.longest_latency = 0.0
+        self.throttle = self.longest_throttle = 0
+        self.polls = self.most_lag = 0
+        self.between_polls = self.longest_between_polls = self.idle = 0.0
+
+
+class GroupWork:
+    """A consumer's dealings with its group: commits, joins, heartbeats, calls of the listener."""
+
+    __slots__ = (
+        "assigned_calls", "assigning", "commit_time", "commits", "failed_rebalances", "heartbeat_time", "heartbeats",
+        "join_time", "joins", "longest_assigning", "longest_commit", "longest_heartbeat", "longest_join",
+        "longest_losing", "longest_rebalance", "longest_revoking", "longest_sync", "losing", "lost_calls",
+        "rebalance_time", "rebalances", "revoked_calls", "revoking", "sync_time", "syncs",
+    )  # fmt: skip
+    HIGHS: ClassVar[tuple[str, ...]] = (
+        "longest_assigning", "longest_commit", "longest_heartbeat", "longest_join", "longest_losing",
+        "longest_rebalance", "longest_revoking", "longest_sync",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.commits = self.joins = self.syncs = self.heartbeats = 0
+        self.rebalances = self.failed_rebalances = 0
+        self.assigned_calls = self.revoked_calls = self.lost_calls = 0
+        self.commit_time = self.join_time = self.sync_time = self.heartbeat_time = self.rebalance_time = 0.0
+        self.assigning = self.revoking = self.losing = 0.0
+        self.longest_commit = self.longest_join = self.longest_sync = self.longest_heartbeat = 0.0
+        self.longest_rebalance = self.longest_assigning = self.longest_revoking = self.longest_losing = 0.0
+
+    def took(self, count: str, total: str, longest: str, seconds: float) -> None:
+        """Note one occurrence that took some time. For rare ones only: it goes by names of slots."""
+        setattr(self, count, getattr(self, count) + 1)
+        setattr(self, total, getattr(self, total) + seconds)
+        setattr(self, longest, max(getattr(self, longest), seconds))
+
+
+Counts = NodeTraffic | TopicSends | Sends | TopicReads | Reads | GroupWork
+"""An object of numbers."""

@@ -1,0 +1,103 @@
+"""What producers and consumers count, and the moments that their gauges are computed from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from odradek.client.metrics.counts import GroupWork, Reads, Sends, TopicReads, TopicSends
+from odradek.client.metrics.windows import Windows
+
+
+class ProducerMeasures:
+    """The numbers of one producer."""
+
+    __slots__ = ("_windows", "by_topic", "sends")
+
+    def __init__(self, windows: Windows) -> None:
+        self._windows = windows
+        self.sends = windows.track(Sends())
+        self.by_topic: dict[str, TopicSends] = {}
+
+    def of_topic(self, topic: str) -> TopicSends:
+        """The numbers of a topic."""
+        found = self.by_topic.get(topic)
+        if found is None:
+            found = self.by_topic[topic] = self._windows.track(TopicSends())
+        return found
+
+    @contextmanager
+    def timing(self, number: str, clock: Callable[[], float]) -> Iterator[None]:
+        """Add the time of the block to one of the numbers of `Sends`. Not for what happens per batch."""
+        begun = clock()
+        try:
+            yield
+        finally:
+            setattr(self.sends, number, getattr(self.sends, number) + clock() - begun)
+
+    def answered(self, latency_s: float, throttle_ms: int) -> None:
+        """Note the response to a produce request."""
+        sends = self.sends
+        sends.responses += 1
+        sends.latency += latency_s
+        if latency_s > sends.longest_latency:
+            sends.longest_latency = latency_s
+        if throttle_ms:
+            sends.throttle += throttle_ms
+            sends.longest_throttle = max(sends.longest_throttle, throttle_ms)
+
+
+class ConsumerMeasures:
+    """The numbers of one consumer."""
+
+    __slots__ = ("_windows", "by_topic", "group", "last_heartbeat", "last_poll", "last_rebalance", "reads")
+
+    def __init__(self, windows: Windows) -> None:
+        self._windows = windows
+        self.reads = windows.track(Reads())
+        self.group = windows.track(GroupWork())
+        self.by_topic: dict[str, TopicReads] = {}
+        self.last_poll = self.last_heartbeat = self.last_rebalance = -1.0
+        """The event loop's times, -1 before the first one."""
+
+    def of_topic(self, topic: str) -> TopicReads:
+        """The numbers of a topic."""
+        found = self.by_topic.get(topic)
+        if found is None:
+            found = self.by_topic[topic] = self._windows.track(TopicReads())
+        return found
+
+    def polled(self, now: float) -> None:
+        """Note a poll."""
+        if self.last_poll >= 0:
+            reads = self.reads
+            between = now - self.last_poll
+            reads.polls += 1
+            reads.between_polls += between
+            if between > reads.longest_between_polls:
+                reads.longest_between_polls = between
+        self.last_poll = now
+
+    def fetched(self, latency_s: float, size: int, throttle_ms: int) -> None:
+        """Note the response to a fetch."""
+        reads = self.reads
+        reads.fetches += 1
+        reads.latency += latency_s
+        if latency_s > reads.longest_latency:
+            reads.longest_latency = latency_s
+        reads.fetched_bytes += size
+        if size > reads.largest_fetch:
+            reads.largest_fetch = size
+        if throttle_ms:
+            reads.throttle += throttle_ms
+            reads.longest_throttle = max(reads.longest_throttle, throttle_ms)
+
+    def heartbeat(self, now: float, latency_s: float) -> None:
+        """Note the response to a heartbeat."""
+        self.group.took("heartbeats", "heartbeat_time", "longest_heartbeat", latency_s)
+        self.last_heartbeat = now
+
+    def rebalanced(self, now: float, seconds: float) -> None:
+        """Note the end of a rebalance."""
+        self.group.took("rebalances", "rebalance_time", "longest_rebalance", seconds)
+        self.last_rebalance = now
