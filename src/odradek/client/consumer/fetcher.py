@@ -393,9 +393,7 @@ class Fetcher:
             state.retry_at = self._loop.time() + self._cluster.options["retry_backoff_ms"] / 1000
             return
         if chunk:
-            lag = state.high_watermark - state.fetch_offset
-            if lag > self.measures.reads.most_lag:
-                self.measures.reads.most_lag = lag
+            self.measures.lagged(state.high_watermark - state.fetch_offset)
             state.reads = self.measures.of_topic(state.key.topic)
             state.chunks.append(chunk)
             state.fetch_offset = chunk.next_offset

@@ -92,6 +92,12 @@ class ConsumerMeasures:
             reads.throttle += throttle_ms
             reads.longest_throttle = max(reads.longest_throttle, throttle_ms)
 
+    def lagged(self, lag: int) -> None:
+        """Note how far a partition's end was ahead of records that have arrived."""
+        reads = self.reads
+        if lag > reads.most_lag:
+            reads.most_lag = lag
+
     def heartbeat(self, now: float, latency_s: float) -> None:
         """Note the response to a heartbeat."""
         self.group.took("heartbeats", "heartbeat_time", "longest_heartbeat", latency_s)
