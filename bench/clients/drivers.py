@@ -6,6 +6,7 @@ import asyncio
 import resource
 import time
 from collections.abc import Awaitable, Callable
+from importlib import import_module
 from statistics import median
 from typing import Any
 
@@ -397,8 +398,18 @@ DRIVERS: dict[str, dict[str, Driver]] = {
 """By client and work; all read every value. In lists: of records. In batches: the fastest way that a client has."""
 
 
+_MODULES: dict[str, tuple[str, ...]] = {
+    "odradek": ("odradek.client.consumer.consumer", "odradek.client.producer.producer"),
+    "aiokafka": ("aiokafka",),
+    "confluent": ("confluent_kafka",),
+    "kafka-python": ("kafka",),
+}
+
+
 def run(client: str, work: str, task: Task) -> Figures:
-    """Do the work with the client, in this process."""
+    """Do the work with the client, in this process; its modules are imported before, so that no figure has that."""
+    for module in _MODULES[client]:
+        import_module(module)
     done = DRIVERS[client][work](task)
     if isinstance(done, dict):
         return done

@@ -1,7 +1,8 @@
-"""Writing record batches: `BatchBuilder` grows record by record, `encode_batch` and `rebuild_batch` do it at once."""
+"""Writing record batches: `finish_batch` puts the header before encoded records, `encode_batch` and
+`rebuild_batch` do both."""
 
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from odradek.records.batch import (
     CONTROL_BIT,
@@ -21,16 +22,7 @@ from odradek.records.batch import (
 )
 from odradek.records.compression import Codec, check_level, compress
 from odradek.records.record import Headers, Record
-
-Data: TypeAlias = bytes | bytearray | memoryview
-
-_SHORT: Final = 1 << 14
-_VARINTS: Final[tuple[bytes, ...]] = tuple(
-    [bytes((z,)) for z in range(0x80)] + [bytes((z & 0x7F | 0x80, z >> 7)) for z in range(0x80, _SHORT)]
-)
-"""All unsigned varints of one and two bytes: a look-up is four times as fast as the arithmetic."""
-
-MAX_RECORDS: Final = (1 << 31) - 1
+from odradek.records.section import Data, encode_headers, encode_record, encode_section
 
 
 class BatchFields(NamedTuple):
@@ -46,52 +38,6 @@ class BatchFields(NamedTuple):
 
 
 DEFAULT_FIELDS: Final = BatchFields()
-
-
-def varint(value: int) -> bytes:
-    """`value` as a zigzag varint; of 64 bits at most."""
-    unsigned = (value << 1) ^ (value >> 63)
-    if unsigned < _SHORT:
-        return _VARINTS[unsigned]
-    output = bytearray()
-    while unsigned >= 0x80:
-        output.append(unsigned & 0x7F | 0x80)
-        unsigned >>= 7
-    output.append(unsigned)
-    return bytes(output)
-
-
-def encode_record(
-    timestamp_delta: int, offset_delta: int, key: Data | None, value: Data | None, headers: bytes
-) -> bytes:
-    """One record with its length prefix; `headers` already encoded, count included."""
-    parts = (
-        b"\0",
-        varint(timestamp_delta),
-        varint(offset_delta),
-        b"\1" if key is None else varint(len(key)),
-        b"" if key is None else key,
-        b"\1" if value is None else varint(len(value)),
-        b"" if value is None else value,
-        headers,
-    )
-    body = b"".join(parts)
-    return varint(len(body)) + body
-
-
-def encode_headers(headers: Headers) -> bytes:
-    """Record headers with their count. Raises TypeError for a name that is not a str."""
-    parts: list[Data] = [varint(len(headers))]
-    for name, value in headers:
-        encoded = name.encode()
-        parts.append(varint(len(encoded)))
-        parts.append(encoded)
-        if value is None:
-            parts.append(b"\1")
-        else:
-            parts.append(varint(len(value)))
-            parts.append(value)
-    return b"".join(parts)
 
 
 def finish_batch(
@@ -130,94 +76,6 @@ def finish_batch(
     return batch
 
 
-class BatchBuilder:
-    """A batch that grows by `append` until it is full, then `build`s.
-
-    `max_bytes` limits the whole batch before compression; the first record is always taken, however large, because a
-    batch cannot be split any further (whether it may be sent is for `max.request.size` to say).
-    """
-
-    __slots__ = ("_base_timestamp", "_codec", "_count", "_level", "_max_bytes", "_max_timestamp", "_section")
-
-    def __init__(self, compression: int = Codec.NONE, max_bytes: int = 16384, level: int | None = None) -> None:
-        """Raises ValueError for an unknown codec or a level that it does not have."""
-        self._codec = Codec(compression)
-        self._level = check_level(self._codec, level)
-        self._max_bytes = max_bytes
-        self._section = bytearray()
-        self._count = 0
-        self._base_timestamp = NO_TIMESTAMP
-        self._max_timestamp = NO_TIMESTAMP
-
-    def __len__(self) -> int:
-        return self._count
-
-    @property
-    def size_in_bytes(self) -> int:
-        """What `build` would give without compression."""
-        return HEADER_SIZE + len(self._section)
-
-    @property
-    def max_timestamp(self) -> int:
-        """The largest timestamp so far, in ms; -1 without records."""
-        return self._max_timestamp
-
-    def append(self, timestamp_ms: int, key: Data | None, value: Data | None, headers: Headers = ()) -> bool:
-        """Add a record; False, and nothing changed, when the batch would exceed `max_bytes`."""
-        count = self._count
-        delta = timestamp_ms - self._base_timestamp if count else 0
-        unsigned = delta << 1 if delta >= 0 else ~(delta << 1)
-        encoded_headers = encode_headers(headers) if headers else b"\0"
-        short = _VARINTS
-        key_length = 0 if key is None else len(key)
-        value_length = 0 if value is None else len(value)
-        body = b"".join(
-            (
-                b"\0",
-                short[unsigned] if unsigned < 16384 else varint(delta),
-                short[count << 1] if count < 8192 else varint(count),
-                b"\1" if key is None else short[key_length << 1] if key_length < 8192 else varint(key_length),
-                key or b"",
-                b"\1" if value is None else short[value_length << 1] if value_length < 8192 else varint(value_length),
-                value or b"",
-                encoded_headers,
-            )
-        )
-        size = len(body)
-        prefix = short[size << 1] if size < 8192 else varint(size)
-        section = self._section
-        if not count:
-            self._base_timestamp = self._max_timestamp = timestamp_ms
-        elif len(section) + size + len(prefix) + HEADER_SIZE > self._max_bytes:
-            return False
-        elif timestamp_ms > self._max_timestamp:
-            self._max_timestamp = timestamp_ms
-        section += prefix
-        section += body
-        self._count = count + 1
-        return True
-
-    def build(
-        self,
-        base_offset: int = 0,
-        *,
-        producer_id: int = NO_PRODUCER_ID,
-        producer_epoch: int = NO_PRODUCER_EPOCH,
-        base_sequence: int = NO_SEQUENCE,
-        transactional: bool = False,
-        control: bool = False,
-        leader_epoch: int = NO_LEADER_EPOCH,
-    ) -> bytearray:
-        """Encode the batch; callable repeatedly, and appending may continue. Raises ValueError when it is empty."""
-        if not self._count:
-            raise ValueError("a batch needs at least one record")
-        fields = BatchFields(
-            base_offset, leader_epoch, producer_id, producer_epoch, base_sequence, transactional, control
-        )
-        shape = (self._count, self._count - 1, self._base_timestamp, self._max_timestamp)
-        return finish_batch(self._section, self._codec, self._level, shape, fields)
-
-
 def encode_batch(
     records: Iterable[tuple[int, Data | None, Data | None, Headers]],
     fields: BatchFields = DEFAULT_FIELDS,
@@ -225,21 +83,20 @@ def encode_batch(
     compression: int = Codec.NONE,
     level: int | None = None,
 ) -> bytearray:
-    """One batch of all `records`, each (timestamp ms, key, value, headers). Raises ValueError when there are none."""
-    builder = BatchBuilder(compression, MAX_RECORDS, level)
-    append = builder.append
-    for timestamp_ms, key, value, headers in records:
-        append(timestamp_ms, key, value, headers)
-    base_offset, leader_epoch, producer_id, producer_epoch, base_sequence, transactional, control = fields
-    return builder.build(
-        base_offset,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
-        transactional=transactional,
-        control=control,
-        leader_epoch=leader_epoch,
-    )
+    """One batch of all `records`, each (timestamp ms, key, value, headers).
+
+    Raises ValueError when there are none, for an unknown codec, and for a level that it does not have.
+    """
+    codec = Codec(compression)
+    check_level(codec, level)
+    rows = list(records)
+    if not rows:
+        raise ValueError("a batch needs at least one record")
+    timestamps, keys, values, _ = zip(*rows, strict=True)
+    encoded_headers = {index: encode_headers(row[3]) for index, row in enumerate(rows) if row[3]}
+    section = encode_section(timestamps, keys, values, encoded_headers)
+    shape = (len(rows), len(rows) - 1, timestamps[0], max(timestamps))
+    return finish_batch(section, codec, level, shape, fields)
 
 
 def rebuild_batch(header: BatchHeader, records: Sequence[Record], *, level: int | None = None) -> bytearray:

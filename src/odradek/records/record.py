@@ -26,16 +26,16 @@ _INT64_MIN: Final = -(1 << 63)
 _INT64_MAX: Final = (1 << 63) - 1
 _NULL: Final = 1
 """The length -1 as a varint."""
-_FEW: Final = 8
+FEW_RECORDS: Final = 8
 """With fewer records, looking for a common shape costs more than it saves."""
-_OFFSETS_IN_BYTE: Final = 64
-_SHORT_OFFSETS: Final = 8192
+OFFSETS_IN_BYTE: Final = 64
+SHORT_OFFSETS: Final = 8192
 """Offset deltas below these are varints of one byte, and of two."""
-_OFFSET_LOW: Final = (
-    bytes(delta << 1 & 0x7F for delta in range(_OFFSETS_IN_BYTE)),
-    bytes(delta << 1 & 0x7F | 0x80 for delta in range(_SHORT_OFFSETS)),
+OFFSET_LOW: Final = (
+    bytes(delta << 1 & 0x7F for delta in range(OFFSETS_IN_BYTE)),
+    bytes(delta << 1 & 0x7F | 0x80 for delta in range(SHORT_OFFSETS)),
 )
-_OFFSET_HIGH: Final = bytes(delta >> 6 for delta in range(_SHORT_OFFSETS))
+OFFSET_HIGH: Final = bytes(delta >> 6 for delta in range(SHORT_OFFSETS))
 """The bytes of offset deltas, by delta."""
 _UNZIGZAG: Final = [(byte >> 1) ^ -(byte & 1) for byte in range(0x80)]
 
@@ -138,7 +138,7 @@ def _decode_uniform(data: bytes | memoryview, source: bytes | memoryview, header
     then `_decode` judges them.
     """
     count = header[12]
-    if count < _FEW or count > _SHORT_OFFSETS or header[6] != count - 1:
+    if count < FEW_RECORDS or count > SHORT_OFFSETS or header[6] != count - 1:
         return None
     length, start = read_varint(data, 0)
     key_length, key_at = read_varint(data, start + 3)
@@ -153,7 +153,7 @@ def _decode_uniform(data: bytes | memoryview, source: bytes | memoryview, header
     keys: list[Field] = []
     values: list[Field] = []
     position, end = 0, len(data)
-    for first, last, longer in ((0, min(count, _OFFSETS_IN_BYTE), 0), (_OFFSETS_IN_BYTE, count, 1)):
+    for first, last, longer in ((0, min(count, OFFSETS_IN_BYTE), 0), (OFFSETS_IN_BYTE, count, 1)):
         records = last - first
         if records <= 0:
             break
@@ -164,9 +164,9 @@ def _decode_uniform(data: bytes | memoryview, source: bytes | memoryview, header
         if stop > end:
             return None
         deltas = bytes(data[at + 1 : stop : size])
-        if not deltas.isascii() or bytes(data[at + 2 : stop : size]) != _OFFSET_LOW[longer][first:last]:
+        if not deltas.isascii() or bytes(data[at + 2 : stop : size]) != OFFSET_LOW[longer][first:last]:
             return None
-        if longer and bytes(data[at + 3 : stop : size]) != _OFFSET_HIGH[first:last]:
+        if longer and bytes(data[at + 3 : stop : size]) != OFFSET_HIGH[first:last]:
             return None
         constants = (
             (position, prefix),

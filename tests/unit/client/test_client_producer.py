@@ -463,3 +463,56 @@ def test_idle_producer_refreshes_metadata() -> None:
                 await asyncio.sleep(0.01)
 
     asyncio.run(body())
+
+
+def test_records_with_and_without_keys_keep_their_order() -> None:
+    """Records without a key take a shorter way into their batch than others, explicit timestamps and headers."""
+    cluster = FakeCluster(topics={"t": 1})
+
+    async def body(producer: Producer) -> None:
+        sent = []
+        for number in range(200):
+            value = b"%d" % number
+            key = b"k" if number % 3 == 0 else None
+            headers = [("h", b"x")] if number % 5 == 0 else []
+            stamp = 1_000 + number if number % 7 == 0 else None
+            await producer.send("t", value, key, headers, None if number % 11 else 0, stamp)
+            sent.append((key, value, len(headers)))
+        await producer.flush()
+        log = cluster.logs["t", 0]
+        assert [(each.key, each.value, len(each.headers)) for each in log] == sent
+        assert [each.timestamp for each in log][::7] == [1_000 + number for number in range(0, 200, 7)]
+
+    run(cluster, body, batch_size=500, linger_ms=50)
+
+
+def test_records_without_a_key_avoid_a_partition_that_lost_its_leader() -> None:
+    cluster = FakeCluster(topics={"t": 2})
+
+    async def body(producer: Producer) -> None:
+        await producer.partitions_for("t")
+        first = [await producer.send("t", b"first") for _ in range(3)]
+        assert producer._accumulator is not None
+        (lost,) = [key[1] for key, queue in producer._accumulator.queues.items() if queue.batches]
+        cluster.move_leader("t", lost, -1)
+        await producer.cluster.refresh_metadata()
+        later = [await producer.send("t", b"%d" % number) for number in range(20)]
+        assert {(await each).partition for each in later} == {1 - lost}
+        cluster.move_leader("t", lost, 1)
+        assert {(await each).partition for each in first} == {lost}
+
+    run(cluster, body, linger_ms=1_000)
+
+
+def test_sending_to_the_open_batch_ends_with_close() -> None:
+    cluster = FakeCluster(topics={"t": 1})
+
+    async def body(producer: Producer) -> None:
+        for _ in range(3):
+            await producer.send("t", b"x")
+        await producer.close()
+        with pytest.raises(ClientClosed):
+            await producer.send("t", b"late")
+        assert len(cluster.logs["t", 0]) == 3
+
+    run(cluster, body, linger_ms=10_000)

@@ -6,15 +6,13 @@ import pytest
 
 from odradek.client.reports.lag_trend import LagTrend, trend_text
 from odradek.client.reports.record_age import first_timestamp
-from odradek.records.builder import BatchBuilder
+from odradek.records.builder import BatchFields, encode_batch
 
 
 def batch(base_offset: int, timestamps_ms: list[int]) -> memoryview:
     """A record batch with one record for each timestamp."""
-    builder = BatchBuilder()
-    for timestamp_ms in timestamps_ms:
-        assert builder.append(timestamp_ms, None, b"value")
-    return memoryview(builder.build(base_offset))
+    rows = [(timestamp_ms, None, b"value", ()) for timestamp_ms in timestamps_ms]
+    return memoryview(encode_batch(rows, BatchFields(base_offset)))
 
 
 def test_timestamp_is_that_of_the_first_record_from_the_offset() -> None:

@@ -2,8 +2,8 @@
 
 from hypothesis import strategies as st
 
-from odradek.records.builder import Data
 from odradek.records.record import Record
+from odradek.records.section import Data
 
 Row = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
 

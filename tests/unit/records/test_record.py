@@ -5,9 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.records.batch import HEADER_SIZE, check_batch, parse_header, patch_crc, set_log_append_time
-from odradek.records.builder import BatchFields, encode_batch, encode_record, finish_batch, rebuild_batch, varint
+from odradek.records.builder import BatchFields, encode_batch, finish_batch, rebuild_batch
 from odradek.records.errors import CorruptRecords
 from odradek.records.record import Record, _decode, _decode_uniform, decode_columns, decode_records, read_varint
+from odradek.records.section import encode_record, varint
 from tests.unit.records.strategies import BATCHES, CODECS, Row, row_of
 
 

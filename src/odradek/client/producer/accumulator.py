@@ -6,15 +6,17 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from odradek.client.errors import IllegalState
 from odradek.client.model import RecordMetadata
 from odradek.client.producer.sequence_numbers import NO_IDENTITY, NO_SEQUENCE, ProducerIdentity, precedes
 from odradek.client.type_parameters import Data
 from odradek.records.batch import HEADER_SIZE, TRANSACTIONAL_BIT, parse_header, patch_producer
-from odradek.records.builder import BatchBuilder
+from odradek.records.builder import BatchFields, finish_batch
+from odradek.records.compression import Codec, check_level
 from odradek.records.record import Headers, decode_records
+from odradek.records.section import encode_headers, encode_section
 from odradek.records.topic_partition import PartitionKey
 
 logger = logging.getLogger(__name__)
@@ -26,44 +28,75 @@ _NO_OFFSET: Final = -1
 _ATTRIBUTES_LOW: Final = 22
 _RECORD_OVERHEAD: Final = 21
 """Most bytes of a record besides key, value and headers (Kafka's MAX_RECORD_OVERHEAD)."""
+PLAIN_OVERHEAD: Final = 12
+"""The same for a record of the present, of at most PLAIN_BYTES of key and value, among the first 8,192 of its batch."""
+PLAIN_BYTES: Final = 8000
+_PRESENT_MS: Final = 1 << 19
+"""Timestamps of a batch differ by less unless records bring their own."""
+
+
+class Compression(NamedTuple):
+    """Codec and level (None: the codec's default) of a producer's batches."""
+
+    codec: int
+    level: int | None
 
 
 class Batch:
-    """Records of one partition that are sent together; their deliveries read the outcome from it."""
+    """Records of one partition that are sent together; their deliveries read the outcome from it.
+
+    Until it is taken from its queue it grows, as columns (`timestamps`, `keys`, `values`, `headers`), while `filled`,
+    an upper bound of its encoded bytes, stays below `limit`. A batch that accepts no more records has the limit 0.
+    `reported` of these bytes are known to the partitioner.
+    """
 
     __slots__ = (
+        "_compression",
+        "_count",
         "_first_offset",
         "_log_append_time",
         "_waiter",
         "attempts",
         "base_sequence",
-        "builder",
         "callbacks",
-        "count",
         "created_at",
         "data",
         "done",
         "error",
         "failure_seen",
+        "filled",
         "first_index",
+        "headers",
         "identity",
         "key",
+        "keys",
+        "limit",
         "may_be_written",
         "parts",
         "raw_size",
+        "reported",
         "reserved",
         "retry_at",
         "sequence_was_reset",
         "timestamps",
         "transactional",
+        "values",
     )  # fmt: skip
 
-    def __init__(self, key: PartitionKey, builder: BatchBuilder | None, created_at: float, reserved: int) -> None:
+    def __init__(
+        self, key: PartitionKey, limit: int, compression: Compression, created_at: float, reserved: int
+    ) -> None:
         self.key = key
-        self.builder = builder
+        self.limit = limit
+        self.filled = self.reported = HEADER_SIZE
+        self.timestamps: list[int] = []
+        self.keys: list[bytes | None] | None = None
+        self.values: list[bytes | None] = []
+        self.headers: dict[int, bytes] = {}
         self.created_at = created_at
         self.reserved = reserved
-        self.count = 0
+        self._compression = compression
+        self._count = 0
         self.raw_size = 0
         self.data: bytearray | None = None
         self.attempts = 0
@@ -74,7 +107,6 @@ class Batch:
         self.sequence_was_reset = False
         self.transactional = False
         self.first_index = 0
-        self.timestamps: list[int] | None = None
         self.parts: list[Batch] | None = None
         self.callbacks: list[tuple[int, int, OnDelivery]] | None = None
         self.done = False
@@ -86,10 +118,52 @@ class Batch:
 
     @property
     def size(self) -> int:
-        """Bytes of the encoded batch; before that, of the batch without compression."""
-        if self.data is not None:
-            return len(self.data)
-        return self.builder.size_in_bytes if self.builder is not None else 0
+        """Bytes of the encoded batch; before that, the most that it takes without compression."""
+        return self.filled if self.data is None else len(self.data)
+
+    @property
+    def count(self) -> int:
+        """The number of records."""
+        return self._count or len(self.values)
+
+    def append(self, timestamp_ms: int, key: Data | None, value: Data | None, headers: Headers) -> bool:
+        """Add a record if there is room, and in any case to an empty batch."""
+        index = len(self.values)
+        filled = self.filled + _bound(key, value)
+        encoded_headers = b""
+        if headers:
+            encoded_headers = encode_headers(headers)
+            filled += len(encoded_headers)
+        if timestamp_ms < 0 or (index and abs(timestamp_ms - self.timestamps[0]) > _PRESENT_MS):
+            filled += _RECORD_OVERHEAD - PLAIN_OVERHEAD
+        if filled > self.limit and index:
+            return False
+        # Bytes are kept as they are; other buffers may change before the batch is encoded.
+        if key is not None:
+            if self.keys is None:
+                self.keys = [None] * index
+            self.keys.append(bytes(key))
+        elif self.keys is not None:
+            self.keys.append(None)
+        self.values.append(None if value is None else bytes(value))
+        self.timestamps.append(timestamp_ms)
+        if headers:
+            self.headers[index] = encoded_headers
+        self.filled = filled
+        return True
+
+    def close(self) -> None:
+        """Accept no more records."""
+        self.limit = 0
+
+    @classmethod
+    def of_encoded(cls, key: PartitionKey, data: bytearray, count: int, created_at: float) -> Batch:
+        """A batch that the caller has encoded."""
+        batch = cls(key, 0, Compression(Codec.NONE, None), created_at, len(data))
+        batch.data = data
+        batch._count = count
+        batch.raw_size = len(data)
+        return batch
 
     def set_sequence(self, identity: ProducerIdentity, base_sequence: int, *, reset: bool = False) -> None:
         """Assign producer id, epoch and first sequence number."""
@@ -102,16 +176,26 @@ class Batch:
     def encode(self) -> bytearray:
         """The bytes to send: encoded by the first call, patched when sequence numbers change."""
         if self.data is None:
-            assert self.builder is not None
-            self.raw_size = self.builder.size_in_bytes
-            self.data = self.builder.build(
+            timestamps = self.timestamps
+            count = self._count = len(timestamps)
+            section = encode_section(timestamps, self.keys, self.values, self.headers)
+            self.raw_size = HEADER_SIZE + len(section)
+            shape = (count, count - 1, timestamps[0], max(timestamps))
+            fields = BatchFields(
                 producer_id=self.identity.producer_id,
                 producer_epoch=self.identity.epoch,
                 base_sequence=self.base_sequence,
-                transactional=self.transactional,
+                is_transactional=self.transactional,
             )
-            self.builder = None
+            self.data = finish_batch(section, *self._compression, shape, fields)
+            self._forget_columns()
         return self.data
+
+    def _forget_columns(self) -> None:
+        self.limit = 0
+        self.keys = None
+        self.values = []
+        self.headers = {}
 
     def complete(self, base_offset: int, log_append_time_ms: int) -> None:
         """The batch is in the log; -1 where the broker returned no offset or time."""
@@ -126,7 +210,8 @@ class Batch:
 
     def _finish(self) -> None:
         self.done = True
-        self.builder = None
+        self._count = self.count
+        self._forget_columns()
         self.data = None
         if self._waiter is not None:
             self.failure_seen = True
@@ -240,8 +325,14 @@ class Queue:
         """Remove the oldest batch."""
         batch = self.batches.popleft()
         if batch is self.open:
-            self.open = None
+            self.close()
         return batch
+
+    def close(self) -> None:
+        """Let no more records into the last batch."""
+        if self.open is not None:
+            self.open.close()
+            self.open = None
 
     def put_back(self, batch: Batch) -> None:
         """Return a batch for a retry: to the front, in the order of sequences among other retries."""
@@ -260,9 +351,7 @@ class Accumulator:
 
     __slots__ = (
         "_batch_size",
-        "_codec",
-        "_keep_timestamps",
-        "_level",
+        "_compression",
         "free_bytes",
         "open_bytes",
         "queues",
@@ -276,13 +365,11 @@ class Accumulator:
         codec: int,
         level: int | None,
         *,
-        keep_timestamps: bool = False,
         transactional: bool = False,
     ) -> None:
+        """Raises ValueError for an unknown codec or a level that it does not have."""
         self._batch_size = max(batch_size, HEADER_SIZE + 1)
-        self._codec = codec
-        self._level = level
-        self._keep_timestamps = keep_timestamps
+        self._compression = Compression(Codec(codec), check_level(Codec(codec), level))
         self.free_bytes = buffer_memory
         self.queues: dict[PartitionKey, Queue] = {}
         self.transactional = transactional
@@ -304,25 +391,17 @@ class Accumulator:
         if queue is None:
             queue = self.queues[key] = Queue(key)
         batch = queue.open
-        if batch is not None:
-            assert batch.builder is not None
-            if batch.builder.append(timestamp_ms, record_key, value, headers):
-                batch.count += 1
-                if batch.timestamps is not None:
-                    batch.timestamps.append(timestamp_ms)
-                return batch, False, False
+        if batch is not None and batch.append(timestamp_ms, record_key, value, headers):
+            return batch, False, False
         size = record_size(record_key, value, headers)
         reserved = max(self._batch_size, size)
         if reserved > self.free_bytes:
             return None
-        fresh = Batch(key, BatchBuilder(self._codec, self._batch_size, self._level), monotonic(), reserved)
+        fresh = Batch(key, self._batch_size, self._compression, monotonic(), reserved)
         fresh.transactional = self.transactional
-        assert fresh.builder is not None
-        fresh.builder.append(timestamp_ms, record_key, value, headers)
+        fresh.append(timestamp_ms, record_key, value, headers)
         self.free_bytes -= reserved
-        fresh.count = 1
-        if self._keep_timestamps:
-            fresh.timestamps = [timestamp_ms]
+        queue.close()
         queue.batches.append(fresh)
         queue.open = fresh
         return fresh, True, batch is not None
@@ -332,23 +411,20 @@ class Accumulator:
         if len(data) > self.free_bytes:
             return None
         self.free_bytes -= len(data)
-        batch = Batch(key, None, now, len(data))
-        batch.data = data
-        batch.raw_size = len(data)
-        batch.count = count
+        batch = Batch.of_encoded(key, data, count, now)
         if self.transactional:
             data[_ATTRIBUTES_LOW] |= TRANSACTIONAL_BIT  # the CRC follows when the sequence is patched in
         queue = self.queues.get(key)
         if queue is None:
             queue = self.queues[key] = Queue(key)
-        queue.open = None
+        queue.close()
         queue.batches.append(batch)
         return batch
 
     def withdraw(self, batch: Batch) -> None:
         """Take back the batch that was begun last."""
         self.queues[batch.key].batches.remove(batch)
-        self.queues[batch.key].open = None
+        self.queues[batch.key].close()
         self.release(batch)
 
     def release(self, batch: Batch) -> None:
@@ -393,15 +469,13 @@ class Accumulator:
         )
         parts: list[Batch] = []
         for index, record in enumerate(records):
-            if not parts or not _grow(parts[-1], record.timestamp, record.key, record.value, record.headers):
-                part = Batch(batch.key, BatchBuilder(self._codec, limit, self._level), batch.created_at, 0)
+            if not parts or not parts[-1].append(record.timestamp, record.key, record.value, record.headers):
+                part = Batch(batch.key, limit, self._compression, batch.created_at, 0)
                 part.first_index = index
                 part.attempts = batch.attempts
                 part.transactional = batch.transactional
-                if batch.timestamps is not None:
-                    part.timestamps = []
                 parts.append(part)
-                _grow(part, record.timestamp, record.key, record.value, record.headers)
+                part.append(record.timestamp, record.key, record.value, record.headers)
         parts[0].reserved, batch.reserved = batch.reserved, 0
         callbacks, batch.callbacks = batch.callbacks, None
         for index, timestamp_ms, callback in callbacks or ():
@@ -410,14 +484,10 @@ class Accumulator:
         return parts
 
 
-def _grow(batch: Batch, timestamp: int, key: Data | None, value: Data | None, headers: Headers) -> bool:
-    assert batch.builder is not None
-    if not batch.builder.append(timestamp, key, value, headers):
-        return False
-    batch.count += 1
-    if batch.timestamps is not None:
-        batch.timestamps.append(timestamp)
-    return True
+def _bound(key: Data | None, value: Data | None) -> int:
+    """The most bytes that a record without headers takes."""
+    size = (0 if key is None else len(key)) + (0 if value is None else len(value))
+    return size + (PLAIN_OVERHEAD if size <= PLAIN_BYTES else _RECORD_OVERHEAD)
 
 
 def record_size(key: Data | None, value: Data | None, headers: Headers | Sequence[Any]) -> int:

@@ -26,8 +26,16 @@ from odradek.client.interceptors import ProducerInterceptor
 from odradek.client.metrics.metric import Metrics
 from odradek.client.model import RecordMetadata
 from odradek.client.network.cluster import Cluster, error_of
-from odradek.client.network.metadata import PartitionInfo, TopicInfo
-from odradek.client.producer.accumulator import Accumulator, Batch, Delivery, OnDelivery, record_size
+from odradek.client.network.metadata import MetadataCache, PartitionInfo, TopicInfo
+from odradek.client.producer.accumulator import (
+    PLAIN_BYTES,
+    PLAIN_OVERHEAD,
+    Accumulator,
+    Batch,
+    Delivery,
+    OnDelivery,
+    record_size,
+)
 from odradek.client.producer.partitioners import DefaultPartitioner, Partitioner
 from odradek.client.producer.sender import Sender
 from odradek.client.producer.sequences import Sequences
@@ -61,8 +69,9 @@ class Producer(Generic[Key_contra, Value_contra]):
 
     __slots__ = (
         "_accumulator", "_appended", "_clock", "_closed", "_cluster", "_config", "_interceptors", "_key_serializer",
-        "_lost", "_network", "_partition", "_partitioner", "_parts", "_random", "_sender", "_since_turn",
-        "_small_record", "_transforms", "_value_serializer",
+        "_lost", "_metadata", "_network", "_now_ms", "_partition", "_partitioner", "_parts", "_plain_record", "_random",
+        "_sender",
+        "_since_turn", "_small_record", "_sticking", "_sticking_version", "_sticks", "_transforms", "_value_serializer",
     )  # fmt: skip
 
     def __init__(
@@ -86,12 +95,19 @@ class Producer(Generic[Key_contra, Value_contra]):
         self._key_serializer = with_topic("key_serializer", key_serializer)
         self._value_serializer = with_topic("value_serializer", value_serializer)
         self._small_record = self._config["max_request_size"] - 1024
+        self._plain_record = min(self._small_record, PLAIN_BYTES)
         self._partitioner = partitioner
         self._interceptors = interceptors
         self._transforms = bool(interceptors) or key_serializer is not None or value_serializer is not None
         self._network = network
         self._random = random
         self._clock: Clock = clock or surroundings().clock
+        self._now_ms = self._clock.now_ms
+        # By topic, the batch that records without a key fill; chosen with this version of the metadata.
+        self._sticking: dict[str, Batch] = {}
+        self._sticking_version = -1
+        self._sticks = False
+        self._metadata = MetadataCache()
         self._cluster: Cluster | None = None
         self._appended: Callable[[str, int, int, bool], None] | None = None
         self._partition: Callable[[str, Any, int, Sequence[int]], int] | None = None
@@ -121,7 +137,6 @@ class Producer(Generic[Key_contra, Value_contra]):
             config["buffer_memory"],
             CODEC_NAMES[config["compression_type"]],
             config["compression_level"],
-            keep_timestamps=bool(self._interceptors),
             transactional=config["transactional_id"] is not None,
         )
         sequences = None
@@ -133,6 +148,8 @@ class Producer(Generic[Key_contra, Value_contra]):
                 cluster.random, config["batch_size"], load=self._waiting, ignore_keys=config["partitioner_ignore_keys"]
             )
         self._partition = self._partitioner.partition
+        self._sticks = isinstance(self._partitioner, DefaultPartitioner)
+        self._metadata = cluster.metadata
         self._appended = getattr(self._partitioner, "appended", None)
         self._parts = (cluster, self._accumulator, self._sender)
 
@@ -315,6 +332,7 @@ class Producer(Generic[Key_contra, Value_contra]):
             return
         self._closed = True
         self._parts = None
+        self._sticking.clear()
         if self._cluster is None or self._sender is None:
             return
         try:
@@ -330,6 +348,35 @@ class Producer(Generic[Key_contra, Value_contra]):
         self, topic: str, value: Any, key: Any, headers: RecordHeaders, partition: int | None, timestamp_ms: int | None
     ) -> Delivery | None:
         """The record's delivery, or None where its topic is unknown or memory is short."""
+        batch = self._sticking.get(topic)
+        if (
+            batch is None
+            or key is not None
+            or value.__class__ is not bytes
+            or partition is not None
+            or timestamp_ms is not None
+            or headers
+        ):
+            return self._append_anywhere(topic, value, key, headers, partition, timestamp_ms)
+        # The way of most records: no choice of a partition, no check that the batch's first record has passed.
+        size = len(value)
+        filled = batch.filled + size + PLAIN_OVERHEAD
+        if filled > batch.limit or size > self._plain_record or self._metadata.version != self._sticking_version:
+            return self._append_anywhere(topic, value, key, headers, partition, timestamp_ms)
+        batch.filled = filled
+        stamp = self._now_ms()
+        batch.timestamps.append(stamp)
+        if batch.keys is not None:
+            batch.keys.append(None)
+        values = batch.values
+        index = len(values)
+        values.append(value)
+        return Delivery(batch, index, stamp)
+
+    def _append_anywhere(
+        self, topic: str, value: Any, key: Any, headers: RecordHeaders, partition: int | None, timestamp_ms: int | None
+    ) -> Delivery | None:
+        """As `_append`, for any record."""
         parts = self._parts
         if parts is None:
             self._raise_unusable()
@@ -348,6 +395,7 @@ class Producer(Generic[Key_contra, Value_contra]):
             self._check_size(topic, record_size(key, value, pairs))
         if partition is not None or timestamp_ms is not None:
             _check_place(partition, timestamp_ms)
+        self._report_sticking(topic)
         chosen = partition
         if chosen is None:
             assert self._partition is not None
@@ -355,7 +403,7 @@ class Producer(Generic[Key_contra, Value_contra]):
         if not 0 <= chosen < len(info.partitions):
             # The topic may have grown since: the slow path refreshes, and raises in the end.
             return None
-        stamp = self._clock.now_ms() if timestamp_ms is None else timestamp_ms
+        stamp = self._now_ms() if timestamp_ms is None else timestamp_ms
         appended = accumulator.append((topic, chosen), stamp, key, value, pairs, self._clock.monotonic)
         if appended is None:
             return None
@@ -370,7 +418,21 @@ class Producer(Generic[Key_contra, Value_contra]):
                 self._since_turn = _TURN_RECORDS
         if partition is None and self._appended is not None:
             self._appended(topic, chosen, size + 8, closed)
+            if key is None and not closed and self._sticks:
+                self._sticking[topic] = batch
+        batch.reported = batch.filled
         return Delivery(batch, batch.count - 1, stamp)
+
+    def _report_sticking(self, topic: str) -> None:
+        """Report to the partitioner what was added to the topic's batch since; look again if the metadata changed."""
+        batch = self._sticking.get(topic)
+        if batch is not None and batch.filled > batch.reported:
+            assert self._appended is not None
+            self._appended(topic, batch.key[1], batch.filled - batch.reported, False)
+            batch.reported = batch.filled
+        if self._sticking_version != self._metadata.version:
+            self._sticking_version = self._metadata.version
+            self._sticking.clear()
 
     async def _append_slowly(
         self, topic: str, value: Any, key: Any, headers: RecordHeaders, partition: int | None, timestamp_ms: int | None
@@ -462,7 +524,7 @@ class Producer(Generic[Key_contra, Value_contra]):
             self._lost = batch.error
         for each in self._interceptors:
             on_acknowledgement = getattr(each, "on_acknowledgement", None)
-            if on_acknowledgement is None or batch.timestamps is None:
+            if on_acknowledgement is None:
                 continue
             for index, stamp in enumerate(batch.timestamps):
                 try:

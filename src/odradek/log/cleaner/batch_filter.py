@@ -17,10 +17,11 @@ from odradek.records.batch import (
     TIMESTAMP_TYPE_BIT,
     BatchHeader,
 )
-from odradek.records.builder import BatchFields, finish_batch, varint
+from odradek.records.builder import BatchFields, finish_batch
 from odradek.records.control import ControlRecord, ControlType, decode_control_record
 from odradek.records.errors import CorruptRecords
 from odradek.records.record import decode_records, read_varint, records_section
+from odradek.records.section import varint
 
 Walked = tuple[int, int, int, int, int, bytes | None, bool]
 """Of a record: start and end of its bytes, end of its timestamp, timestamp delta, offset delta, key, has a value."""

@@ -1,0 +1,74 @@
+"""The accumulator's batches: what fits, what is copied, and that no batch exceeds its size."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from odradek.client.producer.accumulator import Accumulator, Batch
+from odradek.records.batch import parse_header
+from odradek.records.record import decode_records
+
+KEY = ("orders", 0)
+NOW = 1_700_000_000_000
+
+
+def append(
+    accumulator: Accumulator, stamp: int, key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes]]
+) -> Batch:
+    added = accumulator.append(KEY, stamp, key, value, headers, lambda: 0.0)
+    assert added is not None
+    return added[0]
+
+
+CONTENT = st.one_of(st.none(), st.binary(max_size=200))
+ROWS = st.lists(
+    st.tuples(
+        st.one_of(st.integers(NOW, NOW + 1000), st.integers(0, 2**62)),
+        CONTENT,
+        CONTENT,
+        st.lists(st.tuples(st.text(max_size=5), st.binary(max_size=20)), max_size=2),
+    ),
+    min_size=1,
+    max_size=60,
+)
+
+
+@given(ROWS, st.integers(100, 2000))
+def test_batches_hold_the_records_in_order_within_their_size(
+    rows: list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes]]]], batch_size: int
+) -> None:
+    accumulator = Accumulator(batch_size, 1 << 30, 0, None)
+    for row in rows:
+        append(accumulator, *row)
+    queue = accumulator.queues[KEY]
+    found = []
+    while queue.batches:
+        batch = queue.take()
+        bound, count = batch.size, batch.count
+        data = memoryview(batch.encode())
+        assert len(data) <= bound
+        assert len(data) <= batch_size or count == 1
+        assert batch.count == count
+        found += [
+            (each.timestamp, each.key, each.value, [(name, bytes(value or b"")) for name, value in each.headers])
+            for each in decode_records(data, parse_header(data), copy=True)
+        ]
+    assert found == rows
+
+
+def test_a_buffer_that_changes_after_the_append_is_sent_as_it_was() -> None:
+    accumulator, value = Accumulator(1000, 1 << 20, 0, None), bytearray(b"before")
+    batch = accumulator.append(KEY, NOW, memoryview(value), value, (), lambda: 0.0)
+    assert batch is not None
+    value[:] = b"after!"
+    data = memoryview(accumulator.queues[KEY].take().encode())
+    (record,) = decode_records(data, parse_header(data), copy=True)
+    assert (record.key, record.value) == (b"before", b"before")
+
+
+def test_a_batch_that_is_taken_accepts_no_more_records() -> None:
+    accumulator = Accumulator(1000, 1 << 20, 0, None)
+    first = append(accumulator, NOW, None, b"1", [])
+    assert first.limit == 1000
+    assert accumulator.queues[KEY].take() is first
+    assert first.limit == 0
+    assert append(accumulator, NOW, None, b"2", []) is not first
