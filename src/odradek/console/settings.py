@@ -8,6 +8,7 @@ from ipaddress import ip_address
 from typing import Any, Final
 
 from odradek.console.messages.masks import Masks
+from odradek.console.messages.schemas import Schemas
 
 LOGIN_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 """SASL mechanisms with user name and password."""
@@ -42,6 +43,8 @@ class ConsoleSettings:
     """Least seconds between two samples of a cluster's offsets and sizes."""
     masks: Masks = field(default_factory=Masks)
     """What is hidden in records."""
+    schemas: Schemas = field(default_factory=Schemas)
+    """What keys and values are decoded by."""
     audit_log: str | None = None
     """File for the lines about changes; None: the log."""
 

@@ -58,6 +58,8 @@ def test_serve_starts_a_console_that_ends_with_it(tmp_path: Path) -> None:
         (["--mask", "x:body"], "TOPIC:value.FIELD"),
         (["--mask-file", os.devnull + "/x"], "--mask-file"),
         (["--login"], "security.protocol"),
+        (["--schema", "orders=missing.avsc"], "--schema orders=missing.avsc: No such file"),
+        (["--schema", "orders"], "TOPIC=FILE.avsc"),
     ],
 )
 def test_wrong_options_are_one_line(options: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

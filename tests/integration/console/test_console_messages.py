@@ -2,13 +2,16 @@
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
+from odradek.client.framing import framed
 from odradek.console.messages import filters
 from odradek.console.messages.masks import Masks
+from odradek.console.messages.schemas import Schemas
 from odradek.testing.blocking import BlockingBroker
 from tests.integration.console.consoles import AT, console, post
 
@@ -212,6 +215,55 @@ def test_form_has_the_contents_of_a_stored_record(client: TestClient, broker: Bl
     text = client.get(f"{AT}/topics/{topic}/produce?partition=0&offset=0").text
     assert "fe 01</textarea>" in text
     assert '<option value="hex" selected>' in text
+
+
+@pytest.fixture
+def payments(broker: BlockingBroker, tmp_path: Path) -> tuple[str, Schemas]:
+    """A topic with one Avro value in Confluent's wire format, and its schema from a file."""
+    schema = {
+        "type": "record",
+        "name": "Payment",
+        "fields": [{"name": "card", "type": "string"}, {"name": "amount", "type": "int"}],
+    }
+    (tmp_path / "payment.avsc").write_text(json.dumps(schema))
+    topic = broker.topic()
+    broker.produce(topic, framed(7, b"\x084711\x54"), b"\x00\xff")
+    return topic, Schemas.parse([f"{topic}={tmp_path}/payment.avsc"])
+
+
+def test_avro_values_are_shown_searched_and_downloaded(broker: BlockingBroker, payments: tuple[str, Schemas]) -> None:
+    topic, schemas = payments
+    with console(broker.bootstrap_servers, schemas=schemas) as client:
+        text = client.get(f"{AT}/topics/{topic}/messages").text
+        assert "&#34;amount&#34;: 42" in text
+        assert "schema id 7" in text
+        assert "not decoded" in text
+        assert found(client, topic, q="value.amount == 42", filter="cel") == [0]
+        assert found(client, topic, q='"amount": 42') == [0]
+        lines = client.get(f"{AT}/topics/{topic}/messages/download?from=oldest").text.splitlines()
+        assert json.loads(json.loads(lines[0])["value"]) == {"card": "4711", "amount": 42}
+        assert "00 00 00 00 07" in client.get(f"{AT}/topics/{topic}/messages?form=hex").text
+
+
+def test_masks_hide_fields_of_avro_values(broker: BlockingBroker, payments: tuple[str, Schemas]) -> None:
+    topic, schemas = payments
+    masks = Masks.parse([f"{topic}:value.card"])
+    with console(broker.bootstrap_servers, schemas=schemas, masks=masks, allow_changes=True) as client:
+        assert "&#34;amount&#34;: 42" in client.get(f"{AT}/topics/{topic}/messages").text
+        for form in ("auto", "json", "text", "hex"):
+            text = client.get(f"{AT}/topics/{topic}/messages?form={form}").text
+            assert "4711" not in text
+            assert "34 37 31 31" not in text
+        assert found(client, topic, q="4711") == []
+        assert "4711" not in client.get(f"{AT}/topics/{topic}/messages/download").text
+        assert client.get(f"{AT}/topics/{topic}/produce?partition=0&offset=0").status_code == 403
+
+
+def test_avro_record_is_produced_again_with_its_bytes(broker: BlockingBroker, payments: tuple[str, Schemas]) -> None:
+    topic, schemas = payments
+    with console(broker.bootstrap_servers, schemas=schemas, allow_changes=True) as client:
+        text = client.get(f"{AT}/topics/{topic}/produce?partition=0&offset=0").text
+    assert "00 00 00 00 07 08 34 37 31 31 54" in text or "\x084711" in text
 
 
 def test_masks_apply_before_search_and_download(broker: BlockingBroker) -> None:

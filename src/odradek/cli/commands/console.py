@@ -29,6 +29,8 @@ odradek console --allow-changes --cluster dev=127.0.0.1:9092 --cluster test=127.
 odradek console --listen 0.0.0.0:8080 --login --allowed-host kafka.example.org --command-config client.properties
 # hide card numbers in all records
 odradek console --mask 'payments*:value.card.number' --mask '*:headers.authorization'
+# show Avro and Protobuf values
+odradek console --schema orders=order.avsc --schema 'payments*=shop.desc:shop.Payment'
 """
 
 
@@ -71,6 +73,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--mask-file", metavar="FILE", help="rules of --mask, one on each line")
     parser.add_argument(
+        "--schema",
+        action="append",
+        default=[],
+        metavar="TOPIC=FILE",
+        help="decode values: TOPIC=FILE.avsc is Avro, TOPIC=DESCRIPTORS:MESSAGE is Protobuf; TOPIC:key= is for keys, "
+        "TOPIC#7= for values with schema id 7; * matches (repeatable)",
+    )
+    parser.add_argument(
         "--idle-timeout",
         type=seconds,
         default=DEFAULT_IDLE_S,
@@ -108,6 +118,7 @@ def run(arguments: argparse.Namespace) -> int:
             hosts=frozenset(each.lower() for each in arguments.allowed_host),
             idle_s=arguments.idle_timeout,
             masks=masks_of(arguments),
+            schemas=schemas_of(arguments),
             audit_log=arguments.audit_log,
         )
     except SettingsError as error:
@@ -167,6 +178,18 @@ def masks_of(arguments: argparse.Namespace) -> Any:
         return Masks.parse(lines)
     except MaskError as error:
         raise UsageError(f"--mask: {error}") from error
+
+
+def schemas_of(arguments: argparse.Namespace) -> Any:
+    """The schemas of the options. Raises UsageError, CommandError."""
+    from odradek.console.messages.schemas import SchemaError, Schemas
+
+    try:
+        return Schemas.parse(arguments.schema)
+    except SchemaError as error:
+        if isinstance(error.__cause__, ImportError):
+            raise CommandError(f"--schema needs packages that are not installed: {install_hint('formats')}") from error
+        raise UsageError(f"--schema {error}") from error
 
 
 def _show_ready(url: str) -> None:

@@ -7,8 +7,11 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from odradek.client.framing import HEADER, MAGIC
 from odradek.client.reports.stored_records import decode_offsets_record, decode_transaction_record
 from odradek.console.messages.masks import RawRecord
+from odradek.console.messages.schema_decoding import Origin
+from odradek.console.messages.schema_worker import Decoded
 from odradek.records.record import Record
 
 MAX_SHOWN: Final = 64 * 1024
@@ -19,11 +22,13 @@ _STORED: Final = {"__consumer_offsets": decode_offsets_record, "__transaction_st
 
 
 class Shown(NamedTuple):
-    """Text for a page. `kind`: json, text, hex, internal, empty, or none (a null)."""
+    """Text for a page. `kind`: json, avro, protobuf, text, hex, internal, empty, or none (a null)."""
 
     kind: str
     text: str
     is_cut: bool = False
+    note: str = ""
+    """What is known of its schema."""
 
     @property
     def preview(self) -> str:
@@ -46,8 +51,8 @@ class ShownRecord(NamedTuple):
     size_bytes: int
 
 
-def show_record(record: RawRecord, form: str) -> ShownRecord:
-    """A record as text; `form` is how its value is read: auto, json, text, hex."""
+def show_record(record: RawRecord, form: str, origin: Origin | None = None) -> ShownRecord:
+    """A record as text; `form` is how its value is read: auto, json, text, hex. `origin`: what it was decoded from."""
     headers = [(name, show(value, "auto")) for name, value in record.headers]
     key, value = _stored(record) if form == "auto" and record.topic in _STORED else (None, None)
     return ShownRecord(
@@ -56,11 +61,22 @@ def show_record(record: RawRecord, form: str) -> ShownRecord:
         record.offset,
         record.timestamp,
         record.leader_epoch,
-        key or show(record.key, "hex" if form == "hex" else "auto"),
-        value or show(record.value, form),
+        key or _noted(show(record.key, "hex" if form == "hex" else "auto"), origin and origin.key),
+        value or _noted(show(record.value, form), origin and origin.value),
         headers,
         len(record.key or b"") + len(record.value or b""),
     )
+
+
+def _noted(shown: Shown, decoded: Decoded | None) -> Shown:
+    """The text with what is known of its schema."""
+    if decoded is None:
+        return shown
+    where = "" if decoded.schema_id is None else f"schema id {decoded.schema_id}"
+    if decoded.format:
+        return shown._replace(kind=decoded.format, note=where)
+    why = f"not decoded: {decoded.text.decode(errors='replace')}"
+    return shown._replace(note=f"{where}; {why}" if where else why)
 
 
 def show(data: bytes | None, form: str) -> Shown:
@@ -71,6 +87,8 @@ def show(data: bytes | None, form: str) -> Shown:
         return Shown("empty", "")
     if form == "hex":
         return _hex(data)
+    if form == "auto" and data[0] == MAGIC and len(data) > HEADER.size and HEADER.unpack_from(data)[1]:
+        return _framed(data)
     is_cut = len(data) > MAX_SHOWN
     try:
         text = data.decode()
@@ -86,6 +104,15 @@ def show(data: bytes | None, form: str) -> Shown:
     if form == "auto" and not _is_readable(text[:MAX_SHOWN]):
         return _hex(data)
     return Shown("text", text[:MAX_SHOWN], is_cut)
+
+
+def _framed(data: bytes) -> Shown:
+    """A value that begins as Confluent's wire format does. Values of JSON Schema are text behind the header."""
+    schema_id = HEADER.unpack_from(data)[1]
+    inner = show(data[HEADER.size :], "json") if data[HEADER.size :].lstrip()[:1] in (b"{", b"[") else None
+    if inner is not None and inner.kind == "json":
+        return inner._replace(note=f"schema id {schema_id}")
+    return _hex(data)._replace(note=f"begins as Confluent's wire format does, with schema id {schema_id}")
 
 
 def _is_readable(text: str) -> bool:

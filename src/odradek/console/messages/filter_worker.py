@@ -1,22 +1,17 @@
 """The process that evaluates expressions on records: the console ends it if one runs for too long.
 
-Frames on standard input and output are a length of four bytes and JSON; bytes of records are written as Latin-1. The
-first frame has the kind and the expression, each further one a list of records, and each answer the positions that
-match, or an error.
+Frames are JSON; bytes of records are written as Latin-1. The first frame has the kind and the expression, each further
+one a list of records, and each answer the positions that match, or an error.
 """
 
 from __future__ import annotations
 
 import json
-import resource
-import struct
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, BinaryIO, Final
+from typing import Any
 
-MAX_BYTES: Final = 2 * 1024**3
-"""Address space of the process: an expression that builds large values fails."""
-LENGTH: Final = struct.Struct(">I")
+from odradek.console.messages.worker_frames import limit_memory, read_frame, write_frame
 
 Matches = Callable[[Mapping[str, Any]], bool]
 
@@ -86,35 +81,25 @@ def evaluate(matches: Matches, records: list[Mapping[str, Any]]) -> dict[str, An
     return {"found": found, "failed": failed, "why": why}
 
 
-def read_frame(stream: BinaryIO) -> Any:
-    """The next frame; None at the end."""
-    head = stream.read(LENGTH.size)
-    if len(head) < LENGTH.size:
-        return None
-    return json.loads(stream.read(LENGTH.unpack(head)[0]))
-
-
-def write_frame(stream: BinaryIO, document: Any) -> None:
-    """Send a frame."""
-    data = json.dumps(document).encode()
-    stream.write(LENGTH.pack(len(data)) + data)
-    stream.flush()
-
-
 def main() -> None:
     """Answer until the input ends."""
-    resource.setrlimit(resource.RLIMIT_AS, (MAX_BYTES, MAX_BYTES))
-    first = read_frame(sys.stdin.buffer)
-    if first is None:
+    limit_memory()
+    frame = read_frame(sys.stdin.buffer)
+    if frame is None:
         return
+    first = json.loads(frame)
     try:
         matches = compiled(first["kind"], first["expression"])
     except (ValueError, TypeError, RecursionError) as error:
-        write_frame(sys.stdout.buffer, {"error": str(error) or type(error).__name__})
+        _answer({"error": str(error) or type(error).__name__})
         return
-    write_frame(sys.stdout.buffer, {})
-    while (records := read_frame(sys.stdin.buffer)) is not None:
-        write_frame(sys.stdout.buffer, evaluate(matches, records))
+    _answer({})
+    while (frame := read_frame(sys.stdin.buffer)) is not None:
+        _answer(evaluate(matches, json.loads(frame)))
+
+
+def _answer(document: Mapping[str, Any]) -> None:
+    write_frame(sys.stdout.buffer, json.dumps(document).encode())
 
 
 if __name__ == "__main__":

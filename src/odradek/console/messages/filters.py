@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import sys
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
-from odradek.console.messages.filter_worker import LENGTH
 from odradek.console.messages.masks import RawRecord
+from odradek.console.messages.workers import Worker, WorkerEnded
 
 START_S: Final = 15.0
 """Limit for the start of the process, which loads its libraries."""
@@ -59,7 +57,7 @@ class ExpressionFilter:
 
     def __init__(self, kind: str, expression: str) -> None:
         self._first = {"kind": kind, "expression": expression}
-        self._process: asyncio.subprocess.Process | None = None
+        self._worker = Worker("odradek.console.messages.filter_worker")
         self.failed = 0
         """Records that could not be evaluated."""
         self.why = ""
@@ -67,23 +65,20 @@ class ExpressionFilter:
 
     async def __aenter__(self) -> Self:
         """Start the process. Raises FilterError for an expression that cannot be read."""
-        self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "odradek.console.messages.filter_worker",
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
-        )  # fmt: skip
+        await self._worker.start()
         try:
             answer = await self._ask(self._first, START_S)
             if "error" in answer:
                 raise FilterError(str(answer["error"]))
         except BaseException:
-            await self._end()
+            await self._worker.end()
             raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._end()
+        await self._worker.end()
 
     async def select(self, records: Sequence[RawRecord]) -> list[RawRecord]:
         """Those that match. Raises FilterError."""
@@ -95,27 +90,10 @@ class ExpressionFilter:
         return [records[at] for at in answer["found"]]
 
     async def _ask(self, document: Any, limit_s: float) -> Any:
-        process = self._process
-        assert process is not None
-        assert process.stdin is not None
-        assert process.stdout is not None
-        data = json.dumps(document).encode()
         try:
-            async with asyncio.timeout(limit_s):
-                process.stdin.write(LENGTH.pack(len(data)) + data)
-                await process.stdin.drain()
-                (length,) = LENGTH.unpack(await process.stdout.readexactly(LENGTH.size))
-                return json.loads(await process.stdout.readexactly(length))
-        except TimeoutError:
-            raise FilterError(f"The expression took longer than {limit_s:g} s: it was ended.") from None
-        except (asyncio.IncompleteReadError, ConnectionError):
-            raise FilterError("The expression ended its process, probably for lack of memory.") from None
-
-    async def _end(self) -> None:
-        process = self._process
-        if process is not None and process.returncode is None:
-            process.kill()
-            await process.wait()
+            return json.loads(await self._worker.ask(json.dumps(document).encode(), limit_s))
+        except WorkerEnded as error:
+            raise FilterError(f"The expression {error}.") from None
 
 
 def _document(record: RawRecord) -> dict[str, Any]:

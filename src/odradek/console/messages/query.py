@@ -36,6 +36,11 @@ class MessageQuery(NamedTuple):
         """Whether records arrive over time: a search, or new records."""
         return bool(self.expression) or self.start == "live"
 
+    @property
+    def is_decoded(self) -> bool:
+        """Whether schemas apply; text and hex show the stored bytes."""
+        return self.form in ("auto", "json")
+
     @classmethod
     def parse(cls, fields: Mapping[str, str]) -> MessageQuery:
         """From the fields of the form. Raises QueryError."""

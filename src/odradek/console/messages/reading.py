@@ -11,6 +11,8 @@ from odradek.client.consumer.consumer import Consumer
 from odradek.console.messages.filters import ExpressionFilter, RecordFilter, TextFilter
 from odradek.console.messages.masks import Masks, RawRecord
 from odradek.console.messages.query import MessageQuery, QueryError
+from odradek.console.messages.schema_decoding import Decoders, Origin, RecordPlace
+from odradek.console.messages.schemas import Schemas
 from odradek.records.topic_partition import TopicPartition
 
 PAGE_S: Final = 8.0
@@ -40,6 +42,8 @@ class Progress(NamedTuple):
     why: str
     end: str = ""
     """Why the reading ended; empty while it continues."""
+    origins: Mapping[RecordPlace, Origin] = {}
+    """What found records were decoded from."""
 
 
 class _Bounds:
@@ -80,8 +84,19 @@ def consumer_options(options: Mapping[str, Any], query: MessageQuery) -> dict[st
     }
 
 
+class Readers(NamedTuple):
+    """What the console does with every record: schemas decode it, then masks hide parts of it."""
+
+    masks: Masks
+    schemas: Schemas
+
+
+RAW: Final = Readers(Masks(), Schemas())
+"""Records as they are stored."""
+
+
 async def read(
-    options: Mapping[str, Any], topic: str, query: MessageQuery, masks: Masks
+    options: Mapping[str, Any], topic: str, query: MessageQuery, readers: Readers
 ) -> AsyncGenerator[Progress, None]:
     """Records that the query asks for, as they are found. The last progress has a reason for the end.
 
@@ -98,7 +113,9 @@ async def read(
         wanted = known if query.partition is None else [query.partition]
         places = [TopicPartition(topic, each) for each in wanted]
         consumer.assign(places)
-        reading = _Reading(consumer, query, masks, chosen, bounds)
+        schemas = readers.schemas.for_topic(topic) if query.is_decoded else None
+        decoders = None if schemas is None else await stack.enter_async_context(Decoders(schemas))
+        reading = _Reading(consumer, query, readers.masks, decoders, chosen, bounds)
         windows = reading.newest(places) if query.start == "newest" else reading.forward(places)
         async for progress in windows:
             yield progress
@@ -120,15 +137,19 @@ class _Reading:
         consumer: Consumer[Any, Any],
         query: MessageQuery,
         masks: Masks,
+        decoders: Decoders | None,
         chosen: RecordFilter | None,
         bounds: _Bounds,
     ) -> None:
         self._consumer = consumer
         self._query = query
         self._masks = masks
+        self._decoders = decoders
         self._chosen = chosen
         self._bounds = bounds
         self._left = query.limit
+        self._read: Mapping[RecordPlace, Origin] = {}
+        self._origins: dict[RecordPlace, Origin] = {}
 
     async def forward(self, places: list[TopicPartition]) -> AsyncGenerator[Progress, None]:
         """From a start on: to the end as it is now, or without an end for new records."""
@@ -185,6 +206,9 @@ class _Reading:
                 done = {place for place in is_open if place in positions and positions[place].offset >= ends[place]}
                 consumer.pause(done)
                 is_open -= done
+            if self._decoders is not None:
+                # Before the masks: they hide fields of the decoded document.
+                records, self._read = await self._decoders.decode(records)
             yield [self._masks.apply(each) for each in records]
 
     async def _starts(self, places: list[TopicPartition], ends: Offsets) -> Offsets:
@@ -200,8 +224,13 @@ class _Reading:
         return starts
 
     async def _select(self, records: list[RawRecord]) -> list[RawRecord]:
-        return records if self._chosen is None else await self._chosen.select(records)
+        found = records if self._chosen is None else await self._chosen.select(records)
+        places = [(each.partition, each.offset) for each in found]
+        self._origins |= {place: self._read[place] for place in places if place in self._read}
+        return found
 
     def _progress(self, found: list[RawRecord], end: str = "") -> Progress:
         failed, why = (0, "") if self._chosen is None else (self._chosen.failed, self._chosen.why)
-        return Progress(found, self._bounds.scanned, self._bounds.scanned_bytes, failed, why, end)
+        places = [(each.partition, each.offset) for each in found]
+        origins = {place: self._origins.pop(place) for place in places if place in self._origins}
+        return Progress(found, self._bounds.scanned, self._bounds.scanned_bytes, failed, why, end, origins)

@@ -20,7 +20,8 @@ from odradek.console.messages.decoding import ShownRecord, document_of, show_rec
 from odradek.console.messages.filters import FilterError
 from odradek.console.messages.masks import RawRecord
 from odradek.console.messages.query import FILTERS, FORMS, FROM, MessageQuery, QueryError
-from odradek.console.messages.reading import Progress, read
+from odradek.console.messages.reading import Progress, Readers, read
+from odradek.console.messages.schema_decoding import Origin, RecordPlace
 from odradek.console.pages.preferences import favourites_of
 from odradek.console.pages.topic import found_topic
 from odradek.console.rendering import console_of, figure, fragment, page, size
@@ -36,17 +37,19 @@ async def show(request: Request) -> Response:
     """The form with a page of records, or with a stream. Raises HTTPException, KafkaError, ClientError."""
     view, topic = await found_topic(request)
     records: list[RawRecord] = []
+    origins: dict[RecordPlace, Origin] = {}
     message, end = "", ""
     query = MessageQuery()
     try:
         query = MessageQuery.parse(request.query_params)
         if not query.is_stream:
             with console_of(request).reading():
-                records, end = await _collected(request, view, query)
+                records, origins, end = await _collected(request, view, query)
     except (QueryError, FilterError) as error:
         message = str(error)
     records.sort(key=lambda each: (each.timestamp, each.offset), reverse=query.start == "newest")
-    return _form(request, view, topic, query, [show_record(each, query.form) for each in records], message, end)
+    shown = [show_record(each, query.form, origins.get((each.partition, each.offset))) for each in records]
+    return _form(request, view, topic, query, shown, message, end)
 
 
 def _form(
@@ -80,19 +83,23 @@ def _form(
     )
 
 
-async def _collected(request: Request, view: ClusterView, query: MessageQuery) -> tuple[list[RawRecord], str]:
+async def _collected(
+    request: Request, view: ClusterView, query: MessageQuery
+) -> tuple[list[RawRecord], dict[RecordPlace, Origin], str]:
     found: list[RawRecord] = []
+    origins: dict[RecordPlace, Origin] = {}
     end = ""
     async with aclosing(_progress(request, view, query)) as reading:
         async for each in reading:
             found += each.found
+            origins |= each.origins
             end = each.end
-    return found, end
+    return found, origins, end
 
 
 def _progress(request: Request, view: ClusterView, query: MessageQuery) -> AsyncGenerator[Progress, None]:
-    masks = console_of(request).settings.masks
-    return read(view.options, request.path_params["topic"], query, masks)
+    settings = console_of(request).settings
+    return read(view.options, request.path_params["topic"], query, Readers(settings.masks, settings.schemas))
 
 
 async def stream(request: Request) -> Response:
@@ -114,7 +121,9 @@ async def _events(request: Request, view: ClusterView, query: MessageQuery) -> A
             async with aclosing(_progress(request, view, query)) as reading:
                 async for each in reading:
                     for record in each.found:
-                        yield _event("record", _html(request, view, record, query.form))
+                        origin = each.origins.get((record.partition, record.offset))
+                        shown = show_record(record, query.form, origin)
+                        yield _event("record", fragment(request, "record.html", view=view, record=shown, is_open=False))
                     if each.end:
                         yield _event("end", f"{each.end} {_counts(each)}")
                         return
@@ -125,10 +134,6 @@ async def _events(request: Request, view: ClusterView, query: MessageQuery) -> A
         yield _event("end", f"Failed: {error}")
     except HTTPException as error:
         yield _event("end", str(error.detail))
-
-
-def _html(request: Request, view: ClusterView, record: RawRecord, form: str) -> str:
-    return fragment(request, "record.html", view=view, record=show_record(record, form), is_open=False)
 
 
 def _counts(progress: Progress) -> str:

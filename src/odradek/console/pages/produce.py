@@ -12,9 +12,9 @@ from starlette.responses import Response
 from odradek.client.producer.producer import Producer
 from odradek.console.clusters import ClusterView
 from odradek.console.forms import FormError, field, number, see
-from odradek.console.messages.masks import Masks, RawRecord
+from odradek.console.messages.masks import RawRecord
 from odradek.console.messages.query import MessageQuery, QueryError
-from odradek.console.messages.reading import read
+from odradek.console.messages.reading import RAW, read
 from odradek.console.pages.preferences import favourites_of
 from odradek.console.pages.topic import found_topic
 from odradek.console.rendering import console_of, link, page
@@ -80,7 +80,7 @@ async def _stored(view: ClusterView, topic: str, fields: dict[str, str]) -> RawR
         query = MessageQuery.parse({**fields, "from": "offset", "limit": "1", "q": ""})
         if query.partition is None:
             raise QueryError("partition: a number expected")
-        async with aclosing(read(view.options, topic, query, Masks())) as reading:
+        async with aclosing(read(view.options, topic, query, RAW)) as reading:
             async for progress in reading:
                 for record in progress.found:
                     if record.offset == query.offset:

@@ -1,20 +1,15 @@
 """How a value says which schema it was written with: not at all, or in Confluent's wire format.
 
-Confluent's: a zero byte, the schema's id as four bytes, big-endian; Protobuf adds which message of the schema it is.
 Where ids come from and go to is the business of whoever is asked: a `Schemas`, such as a client of a schema registry.
 """
 
 from __future__ import annotations
 
-import struct
-from typing import Final, Protocol
+from typing import Protocol
 
-MAGIC: Final = 0
-_HEADER: Final = struct.Struct(">bI")
+from odradek.client.framing import MAGIC, FramingError, framed, unframed
 
-
-class FramingError(ValueError):
-    """The value does not begin as its framing says."""
+__all__ = ["MAGIC", "FixedSchemas", "FramingError", "Schemas", "framed", "unframed"]
 
 
 class Schemas(Protocol):
@@ -36,62 +31,3 @@ class FixedSchemas:
     def schema(self, schema_id: int) -> str:
         """The schema with that id. Raises KeyError."""
         return self._texts[schema_id]
-
-
-def framed(schema_id: int, payload: bytes, indexes: tuple[int, ...] | None = None) -> bytes:
-    """Confluent's wire format; `indexes` is the path to a Protobuf message in its file, None for other formats."""
-    path = b"" if indexes is None else _write_indexes(indexes)
-    return _HEADER.pack(MAGIC, schema_id) + path + payload
-
-
-def unframed(value: bytes, *, indexes: bool = False) -> tuple[int, tuple[int, ...], bytes]:
-    """(schema id, path to the message, payload). Raises FramingError."""
-    if len(value) < _HEADER.size or value[0] != MAGIC:
-        raise FramingError(f"a value of {len(value)} bytes that begins with {value[:5].hex() or 'nothing'} has no id")
-    schema_id = _HEADER.unpack_from(value)[1]
-    if not indexes:
-        return schema_id, (), value[_HEADER.size :]
-    path, position = _read_indexes(value, _HEADER.size)
-    return schema_id, path, value[position:]
-
-
-def _write_indexes(indexes: tuple[int, ...]) -> bytes:
-    if indexes == (0,):
-        return b"\x00"  # the first message of the file is so usual that it is one byte
-    return b"".join(map(_zigzag, (len(indexes), *indexes)))
-
-
-def _read_indexes(value: bytes, position: int) -> tuple[tuple[int, ...], int]:
-    count, position = _read_zigzag(value, position)
-    if count == 0:
-        return (0,), position
-    if not 0 < count <= len(value):
-        raise FramingError(f"{count} message indexes cannot be")
-    found = []
-    for _ in range(count):
-        index, position = _read_zigzag(value, position)
-        found.append(index)
-    return tuple(found), position
-
-
-def _zigzag(number: int) -> bytes:
-    rest = number << 1
-    out = bytearray()
-    while rest > 0x7F:
-        out.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    out.append(rest)
-    return bytes(out)
-
-
-def _read_zigzag(value: bytes, position: int) -> tuple[int, int]:
-    number = shift = 0
-    while True:
-        if position >= len(value) or shift > 28:
-            raise FramingError("the message indexes end too early or are no numbers")
-        byte = value[position]
-        number |= (byte & 0x7F) << shift
-        position += 1
-        if byte < 0x80:
-            return (number >> 1) ^ -(number & 1), position
-        shift += 7
