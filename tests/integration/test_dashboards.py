@@ -1,4 +1,6 @@
-"""The dashboards and alert rules of deploy/, asked of a real Prometheus that collects from a broker under load."""
+"""The dashboards and alert rules of deploy/, and the queries of Strimzi's dashboards, asked of a real Prometheus that
+collects from a broker under load.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +24,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from bench.peers.broker import BrokerProcess
 from odradek.broker.observability.reference import SECTIONS
 from odradek.metrics.definition import Kind
+from tests.integration.strimzi_queries import QUERIES, TARGET_LABELS
 from tests.unit.house.sources import ROOT
 
 PROMETHEUS = shutil.which("prometheus")
@@ -61,7 +64,29 @@ def alert_expressions() -> dict[str, str]:
     return {name: re.sub(r"\[\d+m\]", "[10s]", expression) for name, expression in pairs}
 
 
+def empty_prefixes() -> tuple[str, ...]:
+    """Beginnings of the names that OBSERVABILITY.md lists as empty on Strimzi's dashboards."""
+    _, _, section = (ROOT / "docs/OBSERVABILITY.md").read_text().partition("### Dashboards of Strimzi\n")
+    rows = re.findall(r"^\| (`.+?) \|", section.partition("\n#")[0], re.MULTILINE)
+    return tuple(prefix for row in rows for prefix in re.findall(r"`(\w+)`", row))
+
+
+EMPTY = empty_prefixes()
+STRIMZI = {f"Strimzi: {query.expression}": query.expression for query in QUERIES if not query.metric.startswith(EMPTY)}
 EXPRESSIONS = {**dashboard_expressions(), **alert_expressions()}
+
+
+def test_queries_of_strimzi_are_those_of_its_three_dashboards() -> None:
+    assert len(QUERIES) == 66
+    assert len({query.metric for query in QUERIES if query.metric.startswith("kafka_")}) == 43
+
+
+def test_list_of_empty_panels_has_only_what_no_broker_answers() -> None:
+    declared = {metric.sample_name for _, group in SECTIONS for metric in group}
+    assert EMPTY
+    for prefix in EMPTY:
+        assert not [name for name in declared if name.startswith(prefix)]
+        assert [query for query in QUERIES if query.metric.startswith(prefix)]
 
 
 def names_in(expression: str) -> set[str]:
@@ -145,10 +170,9 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with BrokerProcess(folder / "data", settings) as broker:
         load = Load(broker.bootstrap)
         config = folder / "prometheus.yml"
-        config.write_text(
-            "global: {scrape_interval: 500ms}\n"
-            f"scrape_configs: [{{job_name: odradek, static_configs: [{{targets: ['{broker.http}']}}]}}]\n"
-        )
+        target = {"targets": [broker.http], "labels": TARGET_LABELS}
+        job = {"job_name": "odradek", "static_configs": [target]}
+        config.write_text(json.dumps({"global": {"scrape_interval": "500ms"}, "scrape_configs": [job]}))
         address = f"127.0.0.1:{free_port()}"
         command = [
             str(PROMETHEUS),
@@ -176,7 +200,7 @@ def answer(address: str, expression: str) -> list[Any]:
 def test_every_expression_has_data_from_a_broker_under_load(prometheus: str) -> None:
     """Also rates of what did not happen: a counter is there with 0."""
     deadline = time.monotonic() + 60
-    missing = dict(EXPRESSIONS)
+    missing = {**EXPRESSIONS, **STRIMZI}
     while missing and time.monotonic() < deadline:
         for name, expression in list(missing.items()):
             try:

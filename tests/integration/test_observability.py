@@ -93,6 +93,20 @@ def test_requests_are_counted_with_their_times(observed: BrokerProcess) -> None:
     assert value(samples, "kafka_network_requestmetrics_requests_total", request="FetchConsumer") > 0
 
 
+def test_waiting_fetch_is_in_the_purgatory(observed: BrokerProcess) -> None:
+    """A consumer that has read everything: its next request waits for records."""
+    consumer = Consumer({"bootstrap.servers": observed.bootstrap, "group.id": "none", "fetch.wait.max.ms": 30_000})
+    consumer.assign([TopicPartition("orders", 0, RECORDS)])
+    waiting = 0.0
+    deadline = time.monotonic() + 30
+    while not waiting and time.monotonic() < deadline:
+        consumer.poll(0.1)
+        samples = scrape(observed)
+        waiting = value(samples, "kafka_server_delayedoperationpurgatory_purgatorysize", delayedOperation="Fetch")
+    consumer.close()
+    assert waiting
+
+
 def test_lag_of_a_group_is_exact_in_records_and_seconds(observed: BrokerProcess) -> None:
     labels = {"consumergroup": GROUP, "topic": "orders", "partition": "0"}
     samples = scrape(observed)

@@ -6,6 +6,7 @@ bisection when its answer is ready. Everything else (totals, quantiles) is deriv
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 
 from odradek.metrics.histogram import DURATION_BOUNDS
@@ -25,6 +26,7 @@ class RequestCounters:
         "immediate_s",
         "throttled",
         "throttled_ms",
+        "throttles",
         "waited",
         "waited_local",
         "waited_local_s",
@@ -45,6 +47,8 @@ class RequestCounters:
         """Requests after which the client had to pause."""
         self.throttled_ms = 0
         """The sum of these pauses, in milliseconds."""
+        self.throttles = [0] * buckets
+        """The same requests by their pause."""
         self.errors: Counter[int] = Counter()
         """Errors answered, by code; for Produce and Fetch per partition."""
         self.immediate = [0] * buckets
@@ -59,6 +63,12 @@ class RequestCounters:
         self.waited_local_s = 0.0
         self.waited_total = [0] * buckets
         """The same requests by the time from the start to the answer."""
+
+    def note_throttle(self, milliseconds: int) -> None:
+        """Count a request after which the client has to pause for this long."""
+        self.throttled += 1
+        self.throttled_ms += milliseconds
+        self.throttles[bisect_left(BOUNDS, milliseconds / 1000)] += 1
 
     @property
     def requests(self) -> int:
@@ -80,6 +90,13 @@ class RequestCounters:
         """All requests by the time they waited; those that did not are in the first bucket."""
         counts = list(self.waited)
         counts[0] += sum(self.immediate)
+        return counts
+
+    @property
+    def throttle_counts(self) -> list[int]:
+        """All requests by the pause after them; those without one are in the first bucket."""
+        counts = list(self.throttles)
+        counts[0] += max(0, self.requests - self.throttled)
         return counts
 
     @property

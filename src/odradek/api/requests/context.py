@@ -233,8 +233,7 @@ class RequestContext(Generic[Taken_co]):
     def throttle(self, milliseconds: int) -> None:
         """Let the client pause for this long after the answer, and count it (KIP-219)."""
         if self.counters is not None:
-            self.counters.throttled += 1
-            self.counters.throttled_ms += milliseconds
+            self.counters.note_throttle(milliseconds)
         self.connection.throttle(milliseconds)
 
     # The time quota's; not called without one.

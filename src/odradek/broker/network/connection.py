@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from odradek.api.requests.session import Session
@@ -31,6 +31,11 @@ END_STEPS = 500
 
 class Timing(Protocol):
     """The times of a request that waits."""
+
+    @property
+    def api(self) -> str:
+        """The API's name, as metrics have it."""
+        ...
 
     def answered(self) -> None:
         """The answer is ready."""
@@ -371,6 +376,16 @@ class InboundConnection:
     def idle(self) -> bool:
         """Whether nothing is being served or sent."""
         return not self._order and not self._out and not self._backlog and not self._mutes
+
+    @property
+    def queued_requests(self) -> int:
+        """Requests that were received and wait: for the answer to an earlier one, or for the end of a pause."""
+        return len(self._backlog)
+
+    @property
+    def open_requests(self) -> Sequence[Pending]:
+        """Requests that wait for their answer, and those whose answer waits for an earlier one's; oldest first."""
+        return self._order
 
     @property
     def is_admitted(self) -> bool:

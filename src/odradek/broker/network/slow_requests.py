@@ -80,6 +80,12 @@ class RequestTiming:
         self._returned = returned
         self._local_s = local_s
 
+    @property
+    def api(self) -> str:
+        """The API's name, as metrics have it; empty if the request is not counted."""
+        counters = self._context.counters
+        return "" if counters is None else counters.api
+
     def answered(self) -> None:
         """Count the request: its answer is ready."""
         counters = self._context.counters

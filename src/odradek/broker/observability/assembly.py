@@ -14,6 +14,7 @@ from odradek.broker.coordinators.groups import GroupCoordinatorService
 from odradek.broker.network.dispatch import Dispatcher
 from odradek.broker.network.server import Server
 from odradek.broker.observability.cluster_metrics import ClusterMetrics
+from odradek.broker.observability.connection_metrics import ConnectionMetrics
 from odradek.broker.observability.exporter import Exporter
 from odradek.broker.observability.group_metrics import GroupMetrics
 from odradek.broker.observability.health import Health, Lifecycle
@@ -75,10 +76,12 @@ class Observability:
             (
                 ProcessMetrics(
                     ports.process,
-                    observed.server,
                     observed.fetch_sessions,
                     self._monitor,
                     lambda: self.lifecycle.is_ready,
+                ),
+                ConnectionMetrics(
+                    observed.server, lambda: [each.api for each in observed.dispatcher.counters.values()]
                 ),
                 RequestMetrics(observed.dispatcher.counters, now),
                 TopicMetrics(observed.partitions.traffic, most_topics),

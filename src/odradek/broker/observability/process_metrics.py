@@ -1,14 +1,12 @@
-"""Metrics of the process, its event loop and its connections."""
+"""Metrics of the process and its event loop."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from odradek.broker.network.server import Server
 from odradek.broker.observability.loop_monitor import LoopMonitor
-from odradek.metrics.definition import Family, Kind, Metric, counter, gauge, label, several, single
+from odradek.metrics.definition import Family, Kind, Metric, counter, gauge, label, single
 from odradek.ports.process import Process
 from odradek.replication.fetch_sessions import FetchSessions
 from odradek.version import __version__
@@ -24,13 +22,6 @@ STATE: Final = gauge(
     f"{STARTING} while the broker starts or stops, {RUNNING} while it serves",
     "kafka.server:type=KafkaServer,name=BrokerState",
 )
-CONNECTIONS: Final = gauge(
-    "kafka_server_socket_server_metrics_connection_count",
-    "Open connections by listener",
-    "kafka.server:type=socket-server-metrics,name=connection-count",
-    ("listener",),
-)
-ACCEPTED: Final = counter("odradek_connections_accepted", "Connections that were accepted since the start")
 SESSIONS: Final = gauge(
     "kafka_server_fetchsessioncache_numincrementalfetchsessions",
     "Fetch sessions of consumers",
@@ -58,28 +49,26 @@ RESIDENT: Final = gauge("process_resident_memory_bytes", "Resident memory")
 OPEN_FDS: Final = gauge("process_open_fds", "Open file descriptors")
 MOST_FDS: Final = gauge("process_max_fds", "The limit of file descriptors")
 STARTED: Final = gauge("process_start_time_seconds", "Start of the process, in seconds since 1970")
-DISK_READ: Final = counter(
+DISK_READ: Final = gauge(
     "kafka_server_kafkaserver_linux_disk_read_bytes",
-    "Bytes that the process had read from storage",
+    "Bytes that the process has read from storage since it started; a gauge in Kafka, too",
     "kafka.server:type=KafkaServer,name=linux-disk-read-bytes",
 )
-DISK_WRITTEN: Final = counter(
+DISK_WRITTEN: Final = gauge(
     "kafka_server_kafkaserver_linux_disk_write_bytes",
-    "Bytes that the process had written to storage",
+    "Bytes that the process has written to storage since it started; a gauge in Kafka, too",
     "kafka.server:type=KafkaServer,name=linux-disk-write-bytes",
 )
 
 
 class ProcessMetrics:
-    """Reads the process and the server's connections."""
+    """Reads the process and its event loop."""
 
-    __slots__ = ("_is_serving", "_monitor", "_process", "_server", "_sessions")
+    __slots__ = ("_is_serving", "_monitor", "_process", "_sessions")
 
     metrics = (
         BUILD,
         STATE,
-        CONNECTIONS,
-        ACCEPTED,
         SESSIONS,
         NETWORK_IDLE,
         HANDLER_IDLE,
@@ -98,13 +87,11 @@ class ProcessMetrics:
     def __init__(
         self,
         process: Process,
-        server: Server,
         sessions: FetchSessions,
         monitor: LoopMonitor,
         is_serving: Callable[[], bool],
     ) -> None:
         self._process = process
-        self._server = server
         self._sessions = sessions
         self._monitor = monitor
         self._is_serving = is_serving
@@ -114,9 +101,6 @@ class ProcessMetrics:
         figures = self._process.figures()
         yield single(BUILD, 1, label("version", __version__))
         yield single(STATE, RUNNING if self._is_serving() else STARTING)
-        by_listener = Counter(each.session.listener_name for each in list(self._server.connections.values()))
-        yield several(CONNECTIONS, ((label("listener", name), count) for name, count in by_listener.items()))
-        yield single(ACCEPTED, self._server.accepted)
         yield single(SESSIONS, len(self._sessions))
         yield single(NETWORK_IDLE, self._monitor.idle_share)
         yield single(HANDLER_IDLE, self._monitor.idle_share)

@@ -31,13 +31,14 @@ REQUEST_BYTES: Final = counter(
 )
 THROTTLED: Final = counter("odradek_throttled_requests", "Requests after which a quota made the client pause", "", _API)
 THROTTLED_SECONDS: Final = counter(
-    "odradek_throttled_seconds", "The sum of the pauses that quotas made clients take", f"{_KAFKA}ThrottleTimeMs", _API
+    "odradek_throttled_seconds", "The sum of the pauses that quotas made clients take", "", _API
 )
 TOTAL_TIME: Final = _times("totaltimems", "from the start of a request to its answer", f"{_KAFKA}TotalTimeMs")
 LOCAL_TIME: Final = _times("localtimems", "on the event loop before any wait", f"{_KAFKA}LocalTimeMs")
 REMOTE_TIME: Final = _times(
     "remotetimems", "between the handler's return and the answer: followers, disks, long polls", f"{_KAFKA}RemoteTimeMs"
 )
+THROTTLE_TIME: Final = _times("throttletimems", "that a quota made the client pause", f"{_KAFKA}ThrottleTimeMs")
 DURATION: Final = Metric(
     "odradek_request_duration_seconds",
     Kind.HISTOGRAM,
@@ -70,6 +71,7 @@ class RequestMetrics:
         TOTAL_TIME,
         LOCAL_TIME,
         REMOTE_TIME,
+        THROTTLE_TIME,
         DURATION,
         LOCAL_DURATION,
     )
@@ -101,6 +103,7 @@ class RequestMetrics:
             (TOTAL_TIME, _total, lambda each: each.total_s),
             (LOCAL_TIME, _local, lambda each: each.local_s),
             (REMOTE_TIME, _remote, lambda each: each.waited_s),
+            (THROTTLE_TIME, _throttle, lambda each: each.throttled_ms / 1000),
         ):
             yield Family(metric, self._summary(metric, rows, counts, seconds, now))
         yield Family(DURATION, _histogram(rows, _total, lambda each: each.total_s))
@@ -140,6 +143,10 @@ def _local(each: RequestCounters) -> list[int]:
 
 def _remote(each: RequestCounters) -> list[int]:
     return each.remote_counts
+
+
+def _throttle(each: RequestCounters) -> list[int]:
+    return each.throttle_counts
 
 
 def _error_name(code: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from odradek.broker.observability.reference import SECTIONS, page
+from odradek.broker.observability.reference import NOT_OFFERED, SECTIONS, page
 from odradek.metrics.definition import Kind
 from tests.unit.house.sources import ROOT
 
@@ -31,3 +31,8 @@ def test_summaries_have_a_quantile_label_and_histograms_a_bound() -> None:
     for metric in METRICS:
         assert ("quantile" in metric.labels) == (metric.kind is Kind.SUMMARY), metric
         assert ("le" in metric.labels) == (metric.kind is Kind.HISTOGRAM), metric
+
+
+def test_names_that_are_not_offered_are_not_declared() -> None:
+    declared = {metric.name for metric in METRICS}
+    assert not declared & {name for name, _ in NOT_OFFERED}
