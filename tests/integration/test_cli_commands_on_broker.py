@@ -455,6 +455,15 @@ def test_members_and_a_group_that_is_at_work(odradek_broker: BrokerProcess, fill
 # --- configs, offsets, records, cluster ---
 
 
+def test_deleting_an_unknown_setting_changes_nothing(run: Run, topic: str):
+    run(f"configs --alter --topic {topic} --add-config retention.ms=70000")
+    failed = run(f"configs --alter --topic {topic} --delete-config retention.ms,retention.mss")
+    assert failed.status == 1
+    assert failed.err == f"odradek configs: topic {topic} has no setting retention.mss; nothing was changed\n"
+    found = run(f"configs --describe --topic {topic} -o json").json
+    assert [each["name"] for each in found[0]["configs"]] == ["retention.ms"]
+
+
 def test_settings_of_a_topic(run: Run, topic: str):
     line = "cleanup.policy=[compact,delete],retention.ms=70000"
     changed = run(f"configs --alter --topic {topic} --add-config {line}")

@@ -308,6 +308,7 @@ def alter(arguments: argparse.Namespace, entity: Entity, changes: dict[str, str 
             AlterConfig(name, value, AlterConfigOp.DELETE if value is None else AlterConfigOp.SET)
             for name, value in changes.items()
         ]
+        await _check_deleted(admin, entity, [name for name, value in changes.items() if value is None])
         raise_first(await admin.alter_configs({resource_of(entity): wanted}))
         return await without_effect(admin, entity.type, [name for name, value in changes.items() if value is not None])
 
@@ -315,3 +316,19 @@ def alter(arguments: argparse.Namespace, entity: Entity, changes: dict[str, str 
     show_altered(arguments, [entity], changes)
     warn_without_effect("configs", ineffective)
     return 0
+
+
+async def _check_deleted(admin: Admin, entity: Entity, names: list[str]) -> None:
+    """Raise CommandError for a name that is no setting: brokers delete it with success, as Apache's do.
+
+    The cluster-wide default of brokers describes only what is set: its names are not checked.
+    """
+    from odradek.client.admin import raise_first
+
+    if not names or entity.name is None or entity.type == "broker-loggers":
+        return
+    resource = resource_of(entity)
+    known = raise_first(await admin.describe_configs([resource]))[resource]
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise CommandError(f"{entity} has no setting {', '.join(unknown)}; nothing was changed", "INVALID_CONFIG")
