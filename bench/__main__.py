@@ -131,6 +131,10 @@ def main() -> int:
         from bench.request_cost import main as measure_requests  # of no other case, and it needs the broker
 
         return measure_requests(sys.argv[2:])
+    if sys.argv[1:2] == ["holds"]:
+        from bench.holds.__main__ import main as measure_holds  # of no other case, and it needs the broker
+
+        return measure_holds(sys.argv[2:])
     if sys.argv[1:2] == ["clients"]:
         return subprocess.run([sys.executable, "-m", "bench.clients", *sys.argv[2:]]).returncode
     parser = argparse.ArgumentParser(
@@ -139,6 +143,7 @@ def main() -> int:
         + "\nCases:\n"
         + "\n".join(f"  {name:12} {what}" for name, what in CASES.items())
         + "\n\nThe broker's processor time per request, without sockets: ./dev bench requests --help"
+        + "\nHow long single requests and jobs hold the broker's event loop: ./dev bench holds --help"
         + "\nPython clients side by side: ./dev bench clients --help",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

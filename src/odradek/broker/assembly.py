@@ -162,9 +162,7 @@ def assemble(
     dispatcher = Dispatcher(services, asyncio.get_running_loop(), limits)
     allowance = Allowance(limits, coordinators.quotas.connections, buffers)
     server = Server(ports.network, dispatcher, config, ports.clock, allowance, Guards(tls, logins))
-    slow_ms = "odradek.slow.request.ms"
-    dispatcher.slow.configure(config.number(slow_ms))
-    config.on_change((slow_ms,), lambda _: dispatcher.slow.configure(config.number(slow_ms)))
+    _follow_thresholds(config, dispatcher)
     observability = None
     if config.text(_HTTP_LISTENER):
         # A broker without the listener starts without its modules.
@@ -196,6 +194,17 @@ def assemble(
         authorization,
         observability,
     )
+
+
+def _follow_thresholds(config: BrokerConfig, dispatcher: Dispatcher) -> None:
+    """Log what is slow, now and after a change of the settings."""
+    names = ("odradek.slow.request.ms", "odradek.slow.loop.ms")
+
+    def configure(_: object = None) -> None:
+        dispatcher.slow.configure(*map(config.number, names))
+
+    configure()
+    config.on_change(names, configure)
 
 
 def _authorization(config: BrokerConfig, storage: Storage) -> BrokerAuthorization | None:

@@ -23,6 +23,7 @@ from odradek.api.requests.throttling import pause
 from odradek.api.services.controller_service import NotTheController
 from odradek.broker.network.connection import Disconnect, InboundConnection, Pending
 from odradek.broker.network.limits import RequestLimits
+from odradek.broker.network.loop_holds import LoopHolds
 from odradek.broker.network.slow_requests import RequestTiming, SlowRequestLog
 from odradek.metrics.requests import BOUNDS, FOLLOWER_FETCH, RequestCounters, RequestCounterTable
 from odradek.ports.network import Part
@@ -103,8 +104,8 @@ class Dispatcher:
         self._time_quota = services.quotas.request
         self.counters = RequestCounterTable({key: spec.name for key, spec in APIS.items()})
         """Requests by API key, and those of followers that fetch."""
-        self.slow = SlowRequestLog()
-        """The log of requests that took long."""
+        self.slow = SlowRequestLog(LoopHolds(self._now))
+        """The log of requests that took long, or held the event loop."""
         self._loop = loop
         self._tasks: dict[asyncio.Future[Any], ApiKey] = {}
         self._late: deque[Pending] = deque()
@@ -156,8 +157,8 @@ class Dispatcher:
                 return answer
             counters.immediate[bisect_left(BOUNDS, took)] += 1
             counters.immediate_s += took
-            if took >= self.slow.threshold_s:
-                self.slow.served(context, key, took, 0.0)
+            if took >= self.slow.least_s:
+                self.slow.took(context, key, took)
             return answer  # type: ignore[no-any-return]
         except Disconnect:
             raise

@@ -8,6 +8,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 
 from odradek.api.requests.context import RequestContext
+from odradek.broker.network.loop_holds import LoopHolds
 from odradek.metrics.requests import BOUNDS
 from odradek.wire.apis import APIS
 
@@ -17,15 +18,28 @@ logger = logging.getLogger("odradek.requests.slow")
 class SlowRequestLog:
     """Writes a line for each request that takes `odradek.slow.request.ms` or longer."""
 
-    __slots__ = ("threshold_s",)
+    __slots__ = ("holds", "least_s", "threshold_s")
 
-    def __init__(self) -> None:
+    def __init__(self, holds: LoopHolds) -> None:
+        self.holds = holds
+        """Requests that held the event loop, whose threshold is another one."""
         self.threshold_s = math.inf
         """Seconds from which on a request is slow; infinity for none, zero for all."""
+        self.least_s = math.inf
+        """The smaller one of both thresholds: shorter requests need one comparison."""
 
-    def configure(self, threshold_ms: int) -> None:
-        """Apply the setting: -1 for no log."""
+    def configure(self, threshold_ms: int, loop_threshold_ms: int) -> None:
+        """Apply `odradek.slow.request.ms` and `odradek.slow.loop.ms`: -1 for no log, and for no holds."""
         self.threshold_s = math.inf if threshold_ms < 0 else threshold_ms / 1000
+        self.holds.configure(loop_threshold_ms)
+        self.least_s = min(self.threshold_s, self.holds.threshold_s)
+
+    def took(self, context: RequestContext[object], key: int, local_s: float) -> None:
+        """Note a request that was answered at once, after `least_s` or more."""
+        if local_s >= self.holds.threshold_s:
+            self.holds.observe(context, key, local_s)
+        if local_s >= self.threshold_s:
+            self.served(context, key, local_s, 0.0)
 
     def served(self, context: RequestContext[object], key: int, local_s: float, waited_s: float) -> None:
         """Log the request. Times are those on the event loop, and between the handler's return and the answer."""
@@ -98,6 +112,9 @@ class RequestTiming:
         counters.waited_local[bisect_left(BOUNDS, local_s)] += 1
         counters.waited_local_s += local_s
         counters.waited_total[bisect_left(BOUNDS, waited_s + local_s)] += 1
-        threshold_s = self._slow.threshold_s
+        slow = self._slow
+        if local_s >= slow.holds.threshold_s:
+            slow.holds.observe(self._context, self._key, local_s)
+        threshold_s = slow.threshold_s
         if local_s >= threshold_s or (local_s + waited_s >= threshold_s and not counters.waits_by_design):
-            self._slow.served(self._context, self._key, local_s, waited_s)
+            slow.served(self._context, self._key, local_s, waited_s)

@@ -78,6 +78,7 @@ class Observability:
                     ports.process,
                     observed.fetch_sessions,
                     self._monitor,
+                    observed.dispatcher.slow.holds,
                     lambda: self.lifecycle.is_ready,
                 ),
                 ConnectionMetrics(

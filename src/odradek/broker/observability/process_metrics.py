@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from odradek.broker.network.loop_holds import LoopHolds
 from odradek.broker.observability.loop_monitor import LoopMonitor
 from odradek.metrics.definition import Family, Kind, Metric, counter, gauge, label, single
 from odradek.ports.process import Process
@@ -44,6 +45,11 @@ LOOP_DELAY: Final = Metric(
     "How late the event loop ran a timer, looked at ten times a second",
 )
 LOOP_CPU: Final = counter("odradek_event_loop_cpu_seconds", "Processor time of the event loop's thread")
+HOLDS: Final = counter(
+    "odradek_event_loop_holds", "Requests, and slices of long ones, that held the event loop for odradek.slow.loop.ms"
+)
+HELD: Final = counter("odradek_event_loop_held_seconds", "How long these held it, together")
+LONGEST_HOLD: Final = gauge("odradek_event_loop_longest_hold_seconds", "The longest of these since the start")
 CPU: Final = counter("process_cpu_seconds", "Processor time of the process")
 RESIDENT: Final = gauge("process_resident_memory_bytes", "Resident memory")
 OPEN_FDS: Final = gauge("process_open_fds", "Open file descriptors")
@@ -64,7 +70,7 @@ DISK_WRITTEN: Final = gauge(
 class ProcessMetrics:
     """Reads the process and its event loop."""
 
-    __slots__ = ("_is_serving", "_monitor", "_process", "_sessions")
+    __slots__ = ("_holds", "_is_serving", "_monitor", "_process", "_sessions")
 
     metrics = (
         BUILD,
@@ -74,6 +80,9 @@ class ProcessMetrics:
         HANDLER_IDLE,
         LOOP_DELAY,
         LOOP_CPU,
+        HOLDS,
+        HELD,
+        LONGEST_HOLD,
         CPU,
         RESIDENT,
         OPEN_FDS,
@@ -89,11 +98,13 @@ class ProcessMetrics:
         process: Process,
         sessions: FetchSessions,
         monitor: LoopMonitor,
+        holds: LoopHolds,
         is_serving: Callable[[], bool],
     ) -> None:
         self._process = process
         self._sessions = sessions
         self._monitor = monitor
+        self._holds = holds
         self._is_serving = is_serving
 
     def collect(self) -> Iterator[Family | None]:
@@ -105,6 +116,9 @@ class ProcessMetrics:
         yield single(NETWORK_IDLE, self._monitor.idle_share)
         yield single(HANDLER_IDLE, self._monitor.idle_share)
         yield Family(LOOP_DELAY, self._monitor.delays.samples(""))
+        yield single(HOLDS, self._holds.count)
+        yield single(HELD, self._holds.total_s)
+        yield single(LONGEST_HOLD, self._holds.longest_s)
         for metric, value in (
             (LOOP_CPU, figures.loop_cpu_s),
             (CPU, figures.cpu_s),

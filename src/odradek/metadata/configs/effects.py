@@ -208,6 +208,7 @@ IMPLEMENTED = FILE_SETTINGS | frozenset(
         "odradek.peer.setup.timeout.ms",
         "odradek.peer.silence.timeout.ms",
         "odradek.self.fence.margin.ms",
+        "odradek.slow.loop.ms",
         "odradek.slow.request.ms",
         "odradek.unauthenticated.timeout.ms",
         "odradek.write.inline.max.bytes",

@@ -68,6 +68,8 @@ ODRADEK_CONFIGS = (
     _c("odradek.metrics.max.groups", INT, "1000", at_least(0), MEDIUM, CLUSTER_WIDE),
     # Requests that take this long are logged; 0: all, -1: none.
     _c("odradek.slow.request.ms", INT, "-1", at_least(-1), MEDIUM, CLUSTER_WIDE),
+    # Requests and slices of them that hold the event loop for that long are counted, the worst are logged; -1: none.
+    _c("odradek.slow.loop.ms", INT, "100", at_least(-1), MEDIUM, CLUSTER_WIDE),
     # Java's login file has it for Kafka.
     _c("odradek.zookeeper.digest", PASSWORD, None),
     # Machines boot in any order; Kafka's zookeeper.connection.timeout.ms, 18 s in most files, also bounds requests.

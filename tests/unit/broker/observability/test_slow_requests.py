@@ -10,9 +10,14 @@ import pytest
 
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.session import Session
+from odradek.broker.network.loop_holds import LoopHolds
 from odradek.broker.network.slow_requests import RequestTiming, SlowRequestLog
 from odradek.metrics.requests import RequestCounters
 from odradek.wire.apis import ApiKey
+
+
+def slow_log() -> SlowRequestLog:
+    return SlowRequestLog(LoopHolds(lambda: 0.0))
 
 
 def context_of(counters: RequestCounters) -> RequestContext:
@@ -34,8 +39,8 @@ def lines(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 
 def test_slow_request_is_logged_with_its_times(lines: pytest.LogCaptureFixture) -> None:
-    slow = SlowRequestLog()
-    slow.configure(100)
+    slow = slow_log()
+    slow.configure(100, -1)
     answered(slow, RequestCounters("Produce"), ApiKey.PRODUCE, local_s=0.002, waited_s=0.2)
     (record,) = lines.records
     fields = record.__dict__["fields"]
@@ -49,15 +54,15 @@ def test_slow_request_is_logged_with_its_times(lines: pytest.LogCaptureFixture) 
 
 @pytest.mark.parametrize(("threshold_ms", "logged"), [(-1, 0), (0, 1), (1000, 0)])
 def test_slow_request_threshold(lines: pytest.LogCaptureFixture, threshold_ms: int, logged: int) -> None:
-    slow = SlowRequestLog()
-    slow.configure(threshold_ms)
+    slow = slow_log()
+    slow.configure(threshold_ms, -1)
     answered(slow, RequestCounters("Produce"), ApiKey.PRODUCE, local_s=0.002, waited_s=0.2)
     assert len(lines.records) == logged
 
 
 def test_long_poll_is_not_slow(lines: pytest.LogCaptureFixture) -> None:
-    slow = SlowRequestLog()
-    slow.configure(100)
+    slow = slow_log()
+    slow.configure(100, -1)
     counters = RequestCounters("FetchConsumer", waits_by_design=True)
     answered(slow, counters, ApiKey.FETCH, local_s=0.002, waited_s=0.5)
     assert not lines.records
@@ -65,7 +70,21 @@ def test_long_poll_is_not_slow(lines: pytest.LogCaptureFixture) -> None:
 
 def test_waiting_request_is_counted_by_its_parts() -> None:
     counters = RequestCounters("Produce")
-    answered(SlowRequestLog(), counters, ApiKey.PRODUCE, local_s=0.002, waited_s=0.2)
+    answered(slow_log(), counters, ApiKey.PRODUCE, local_s=0.002, waited_s=0.2)
     assert counters.requests == 1
     assert counters.total_s == pytest.approx(0.202)
     assert sum(counters.local_counts) == sum(counters.remote_counts) == sum(counters.total_counts) == 1
+
+
+@pytest.mark.parametrize(("loop_ms", "held", "logged"), [(20, 1, 0), (-1, 0, 0), (60, 0, 0)])
+def test_request_counts_as_hold_from_its_threshold_on(
+    lines: pytest.LogCaptureFixture, loop_ms: int, held: int, logged: int
+) -> None:
+    slow = slow_log()
+    slow.configure(100, loop_ms)
+    if slow.least_s <= 0.05:
+        slow.took(context_of(RequestCounters("Produce")), ApiKey.PRODUCE, 0.05)
+    assert (slow.holds.count, len([each for each in lines.records if each.name == "odradek.requests.slow"])) == (
+        held,
+        logged,
+    )

@@ -1,0 +1,1 @@
+"""How long single requests and jobs hold a broker's event loop."""
