@@ -19,6 +19,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 
 from bench.peers.broker import BrokerProcess
 from odradek.broker.observability.reference import SECTIONS
+from odradek.client import BlockingProducer
 from tests.conftest import MakeBroker
 from tests.newcomer.pages import Page
 
@@ -225,3 +226,30 @@ def test_librdkafka_pushes_its_metrics(observed: BrokerProcess) -> None:
         }
     producer.flush(20)
     assert any(name.startswith("org.apache.kafka.producer.") for name in found)
+
+
+def test_our_client_pushes_its_metrics(observed: BrokerProcess) -> None:
+    """A producer of ours subscribes, pushes again and again, and a last time when it is closed (KIP-714)."""
+    wanted = "org.apache.kafka.producer.record.send.total"
+    subscribe(observed, "ours", {"metrics": wanted, "interval.ms": "200", "match": "client_id=ours"})
+
+    def pushed() -> list[float]:
+        return [
+            value
+            for (name, pairs), value in scrape(observed).items()
+            if name == "odradek_client_metric"
+            and dict(pairs)["client_id"] == "ours"
+            and dict(pairs)["metric"] == wanted
+            and "topic" not in dict(pairs)
+        ]
+
+    with BlockingProducer(bootstrap_servers=observed.bootstrap, client_id="ours") as producer:
+        producer.send_and_wait("pushed-by-us", b"1")
+        deadline = time.monotonic() + 40
+        while pushed() != [1.0] and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert pushed() == [1.0]
+        assert len(producer.client_instance_id()) == 22
+        for number in range(5):
+            producer.send("pushed-by-us", b"%d" % number)
+    assert pushed() == [6.0]  # the last push

@@ -123,6 +123,10 @@ class BlockingProducer(Generic[Key_contra, Value_contra]):
         """As `Producer.metrics`."""
         return self._blocking.call(self._producer.metrics)
 
+    def client_instance_id(self, timeout_ms: float = 30_000) -> str:
+        """As `Producer.client_instance_id`."""
+        return self._blocking.run(self._producer.client_instance_id(timeout_ms))
+
     def start(self) -> None:
         """As `Producer.start`."""
         self._blocking.open(self._producer)
@@ -228,6 +232,10 @@ class BlockingTransactionalProducer(Generic[Key_contra, Value_contra]):
     def metrics(self) -> Metrics:
         """As `Producer.metrics`."""
         return self._blocking.call(self._producer.metrics)
+
+    def client_instance_id(self, timeout_ms: float = 30_000) -> str:
+        """As `Producer.client_instance_id`."""
+        return self._blocking.run(self._producer.client_instance_id(timeout_ms))
 
     def begin(self) -> None:
         """As `TransactionalProducer.begin`."""
@@ -354,6 +362,10 @@ class BlockingConsumer(Generic[Key_co, Value_co]):
     def metrics(self) -> Metrics:
         """As `Consumer.metrics`."""
         return self._blocking.call(self._consumer.metrics)
+
+    def client_instance_id(self, timeout_ms: float = 30_000) -> str:
+        """As `Consumer.client_instance_id`."""
+        return self._blocking.run(self._consumer.client_instance_id(timeout_ms))
 
     def start(self) -> None:
         """As `Consumer.start`."""

@@ -48,6 +48,8 @@ class CommonOptions(SecurityOptions, total=False):
     """Length of a window of `metrics()`: rates, averages and maxima are those of the last windows."""
     metrics_num_samples: int
     """Number of windows, the current one included."""
+    enable_metrics_push: bool
+    """Whether metrics are pushed to brokers that ask for them (KIP-714); needs the extra `telemetry`."""
 
 
 class ProducerOptions(CommonOptions, total=False):
@@ -149,6 +151,7 @@ _COMMON: Final[CommonOptions] = {
     "default_api_timeout_ms": 60_000,
     "metrics_sample_window_ms": 30_000,
     "metrics_num_samples": 2,
+    "enable_metrics_push": True,
     **SECURITY_DEFAULTS,
 }
 PRODUCER_DEFAULTS: Final[ProducerOptions] = {

@@ -224,6 +224,7 @@ class FakeCluster:
         self.scripts: dict[int, deque[Handler]] = defaultdict(deque)
         self.requests: list[tuple[int, ApiKey, int, Any]] = []
         self.max_versions: dict[int, int] = {}
+        self.absent: set[int] = {ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY}
         self.max_batch_bytes = 1 << 30
         self.next_producer_id = 1000
         self.coordinator = 1
@@ -276,6 +277,7 @@ class FakeCluster:
             api_keys=[
                 ApiVersionsResponseApiVersion(key, api.min_version, self.max_versions.get(key, api.max_version))
                 for key, api in APIS.items()
+                if key not in self.absent
             ]
         )
 

@@ -18,6 +18,7 @@ from odradek.client.admin.topics import NewTopic
 from odradek.client.admin.topology import ClusterDescription, QuorumDescription
 from odradek.client.config import AdminOptions, resolve_admin
 from odradek.client.errors import IllegalState
+from odradek.client.metrics.push import MetricsPush, instance_id
 from odradek.client.model import READ_UNCOMMITTED, OffsetAndTimestamp
 from odradek.client.network.cluster import Cluster
 from odradek.client.network.connection import Request
@@ -46,7 +47,7 @@ class Admin:
     turns such an answer into an exception. Every call raises ClientError when no broker answers in time.
     """
 
-    __slots__ = ("_cluster", "_config", "_network", "_random", "_requests", "groups", "replicas")
+    __slots__ = ("_cluster", "_config", "_network", "_push", "_random", "_requests", "groups", "replicas")
 
     def __init__(
         self, *, network: Network | None = None, random: Random | None = None, **options: Unpack[AdminOptions]
@@ -56,6 +57,7 @@ class Admin:
         self._network = network
         self._random = random
         self._cluster: Cluster | None = None
+        self._push: MetricsPush | None = None
         self._requests = AdminRequests(lambda: self.cluster)
         self.groups = GroupsAdmin(self._requests)
         """Consumer groups: list, describe, delete, their offsets and members."""
@@ -122,9 +124,14 @@ class Admin:
             self._cluster = Cluster(
                 self._config, network=self._network, random=self._random, allow_auto_create_topics=False
             )
+            if self._config["enable_metrics_push"]:
+                rack = self._config["client_rack"]
+                self._push = MetricsPush(self._cluster, self.metrics, lambda: {"client_rack": rack} if rack else {})
 
     async def close(self) -> None:
         """Close all connections."""
+        if self._push is not None:
+            await self._push.close()
         if self._cluster is not None:
             await self._cluster.close()
 
@@ -142,6 +149,11 @@ class Admin:
         from odradek.client.metrics.compute import admin_metrics
 
         return admin_metrics(self.cluster)
+
+    async def client_instance_id(self, timeout_ms: float = 30_000) -> str:
+        """The id that brokers gave this client (KIP-714), as Kafka writes ids. Raises IllegalState, CallTimedOut."""
+        self.cluster.check_loop()
+        return await instance_id(self._push, timeout_ms)
 
     @property
     def cluster(self) -> Cluster:

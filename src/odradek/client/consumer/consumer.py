@@ -40,6 +40,7 @@ from odradek.client.group.group_consumer import GroupDriver
 from odradek.client.group.rebalance_listener import AnyListener, RebalanceListener
 from odradek.client.interceptors import ConsumerInterceptor
 from odradek.client.metrics.metric import Metrics
+from odradek.client.metrics.push import MetricsPush, instance_id
 from odradek.client.model import EARLIEST, LATEST, ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, RawFetch
 from odradek.client.network.cluster import Cluster
 from odradek.client.network.connections import retrieve_failure
@@ -76,7 +77,7 @@ class Consumer(Generic[Key_co, Value_co]):
 
     __slots__ = (
         "_closed", "_cluster", "_commits", "_config", "_fetcher", "_group", "_interceptors", "_listener", "_locating",
-        "_network", "_pattern", "_random", "_reader", "_topics", "_turn",
+        "_network", "_pattern", "_push", "_random", "_reader", "_topics", "_turn",
     )  # fmt: skip
 
     def __init__(
@@ -110,6 +111,7 @@ class Consumer(Generic[Key_co, Value_co]):
         self._pattern: re.Pattern[str] | None = None
         self._cluster: Cluster | None = None
         self._fetcher: Fetcher | None = None
+        self._push: MetricsPush | None = None
         self._group: GroupDriver | ConsumerGroupDriver | None = None
         self._locating: asyncio.Task[None] | None = None
         self._commits: asyncio.Task[None] | None = None
@@ -138,6 +140,8 @@ class Consumer(Generic[Key_co, Value_co]):
         if config["group_id"] is not None:
             driver = ConsumerGroupDriver if config["group_protocol"] == "consumer" else GroupDriver
             self._group = driver(cluster, config, self._fetcher, self._committed)
+        if config["enable_metrics_push"]:
+            self._push = MetricsPush(cluster, self._measured, self._labels)
         if self._topics:
             self.subscribe(self._topics, listener=self._listener)
 
@@ -165,6 +169,8 @@ class Consumer(Generic[Key_co, Value_co]):
                 await asyncio.gather(self._locating, return_exceptions=True)
             if self._group is not None:
                 await self._group.close()
+            if self._push is not None:
+                await self._push.close()
         finally:
             for state in self._fetcher.states.values():
                 state.drop()
@@ -185,9 +191,20 @@ class Consumer(Generic[Key_co, Value_co]):
 
     def metrics(self) -> Metrics:
         """What the consumer has measured, under Java's names. Raises IllegalState before `start`, ClientClosed."""
+        self._started()
+        return self._measured()
+
+    async def client_instance_id(self, timeout_ms: float = 30_000) -> str:
+        """The id that brokers gave this client (KIP-714), as Kafka writes ids. Raises IllegalState, CallTimedOut."""
+        self._started()[1].check_loop()
+        return await instance_id(self._push, timeout_ms)
+
+    def _measured(self) -> Metrics:
         from odradek.client.metrics.compute import consumer_metrics
 
-        fetcher, cluster = self._started()
+        fetcher, cluster = self._fetcher, self._cluster
+        assert fetcher is not None
+        assert cluster is not None
         return consumer_metrics(
             cluster,
             fetcher.measures,
@@ -195,6 +212,17 @@ class Consumer(Generic[Key_co, Value_co]):
             committed_only=self._config["isolation_level"] == "read_committed",
             grouped=self._group is not None,
         )
+
+    def _labels(self) -> dict[str, str]:
+        """What describes this consumer where its metrics are pushed."""
+        config = self._config
+        labels = {
+            "client_rack": config["client_rack"],
+            "group_id": config["group_id"] or "",
+            "group_instance_id": config["group_instance_id"] or "",
+            "group_member_id": "" if self._group is None else self._group.member.member_id,
+        }
+        return {name: text for name, text in labels.items() if text}
 
     # --- what to read ---
 

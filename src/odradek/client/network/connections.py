@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from odradek.client.config import CommonOptions, parse_servers
@@ -59,8 +59,20 @@ class Connections:
     """Hands out open connections by broker id."""
 
     __slots__ = (
-        "_bootstrap", "_by_address", "_closed", "_failures", "_log_in", "_loop", "_network", "_options", "_random",
-        "_secure", "_windows", "brokers", "traffic",
+        "_bootstrap",
+        "_by_address",
+        "_closed",
+        "_failures",
+        "_log_in",
+        "_loop",
+        "_network",
+        "_opened",
+        "_options",
+        "_random",
+        "_secure",
+        "_windows",
+        "brokers",
+        "traffic",
     )  # fmt: skip
 
     def __init__(self, network: Network, random: Random, options: CommonOptions, windows: Windows) -> None:
@@ -77,8 +89,13 @@ class Connections:
         self._failures = FailureLog(logger, self._loop.time, {"client_id": options["client_id"]})
         self.brokers: dict[int, BrokerAddress] = {}
         self._windows = windows
+        self._opened: Callable[[Connection], None] | None = None
         self.traffic: dict[tuple[str, int], NodeTraffic] = {}
         """What was sent and received, by host and port."""
+
+    def watch_opened(self, listener: Callable[[Connection], None] | None) -> None:
+        """Call the listener, instead of an earlier one, with each connection that can be used; None for no listener."""
+        self._opened = listener
 
     @property
     def open_count(self) -> int:
@@ -215,6 +232,8 @@ class Connections:
                 )  # fmt: skip
 
         connection.watch_close(gone)
+        if self._opened is not None:
+            self._opened(connection)
         return connection
 
     async def _authenticate(self, connection: Connection) -> Reauthentication | None:

@@ -24,6 +24,7 @@ from odradek.client.consumer.columns import Columns, to_table
 from odradek.client.errors import BufferExhausted, CallTimedOut, ClientClosed, IllegalState
 from odradek.client.interceptors import ProducerInterceptor
 from odradek.client.metrics.metric import Metrics
+from odradek.client.metrics.push import MetricsPush, instance_id
 from odradek.client.model import RecordMetadata
 from odradek.client.network.cluster import Cluster, error_of
 from odradek.client.network.metadata import MetadataCache, PartitionInfo, TopicInfo
@@ -69,8 +70,8 @@ class Producer(Generic[Key_contra, Value_contra]):
 
     __slots__ = (
         "_accumulator", "_appended", "_clock", "_closed", "_cluster", "_config", "_interceptors", "_key_serializer",
-        "_lost", "_metadata", "_network", "_now_ms", "_partition", "_partitioner", "_parts", "_plain_record", "_random",
-        "_sender",
+        "_lost", "_metadata", "_network", "_now_ms", "_partition", "_partitioner", "_parts", "_plain_record", "_push",
+        "_random", "_sender",
         "_since_turn", "_small_record", "_sticking", "_sticking_version", "_sticks", "_transforms", "_value_serializer",
     )  # fmt: skip
 
@@ -115,6 +116,7 @@ class Producer(Generic[Key_contra, Value_contra]):
         # The three that every record needs, while the producer can be used.
         self._parts: tuple[Cluster, Accumulator, Sender] | None = None
         self._sender: Sender | None = None
+        self._push: MetricsPush | None = None
         self._closed = False
         self._lost: Exception | None = None
         self._since_turn = 0
@@ -152,6 +154,10 @@ class Producer(Generic[Key_contra, Value_contra]):
         self._metadata = cluster.metadata
         self._appended = getattr(self._partitioner, "appended", None)
         self._parts = (cluster, self._accumulator, self._sender)
+        if config["enable_metrics_push"]:
+            labels = {"client_rack": config["client_rack"], "transactional_id": config["transactional_id"] or ""}
+            given = {name: text for name, text in labels.items() if text}
+            self._push = MetricsPush(cluster, self.metrics, lambda: given)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -190,6 +196,11 @@ class Producer(Generic[Key_contra, Value_contra]):
         return producer_metrics(
             self.cluster, sender.measures, self._accumulator, self._config["buffer_memory"], sender.requests_in_flight
         )
+
+    async def client_instance_id(self, timeout_ms: float = 30_000) -> str:
+        """The id that brokers gave this client (KIP-714), as Kafka writes ids. Raises IllegalState, CallTimedOut."""
+        self.cluster.check_loop()
+        return await instance_id(self._push, timeout_ms)
 
     # --- sending ---
 
@@ -338,6 +349,8 @@ class Producer(Generic[Key_contra, Value_contra]):
         try:
             if flush:
                 await self.flush()
+            if self._push is not None:
+                await self._push.close()
         finally:
             await self._sender.close()
             await self._cluster.close()

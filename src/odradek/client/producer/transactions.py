@@ -227,6 +227,10 @@ class TransactionalProducer(Generic[Key_contra, Value_contra]):
         """As `Producer.metrics`."""
         return self.producer.metrics()
 
+    async def client_instance_id(self, timeout_ms: float = 30_000) -> str:
+        """As `Producer.client_instance_id`."""
+        return await self.producer.client_instance_id(timeout_ms)
+
     @property
     def is_unfinished(self) -> bool:
         """Whether a transaction is open that `abort` must end if it is not committed."""
