@@ -203,7 +203,7 @@ def test_client_stops_after_a_fatal_answer() -> None:
 
 @pytest.mark.parametrize("offers", [True, False])
 def test_client_does_not_ask_where_it_should_not(offers: bool) -> None:
-    """The broker does not offer it, or the client is told not to push."""
+    """The broker does not offer it, or pushing is switched off."""
     cluster = Receiver(["*"]) if offers else FakeCluster()
 
     async def body(producer: Producer) -> None:
