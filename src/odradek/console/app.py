@@ -58,6 +58,8 @@ READS: Final[tuple[tuple[str, Handler], ...]] = (
     ("/c/{cluster}/group/preview", groups.preview),
     ("/c/{cluster}/transactions", transactions.show),
     ("/c/{cluster}/reassignment", reassignment.show),
+    ("/c/{cluster}/reassignment/plan", reassignment.plan),
+    ("/c/{cluster}/topics/{topic}/replicas", reassignment.plan_factor),
     ("/c/{cluster}/access", access.show),
     ("/login", login.show),
 )
@@ -81,6 +83,9 @@ CHANGES: Final[tuple[tuple[str, Handler], ...]] = (
     ("/c/{cluster}/group/reset", groups.reset),
     ("/c/{cluster}/group/delete", groups.delete),
     ("/c/{cluster}/abort-transaction", transactions.abort),
+    ("/c/{cluster}/reassignment/execute", reassignment.execute),
+    ("/c/{cluster}/reassignment/cancel", reassignment.cancel),
+    ("/c/{cluster}/reassignment/unthrottle", reassignment.unthrottle),
     ("/c/{cluster}/acls/create", access_changes.create_acl),
     ("/c/{cluster}/acls/delete", access_changes.delete_acl),
     ("/c/{cluster}/users/set", access_changes.set_password),

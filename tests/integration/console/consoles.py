@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -51,3 +52,11 @@ def ask_as(options: Mapping[str, Any], work: Callable[[Admin], Awaitable[T]]) ->
             return await work(admin)
 
     return asyncio.run(session())
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Wait until a condition holds."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "not within 60 s"
+        time.sleep(0.05)
