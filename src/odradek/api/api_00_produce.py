@@ -14,12 +14,20 @@ from typing import Final, Protocol
 from odradek.api.data.new_leaders import MOVED, current_leader, endpoints
 from odradek.api.data.produced_records import FIRST_WITH_ZSTD, check_carried, is_transactional
 from odradek.api.data.transactional_produce import RejectedPartitions, keep, rejections
-from odradek.api.requests.capabilities import HasClock, HasImage, HasNodeId, HasPartitions, HasQuotas, HasTransactions
+from odradek.api.requests.capabilities import (
+    HasAuthorization,
+    HasClock,
+    HasImage,
+    HasNodeId,
+    HasPartitions,
+    HasQuotas,
+    HasTransactions,
+)
 from odradek.api.requests.context import LateAnswer, RequestContext
 from odradek.api.requests.registry import api
 from odradek.api.requests.throttling import pause
 from odradek.log.append import AppendResult, RejectedRecords
-from odradek.metadata.image import INTERNAL_TOPICS
+from odradek.metadata.image import AUDIT_TOPIC, INTERNAL_TOPICS
 from odradek.ports.network import Part
 from odradek.replication.delayed_produce import Append, DelayedProduce
 from odradek.replication.refused_batches import SENT_AGAIN
@@ -38,7 +46,7 @@ _AnswerPlace = tuple[TopicKey, int, list[ProducedPartition], int]
 """A topic as the request has it, a partition, and where its answer stands."""
 
 
-class Uses(HasClock, HasImage, HasNodeId, HasPartitions, HasQuotas, HasTransactions, Protocol):
+class Uses(HasAuthorization, HasClock, HasImage, HasNodeId, HasPartitions, HasQuotas, HasTransactions, Protocol):
     """What these handlers take of the broker."""
 
 
@@ -125,7 +133,7 @@ def _produce(
                 partition = require(topic, index)
                 if records is None or context.version < FIRST_WITH_ZSTD:
                     records = check_carried(records, context.version)
-                if partition.topic in INTERNAL_TOPICS and context.client_id != _ADMIN_CLIENT:
+                if partition.topic in INTERNAL_TOPICS and not _may_append_internal(partition.topic, context):
                     raise KafkaError(
                         ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {partition.topic}"
                     )
@@ -163,6 +171,14 @@ def _produce(
     else:
         delayed.wait_until_written()
     return late
+
+
+def _may_append_internal(topic: str, context: RequestContext[Uses]) -> bool:
+    """Audit events come from brokers, or from super users, to whom the guard has reduced the clients."""
+    if context.session.is_broker:
+        return topic == AUDIT_TOPIC
+    is_guarded = topic != AUDIT_TOPIC or context.services.authorization is not None
+    return is_guarded and context.client_id == _ADMIN_CLIENT
 
 
 def _unanswered(context: RequestContext[Uses], *, failed: bool) -> None:

@@ -14,6 +14,7 @@ from odradek.authorization.acl_index import AclIndex, Acls
 from odradek.authorization.decisions import Decision, Reason, Subject, decide, decide_on_any
 from odradek.authorization.hosts import normalized
 from odradek.authorization.operations import SUPPORTED
+from odradek.metadata.image import AUDIT_TOPIC
 from odradek.wire.acls import CLUSTER_NAME, AclOperation, ResourceType
 
 _MOST_DECISIONS: Final = 2000
@@ -23,6 +24,8 @@ _ALLOWED: Final = 1
 _DENIED: Final = 0
 _DENIED_QUIETLY: Final = -1
 """Not in the log yet: the first request that is refused by the decision puts it there."""
+_READS: Final = (AclOperation.READ, AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS)
+"""What ACLs may allow on the audit topic."""
 _ANY_NAME: Final = ""
 """The remembered name of the question about any resource; no resource has an empty name."""
 
@@ -54,6 +57,8 @@ class Question(NamedTuple):
     name: str
     request: str
     """The API that asks; empty where none does."""
+    client_id: str | None = None
+    """The client's name for itself."""
 
 
 Report = Callable[[Question, Decision, bool], None]
@@ -82,9 +87,11 @@ class Authorizer:
         return Subject(principal, address, self.index.roles_of(principal, address).union(roles))
 
     def decide(self, subject: Subject, operation: AclOperation, kind: ResourceType, name: str) -> Decision:
-        """By super users first, then by ACLs."""
+        """By super users first, then by ACLs; those allow no client to change the audit topic."""
         if self._is_super(subject):
             return Decision(True, Reason.SUPER_USER)
+        if name == AUDIT_TOPIC and kind == ResourceType.TOPIC and operation not in _READS:
+            return Decision(False, Reason.RESERVED)
         allow = self.settings.allow_without_acl
         return decide(self.index, subject, operation, kind, name, allow_without_acl=allow)
 
@@ -114,6 +121,7 @@ class Access:
         "_index",
         "_roles",
         "_subject",
+        "client_id",
         "is_broker",
         "principal",
         "request",
@@ -142,6 +150,8 @@ class Access:
         self._count = 0
         self.request = ""
         """The API that asks now, for the log of decisions."""
+        self.client_id: str | None = None
+        """The client's name for itself, likewise."""
 
     def allows(self, operation: AclOperation, kind: ResourceType, name: str, *, quiet: bool = False) -> bool:
         """Whether the client may do the operation. `quiet`: a denial is no refusal of the request."""
@@ -178,8 +188,9 @@ class Access:
             decision = authorizer.decide_on_any(subject, operation, kind)
         else:
             decision = authorizer.decide(subject, operation, kind, name)
-        authorizer.report(Question(subject, operation, kind, name, self.request), decision, quiet=quiet)
-        is_allowed = decision.is_allowed or authorizer.settings.mode is Mode.AUDIT
+        authorizer.report(Question(subject, operation, kind, name, self.request, self.client_id), decision, quiet=quiet)
+        is_trial = authorizer.settings.mode is Mode.AUDIT and decision.reason is not Reason.RESERVED
+        is_allowed = decision.is_allowed or is_trial
         if len(name) <= _MOST_NAME_CHARACTERS:
             if self._count >= _MOST_DECISIONS:
                 self._decisions, self._count = {}, 0

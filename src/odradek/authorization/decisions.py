@@ -20,6 +20,7 @@ class Reason(Enum):
     SUPER_USER = "the principal is one of super.users"
     BROKER = "the client is a broker of this cluster"
     ACL = "an ACL"
+    RESERVED = "only brokers and super users may change the audit topic"
     NO_ACL = "no ACL is for the resource; allow.everyone.if.no.acl.found decides"
     NO_MATCH = "no ACL for the resource allows it"
 

@@ -31,7 +31,7 @@ from odradek.broker.opening import Storage
 from odradek.broker.ports import Ports
 from odradek.broker.replication.replication_parts import ReplicationParts, replication_parts
 from odradek.broker.replication.replication_runtime import ReplicationRuntime
-from odradek.broker.security.logins import Logins
+from odradek.broker.security.logins import Credentials, Logins
 from odradek.broker.security.sasl_listeners import SaslListener
 from odradek.broker.security.stored_tokens import StoredTokens, token_settings
 from odradek.broker.storage.background import BackgroundJobs
@@ -47,6 +47,8 @@ from odradek.transactions.connections import NewestConnections
 from odradek.wire.frames import ReceiveBuffers
 
 if TYPE_CHECKING:
+    from odradek.api.audit.trail import AuditTrail
+    from odradek.broker.audit.assembly import Audit
     from odradek.broker.authorization.broker_authorization import BrokerAuthorization
     from odradek.broker.observability.assembly import Observability
     from odradek.broker.observability.client_telemetry import ClientTelemetry
@@ -118,6 +120,8 @@ class Parts(NamedTuple):
     """The authorizer and the ACLs; None if none is set."""
     observability: Observability | None
     """Metrics and health over HTTP, if the configuration asks for them."""
+    audit: Audit | None
+    """The audit topic, if the configuration asks for it."""
 
 
 class _ClientParts(NamedTuple):
@@ -127,6 +131,7 @@ class _ClientParts(NamedTuple):
     tokens: StoredTokens
     authorization: BrokerAuthorization | None
     telemetry: ClientTelemetry | None
+    audit: AuditTrail | None
 
 
 def assemble(
@@ -148,11 +153,9 @@ def assemble(
     log_directories = LogDirectoryRuntime(
         config, partitions, storage.directories, ports.disk, _image_of(view), recovered
     )
-    tokens = StoredTokens(token_settings(config), storage.store, ports.disk, ports.clock, ports.random)
-    logins = Logins(config.node_id, config, sasl, cluster.secret, _image_of(view), ports.clock, tokens)
-    authorization = _authorization(config, storage)
-    telemetry = _telemetry(config, ports, view)
-    clients = _ClientParts(logins, tokens, authorization, telemetry)
+    audit = _audit(config, ports, storage, cluster)
+    trail = None if audit is None else audit.trail
+    clients = _client_parts(config, ports, storage, cluster, sasl, trail)
     services = _services(config, ports, storage, cluster, coordinators, log_directories, clients)
     limits = RequestLimits(
         config.number("odradek.max.control.request.bytes"),
@@ -161,7 +164,7 @@ def assemble(
     )
     dispatcher = Dispatcher(services, asyncio.get_running_loop(), limits)
     allowance = Allowance(limits, coordinators.quotas.connections, buffers)
-    server = Server(ports.network, dispatcher, config, ports.clock, allowance, Guards(tls, logins))
+    server = Server(ports.network, dispatcher, config, ports.clock, allowance, Guards(tls, clients.logins, trail))
     _follow_thresholds(config, dispatcher)
     observability = None
     if config.text(_HTTP_LISTENER):
@@ -178,7 +181,8 @@ def assemble(
             dispatcher,
             server,
             services.fetch_sessions,
-            telemetry,
+            clients.telemetry,
+            None if audit is None else audit.queue,
         )
         observability = Observability(config, ports, observed)
     background = BackgroundJobs(config, partitions, storage.directories, ports.disk, ports.clock)
@@ -191,8 +195,9 @@ def assemble(
         dispatcher,
         server,
         tls,
-        authorization,
+        clients.authorization,
         observability,
+        audit,
     )
 
 
@@ -207,13 +212,37 @@ def _follow_thresholds(config: BrokerConfig, dispatcher: Dispatcher) -> None:
     config.on_change(names, configure)
 
 
-def _authorization(config: BrokerConfig, storage: Storage) -> BrokerAuthorization | None:
+def _client_parts(
+    config: BrokerConfig,
+    ports: Ports,
+    storage: Storage,
+    cluster: ClusterParts,
+    sasl: Mapping[str, SaslListener],
+    trail: AuditTrail | None,
+) -> _ClientParts:
+    view = storage.view
+    tokens = StoredTokens(token_settings(config), storage.store, ports.disk, ports.clock, ports.random)
+    credentials = Credentials(cluster.secret, _image_of(view), tokens)
+    logins = Logins(config.node_id, config, sasl, credentials, ports.clock, trail)
+    return _ClientParts(logins, tokens, _authorization(config, storage, trail), _telemetry(config, ports, view), trail)
+
+
+def _audit(config: BrokerConfig, ports: Ports, storage: Storage, cluster: ClusterParts) -> Audit | None:
+    if not config.flag("odradek.audit.topic.enable"):
+        return None
+    # A broker without an audit topic starts without its modules.
+    from odradek.broker.audit.assembly import Audit
+
+    return Audit(config, ports.clock, _image_of(storage.view), cluster.partitions, cluster.link, cluster.peers)
+
+
+def _authorization(config: BrokerConfig, storage: Storage, audit: AuditTrail | None) -> BrokerAuthorization | None:
     if not config.text("authorizer.class.name"):
         return None
     # A broker without an authorizer starts without its modules.
     from odradek.broker.authorization.broker_authorization import BrokerAuthorization, authorizer_settings
 
-    return BrokerAuthorization(authorizer_settings(config), storage.store)
+    return BrokerAuthorization(authorizer_settings(config), storage.store, audit)
 
 
 def _telemetry(config: BrokerConfig, ports: Ports, view: ClusterView) -> ClientTelemetry | None:
@@ -351,6 +380,7 @@ def _services(
         tokens=clients.tokens,
         authorization=clients.authorization,
         telemetry=clients.telemetry,
+        audit=clients.audit,
         image=_image_of(storage.view),
         unreachable=cluster.replication.unreachable,
         leadership=cluster.replication_parts.environment.leadership,

@@ -179,6 +179,8 @@ class Broker:
             # Before its address refuses connections: that is taken for the death of the process.
             Stage(_nothing, cluster.leases.close),
             Stage(_nothing, departure.hand_over),
+            # Before leadership is handed over: a lone broker writes to itself.
+            Stage(lambda: _start_audit(parts), lambda: _stop_audit(parts)),
             Stage(lambda: _set_ready(parts, True), lambda: _set_ready(parts, False)),
         )
 
@@ -310,6 +312,16 @@ async def _run(step: Step) -> None:
 def _set_ready(parts: Parts, is_ready: bool) -> None:
     if parts.observability is not None:
         parts.observability.lifecycle.set_ready(is_ready)
+
+
+def _start_audit(parts: Parts) -> None:
+    if parts.audit is not None:
+        parts.audit.writer.start()
+
+
+async def _stop_audit(parts: Parts) -> None:
+    if parts.audit is not None:
+        await parts.audit.writer.stop()
 
 
 def _stop_observing(parts: Parts) -> None:

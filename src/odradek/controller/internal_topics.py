@@ -7,9 +7,13 @@ from typing import Protocol
 from odradek.controller.outcome import Settings
 from odradek.controller.topics import NewTopic
 from odradek.metadata.configs.definitions import plain_text
-from odradek.metadata.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from odradek.metadata.image import AUDIT_TOPIC, GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 
-_PREFIXES = {GROUP_METADATA_TOPIC: "offsets.topic.", TRANSACTION_STATE_TOPIC: "transaction.state.log."}
+_PREFIXES = {
+    GROUP_METADATA_TOPIC: "offsets.topic.",
+    TRANSACTION_STATE_TOPIC: "transaction.state.log.",
+    AUDIT_TOPIC: "odradek.audit.topic.",
+}
 
 
 class GivenSettings(Settings, Protocol):
@@ -40,6 +44,10 @@ def creatable(name: str, settings: GivenSettings, live_brokers: int) -> NewTopic
     }
     if name == GROUP_METADATA_TOPIC:
         configs["compression.type"] = "producer"
+    elif name == AUDIT_TOPIC:
+        configs["cleanup.policy"] = "delete"
+        configs["retention.ms"] = plain_text(settings.value("odradek.audit.topic.retention.ms"))
+        configs["min.insync.replicas"] = str(min(copies, settings.number("odradek.audit.topic.min.isr")))
     else:
         in_sync = min(copies, settings.number("transaction.state.log.min.isr"))
         configs["compression.type"] = "uncompressed"

@@ -19,7 +19,8 @@ DEFAULT_BROKER = ""
 GROUP_METADATA_TOPIC = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC = "__transaction_state"
 SHARE_GROUP_STATE_TOPIC = "__share_group_state"
-INTERNAL_TOPICS = frozenset((GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_GROUP_STATE_TOPIC))
+AUDIT_TOPIC = "__odradek_audit"
+INTERNAL_TOPICS = frozenset((GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_GROUP_STATE_TOPIC, AUDIT_TOPIC))
 
 _EMPTY: Mapping[str, str] = MappingProxyType({})
 
@@ -79,7 +80,7 @@ class Topic(NamedTuple):
 
     @property
     def is_internal(self) -> bool:
-        """Whether it is a topic of the coordinators."""
+        """Whether brokers keep a state of their own in it: the topics of coordinators, and that of the audit."""
         return self.name in INTERNAL_TOPICS
 
 

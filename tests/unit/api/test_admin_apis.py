@@ -66,6 +66,7 @@ class Side:
         assert end == len(out)
         services = SimpleNamespace(
             authorization=None,
+            audit=None,
             unreachable=frozenset(),
             leadership=None,
             quotas=ClientQuotas(11, 1),

@@ -47,6 +47,7 @@ def leader_of(tmp_path: Path) -> Partition:
 def context_of(find: Callable[[], Partition]) -> Any:
     services = SimpleNamespace(
         authorization=None,
+        audit=None,
         partitions=SimpleNamespace(require=lambda *_: find()),
         config=SimpleNamespace(number=lambda _: 1 << 30),
         quotas=ClientQuotas(11, 1),

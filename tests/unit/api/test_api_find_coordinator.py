@@ -20,7 +20,12 @@ def test_find_coordinator_is_not_available_for_a_new_unknown_topic() -> None:
             return {}
 
     services: Any = SimpleNamespace(
-        authorization=None, controller=Controller(), image=ClusterImage, unreachable=frozenset(), leadership=None
+        authorization=None,
+        audit=None,
+        controller=Controller(),
+        image=ClusterImage,
+        unreachable=frozenset(),
+        leadership=None,
     )
     context: Any = SimpleNamespace(denied=None, services=services)
     found = asyncio.run(api._find(0, "group", context))

@@ -71,7 +71,7 @@ class Caller:
         image.topics = {"t": Topic("t", TOPIC_ID, (state, state))}
         image.topic_names = {TOPIC_ID: "t"}
         self.services = SimpleNamespace(
-            authorization=None, groups=broker.runtime, image=lambda: image, quotas=ClientQuotas(11, 1)
+            authorization=None, audit=None, groups=broker.runtime, image=lambda: image, quotas=ClientQuotas(11, 1)
         )
         self.connection = SimpleNamespace(identifier=1, later=Late)
         self.session = Session("PLAINTEXT", "10.0.0.1")

@@ -36,6 +36,7 @@ def context_of(image: ClusterImage, cluster: Any, version: int) -> Any:
         session=Session("PLAINTEXT", "127.0.0.1"),
         services=SimpleNamespace(
             authorization=None,
+            audit=None,
             image=lambda: image if cluster is TOLD else cluster.image,
             config=config,
             unreachable=frozenset(),

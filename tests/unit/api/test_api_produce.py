@@ -84,6 +84,7 @@ def context_of(partitions: dict[int, Partition]) -> Any:
     quota = SimpleNamespace(active=False)
     services = SimpleNamespace(
         authorization=None,
+        audit=None,
         partitions=SimpleNamespace(require=lambda _topic, index: partitions[index]),
         clock=SystemClock(),
         quotas=SimpleNamespace(produce=quota, request=quota),

@@ -56,6 +56,7 @@ def served(test: Callable[[Ask], Any]) -> None:
         services = SimpleNamespace(
             telemetry=None,
             authorization=None,
+            audit=None,
             controller=controller,
             config=config,
             clock=SystemClock(),

@@ -24,6 +24,7 @@ def reported(client_id: str | None, topics: list[str] | None = None) -> tuple[Co
 
     services = SimpleNamespace(
         authorization=None,
+        audit=None,
         config=BrokerConfig({}),
         image=ClusterImage,
         groups=SimpleNamespace(consumer_heartbeat=consumer_heartbeat),

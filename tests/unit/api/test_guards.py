@@ -141,7 +141,7 @@ def test_api_without_a_guard_is_rejected(monkeypatch: pytest.MonkeyPatch) -> Non
     found = guarded_endpoint(ApiKey.HEARTBEAT)
     assert found is not None
     with pytest.raises(KafkaError, match="CLUSTER_AUTHORIZATION_FAILED"):
-        found.handle(None, SimpleNamespace(access=Access()))
+        found.handle(None, SimpleNamespace(access=Access(), client_id=None))
 
 
 @pytest.mark.parametrize(("declared", "version"), CASES)

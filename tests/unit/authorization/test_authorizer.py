@@ -115,3 +115,20 @@ def test_line_of_the_log_has_no_line_breaks_of_clients() -> None:
     assert escaped("a\nPrincipal = User:eve") == "a\\nPrincipal = User:eve"
     forged = READ_ORDERS._replace(principal="User:a\nb", pattern_type=PatternType.PREFIXED)
     assert acl_text(forged) == "Allow User:a\\nb READ on TOPIC:PREFIXED:orders from *"
+
+
+def test_acl_allows_reading_of_the_audit_topic_only() -> None:
+    world = World(AclBinding(TOPIC, "*", "User:alice", AclOperation.ALL))
+    assert world.alice.allows(READ, TOPIC, "__odradek_audit")
+    assert world.alice.allows(DESCRIBE, TOPIC, "__odradek_audit")
+    assert not world.alice.allows(WRITE, TOPIC, "__odradek_audit")
+    assert not world.alice.allows(AclOperation.DELETE, TOPIC, "__odradek_audit")
+
+
+def test_audit_topic_is_protected_also_where_denials_are_only_logged() -> None:
+    assert not World(settings=Settings(mode=Mode.AUDIT)).alice.allows(WRITE, TOPIC, "__odradek_audit")
+
+
+def test_super_user_may_write_the_audit_topic() -> None:
+    world = World(settings=Settings(frozenset(("User:alice",))))
+    assert world.alice.allows(WRITE, TOPIC, "__odradek_audit")

@@ -345,3 +345,14 @@ def test_growth_of_several_topics_may_be_split_between_any_partitions() -> None:
     decision = create_partitions(image, [MorePartitions("a", 3), MorePartitions("b", 2)], random())
     assert len(decision.operations) == 5
     assert list(decision.cuts) == [1, 2, 3, 4]
+
+
+def test_audit_topic_is_made_as_configured() -> None:
+    topic = creatable("__odradek_audit", BrokerConfig({"odradek.audit.topic.retention.ms": "60000"}), 1)
+    assert (topic.num_partitions, topic.replication_factor) == (1, 1)
+    assert dict(topic.configs) == {
+        "cleanup.policy": "delete",
+        "segment.bytes": "104857600",
+        "retention.ms": "60000",
+        "min.insync.replicas": "1",
+    }

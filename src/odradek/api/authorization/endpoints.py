@@ -36,7 +36,7 @@ def _guarded_handler(plain: Endpoint, guard: Guard) -> Handler:
 
     def guarded(request: Any, context: RequestContext[Guarded]) -> Any:
         access = context.access
-        access.request = name
+        access.request, access.client_id = name, context.client_id
         return guard(request, context, access, handle)
 
     return guarded
@@ -50,7 +50,7 @@ def _refuse(_request: Any, _context: RequestContext[Guarded], _access: Any, _han
 def _guarded_part(key: ApiKey, own_part: OwnPart, entries: Entries) -> OwnPart:
     def guarded(request: Any, context: RequestContext[Guarded]) -> tuple[Any | None, Callable[[Any | None], Any]]:
         access = context.access
-        access.request = key.name
+        access.request, access.client_id = key.name, context.client_id
         allowed, refused = split(request, entries, access)
         if not refused:
             return own_part(request, context)

@@ -23,6 +23,7 @@ from odradek.wire.errors import ErrorCode
 from odradek.wire.produce import TopicKey
 
 if TYPE_CHECKING:
+    from odradek.api.audit.trail import AuditTrail
     from odradek.api.services.authorization_service import AuthorizationService
     from odradek.api.services.cluster_service import ClusterMember, ElectedController
     from odradek.api.services.controller_service import ControllerService
@@ -157,6 +158,8 @@ class Services:
     """None where everybody may do everything."""
     telemetry: TelemetryService | None = None
     """The receiver of clients' metrics; None without one."""
+    audit: AuditTrail | None = None
+    """The record of logins, denials and changes; None without one."""
 
 
 class Authorizing(Protocol):

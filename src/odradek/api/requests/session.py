@@ -64,6 +64,11 @@ class Login(Protocol):
         """The result, once the exchange is complete."""
         ...
 
+    @property
+    def claimed(self) -> str | None:
+        """The name of the user that the peer has given so far; None where it has given none that can be read."""
+        ...
+
     async def step(self, message: bytes) -> bytes:
         """The answer to the peer's next message. Raises SaslError."""
         ...

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from odradek.api.requests.session import Session
-from odradek.authorization.authorizer import Access, Authorizer, Mode, Settings
+from odradek.authorization.authorizer import Access, Authorizer, Mode, Question, Report, Settings
 from odradek.authorization.decision_log import report_of
+from odradek.authorization.decisions import Decision
 from odradek.broker.authorization.acl_changes import AclChanges
 from odradek.broker.authorization.stored_acls import StoredAcls
 from odradek.broker.configuration.authorizers import super_users
 from odradek.ports.store import MetadataStore
 from odradek.wire.acls import AclBinding, AclFilter
+
+if TYPE_CHECKING:
+    from odradek.api.audit.trail import AuditTrail
 
 
 class AuthorizerConfig(Protocol):
@@ -36,13 +40,24 @@ def authorizer_settings(config: AuthorizerConfig) -> Settings:
     )
 
 
+def _audited(log: Report, audit: AuditTrail, mode: Mode) -> Report:
+    def report(question: Question, decision: Decision, quiet: bool) -> None:
+        log(question, decision, quiet)
+        if not decision.is_allowed and not quiet:
+            audit.denied(question, decision, is_enforced=mode is Mode.ENFORCE)
+
+    return report
+
+
 class BrokerAuthorization:
     """Implements `AuthorizationService`."""
 
     __slots__ = ("_changes", "authorizer", "stored")
 
-    def __init__(self, settings: Settings, store: MetadataStore) -> None:
-        self.authorizer = Authorizer(settings, report_of(settings.mode))
+    def __init__(self, settings: Settings, store: MetadataStore, audit: AuditTrail | None = None) -> None:
+        """`audit`: records denials as well."""
+        log = report_of(settings.mode)
+        self.authorizer = Authorizer(settings, log if audit is None else _audited(log, audit, settings.mode))
         """Decides."""
         self.stored = StoredAcls(store, self.authorizer.update)
         """The ACLs in the metadata store."""

@@ -28,6 +28,7 @@ class Purpose(Enum):
     METRICS = "ends of partitions that metrics of groups need"
     VERIFICATION = "whether transactions are open"
     LEASES = "leases of leadership"
+    AUDIT = "events of the audit topic"
 
 
 _Key = tuple[int, Purpose]

@@ -79,6 +79,7 @@ def refusals(config: RoleSettings) -> Iterator[Problem]:
     yield from _tls(config, {name for name, protocol in protocols.items() if protocol in TLS_PROTOCOLS})
     yield from _sasl(config, {name for name, protocol in protocols.items() if protocol in SASL_PROTOCOLS})
     yield from _authorizer(config)
+    yield from _audit(config)
     yield from _roles(config)
     yield from _quorum(config)
     yield from _leases(config)
@@ -132,6 +133,26 @@ def _authorizer(config: RoleSettings) -> Iterator[Problem]:
         super_users(config.text("super.users"))
     except ValueError as error:
         yield Problem("super.users", f"super.users: {error}")
+
+
+def _audit(config: RoleSettings) -> Iterator[Problem]:
+    """Exclusions without an audit topic, and exclusions of what there is not."""
+    names = [f"odradek.audit.exclude.{each}" for each in ("events", "principals", "topics")]
+    if (config.given("odradek.audit.topic.enable") or "").strip().lower() != "true":
+        for name in names:
+            if config.given(name):
+                yield Problem(name, f"{name} is refused: odradek.audit.topic.enable is not set, no event is written")
+        return
+    from odradek.api.audit.selection import check_events  # a broker without an audit topic starts without it
+
+    try:
+        check_events(config.words(names[0]))
+    except ValueError as error:
+        yield Problem(names[0], f"{names[0]}: {error}")
+    try:
+        super_users(config.text(names[1]))
+    except ValueError as error:
+        yield Problem(names[1], f"{names[1]}: {error}")
 
 
 def _sasl(config: RoleSettings, listeners: set[str]) -> Iterator[Problem]:

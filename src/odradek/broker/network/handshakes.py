@@ -28,6 +28,8 @@ SLICE_SECONDS: Final = 0.003
 """Steps of handshakes in one turn of the loop; a step with a private key takes up to some milliseconds."""
 
 Done = Callable[[TlsStream], None]
+Rejected = Callable[[str, str, str], None]
+"""Address, listener and reason of a handshake that failed."""
 
 
 class _Open:
@@ -49,10 +51,11 @@ class _Open:
 class Handshakes:
     """Brings accepted streams through their handshakes, in the order in which they are ready."""
 
-    __slots__ = ("_clock", "_is_stepping", "_lines", "_open", "_per_host", "_ready", "_seconds")
+    __slots__ = ("_clock", "_is_stepping", "_lines", "_open", "_per_host", "_ready", "_report", "_seconds")
 
-    def __init__(self, clock: Clock, seconds: float) -> None:
-        """`seconds` are what one handshake may take."""
+    def __init__(self, clock: Clock, seconds: float, report: Rejected | None = None) -> None:
+        """`seconds` are what one handshake may take; `report` is called for each peer that TLS rejects."""
+        self._report = report
         self._clock = clock
         self._seconds = seconds
         self._open: dict[_Open, None] = {}  # in the order of their beginnings
@@ -151,6 +154,8 @@ class Handshakes:
             wanted = stream.handshake()
         except TlsError as error:
             self._fail(each, str(error))
+            if self._report is not None:
+                self._report(stream.peer_host, each.listener_name, str(error))
             return
         if wanted is Handshake.COMPLETE:
             self._remove(each)

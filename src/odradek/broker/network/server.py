@@ -8,7 +8,7 @@ from collections import Counter, deque
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from odradek.api.requests.session import Session
+from odradek.api.requests.session import ANONYMOUS, Session
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.network.connection import Dispatch, InboundConnection
 from odradek.broker.network.deadlines import Deadlines
@@ -22,11 +22,14 @@ from odradek.quotas.connection_rates import ConnectionRates
 from odradek.wire.frames import SPEAKS_TLS, FrameReader, ReceiveBuffers
 
 if TYPE_CHECKING:
+    from odradek.api.audit.trail import AuditTrail
     from odradek.broker.network.handshakes import Handshakes
     from odradek.ports.tls import TlsStream
 
 logger = logging.getLogger("odradek.connections")
 
+CERTIFICATE: Final = "TLS"
+"""What the audit calls the login by a certificate."""
 _UNLIMITED = 2_147_483_647
 
 
@@ -48,6 +51,8 @@ class Guards(NamedTuple):
     """The TLS of listeners."""
     logins: Logins | None = None
     """The SASL of listeners."""
+    audit: AuditTrail | None = None
+    """The record of logins by certificates."""
 
 
 NO_GUARDS: Final = Guards()
@@ -63,6 +68,7 @@ class Server:
     """
 
     __slots__ = (
+        "_audit",
         "_buffers",
         "_clock",
         "_config",
@@ -105,6 +111,7 @@ class Server:
         self._lines = RepeatedLines(logger, clock)
         self._tls = guards.tls
         self._logins = guards.logins
+        self._audit = guards.audit
         self._handshakes: Handshakes | None = None
         self._waiting: deque[tuple[Stream, str]] = deque()
         self._listeners: list[Listener] = []
@@ -208,7 +215,9 @@ class Server:
             from odradek.broker.network.handshakes import Handshakes
 
             seconds = self._config.number("odradek.unauthenticated.timeout.ms") / 1000
-            self._handshakes = Handshakes(self._clock, seconds)
+            audit = self._audit
+            report = None if audit is None else partial(_report_handshake, audit)
+            self._handshakes = Handshakes(self._clock, seconds, report)
         return self._handshakes
 
     def _secured(self, listener_name: str, stream: TlsStream) -> None:
@@ -225,8 +234,13 @@ class Server:
             self._lines.log(logging.INFO, "connection from %s on listener %s rejected: %s", host, listener_name, error)
             stream.close()
             self._gone(host)
+            if self._audit is not None:
+                self._audit.login_failed(host, listener_name, CERTIFICATE, None, str(error))
             return
-        self._open_connection(stream, Session(listener_name, host, principal))
+        session = Session(listener_name, host, principal)
+        if self._audit is not None and principal != ANONYMOUS:
+            self._audit.logged_in(session, CERTIFICATE, str(principal))
+        self._open_connection(stream, session)
 
     def _open_connection(self, stream: Stream, session: Session) -> None:
         config = self._config
@@ -282,3 +296,7 @@ class Server:
         self._deadlines.close()
         for connection in list(self.connections.values()):
             connection.close("the broker stops")
+
+
+def _report_handshake(audit: AuditTrail, host: str, listener_name: str, reason: str) -> None:
+    audit.login_failed(host, listener_name, CERTIFICATE, None, reason)

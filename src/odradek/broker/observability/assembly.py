@@ -13,6 +13,7 @@ from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.coordinators.groups import GroupCoordinatorService
 from odradek.broker.network.dispatch import Dispatcher
 from odradek.broker.network.server import Server
+from odradek.broker.observability.audit_metrics import AuditMetrics
 from odradek.broker.observability.cluster_metrics import ClusterMetrics
 from odradek.broker.observability.connection_metrics import ConnectionMetrics
 from odradek.broker.observability.exporter import Exporter
@@ -33,6 +34,7 @@ from odradek.metadata.image import ClusterImage
 from odradek.replication.fetch_sessions import FetchSessions
 
 if TYPE_CHECKING:
+    from odradek.broker.audit.audit_queue import AuditQueue
     from odradek.broker.observability.client_telemetry import ClientTelemetry
 
 SETTING: Final = "odradek.http.listener"
@@ -51,6 +53,7 @@ class Observed(NamedTuple):
     server: Server
     fetch_sessions: FetchSessions
     telemetry: ClientTelemetry | None
+    audit: AuditQueue | None
 
 
 class Observability:
@@ -98,6 +101,7 @@ class Observability:
                 StorageMetrics(observed.directories, ports.disk, now),
                 groups,
                 *(() if observed.telemetry is None else (observed.telemetry,)),
+                *(() if observed.audit is None else (AuditMetrics(observed.audit),)),
             ),
             now,
             groups.refresh,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
+from odradek.broker.observability.audit_metrics import AuditMetrics
 from odradek.broker.observability.client_telemetry import ClientTelemetry
 from odradek.broker.observability.cluster_metrics import ClusterMetrics
 from odradek.broker.observability.connection_metrics import ConnectionMetrics
@@ -27,6 +28,7 @@ SECTIONS: tuple[tuple[str, tuple[Metric, ...]], ...] = (
     ("Log directories", StorageMetrics.metrics),
     ("Groups", GroupMetrics.metrics),
     ("Clients (KIP-714, with the extra `telemetry`)", ClientTelemetry.metrics),
+    ("Audit topic (`odradek.audit.topic.enable`)", AuditMetrics.metrics),
     ("Scrapes", OWN_METRICS),
 )
 """All metrics by subject, in the order of a scrape."""

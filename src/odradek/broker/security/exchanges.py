@@ -38,16 +38,19 @@ Find = Callable[[Mechanism, ClientFirst], Awaitable[Found]]
 class PlainLogin:
     """PLAIN."""
 
-    __slots__ = ("_users", "mechanism", "proven")
+    __slots__ = ("_users", "claimed", "mechanism", "proven")
 
     def __init__(self, users: PlainUsers) -> None:
         self._users = users
         self.mechanism = plain.MECHANISM
+        self.claimed: str | None = None
+        """See `Login`."""
         self.proven: Proven | None = None
         """The client, once it has proven itself."""
 
     async def step(self, message: bytes) -> bytes:
         """The empty answer to the only message. Raises SaslError."""
+        self.claimed, _password = plain.parse_plain(message)
         self.proven = Proven(Principal(USER, self._users.authenticate(message)))
         return b""
 
@@ -55,7 +58,7 @@ class PlainLogin:
 class ScramLogin:
     """SCRAM-SHA-256 or SCRAM-SHA-512, of a user or of a delegation token."""
 
-    __slots__ = ("_find", "_found", "_hash", "_nonce", "_server", "mechanism", "proven")
+    __slots__ = ("_find", "_found", "_hash", "_nonce", "_server", "claimed", "mechanism", "proven")
 
     def __init__(self, mechanism: Mechanism, find: Find, nonce: str) -> None:
         """`nonce` is fresh and printable."""
@@ -65,6 +68,8 @@ class ScramLogin:
         self._server: ScramServer | None = None
         self._found: Found | None = None
         self.mechanism = mechanism.config_name
+        self.claimed: str | None = None
+        """See `Login`."""
         self.proven: Proven | None = None
         """The client, once it has proven itself."""
 
@@ -72,6 +77,7 @@ class ScramLogin:
         """The challenge, then this side's signature. Raises SaslError."""
         if self._server is None or self._found is None:
             first = parse_client_first(message)
+            self.claimed = first.username
             self._found = await self._find(self._hash, first)
             self._server = ScramServer(self._hash, first, self._found.credential, self._nonce)
             return self._server.challenge
@@ -85,7 +91,7 @@ class ScramLogin:
 class BrokerLogin:
     """A broker of this cluster proves itself (`broker_proof`)."""
 
-    __slots__ = ("_accepting", "_node_id", "_nonce", "_read_secret", "mechanism", "proven")
+    __slots__ = ("_accepting", "_node_id", "_nonce", "_read_secret", "claimed", "mechanism", "proven")
 
     def __init__(self, node_id: int, read_secret: Callable[[], Awaitable[bytes]], nonce: bytes) -> None:
         self._node_id = node_id
@@ -93,6 +99,8 @@ class BrokerLogin:
         self._nonce = nonce
         self._accepting: AcceptingSide | None = None
         self.mechanism = BROKERS
+        self.claimed: str | None = None
+        """See `Login`."""
         self.proven: Proven | None = None
         """The broker, once it has proven itself."""
 
@@ -114,11 +122,13 @@ class BrokerLogin:
 class RejectedLogin:
     """A login that fails at its first message, because a re-authentication may not change the mechanism."""
 
-    __slots__ = ("_reason", "mechanism", "proven")
+    __slots__ = ("_reason", "claimed", "mechanism", "proven")
 
     def __init__(self, mechanism: str, reason: str) -> None:
         self._reason = reason
         self.mechanism = mechanism
+        self.claimed: str | None = None
+        """See `Login`."""
         self.proven: Proven | None = None
         """None: it proves nothing."""
 

@@ -59,13 +59,15 @@ class KerberosKey:
 class KerberosLogin:
     """GSSAPI."""
 
-    __slots__ = ("_context", "_key", "_server", "mechanism", "proven")
+    __slots__ = ("_context", "_key", "_server", "claimed", "mechanism", "proven")
 
     def __init__(self, key: KerberosKey) -> None:
         self._key = key
         self._context: Context | None = None
         self._server: GssapiServer | None = None
         self.mechanism = MECHANISM
+        self.claimed: str | None = None
+        """See `Login`."""
         self.proven: Proven | None = None
         """The client, once it has proven itself."""
 

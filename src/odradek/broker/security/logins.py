@@ -6,7 +6,7 @@ import asyncio
 import base64
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from odradek.api.requests.broker_proof import MECHANISM as BROKERS
 from odradek.api.requests.session import Authentication, Login, Principal, Proven, Session
@@ -33,6 +33,9 @@ from odradek.security.scram import (
     ScramCredential,
 )
 from odradek.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from odradek.api.audit.trail import AuditTrail
 
 logger = logging.getLogger("odradek.security")
 
@@ -66,10 +69,22 @@ class FoundCredential(NamedTuple):
     proven: Proven | None
 
 
+class Credentials(NamedTuple):
+    """Where credentials are found."""
+
+    secret: Secret
+    """Of brokers, by which they also make challenges for unknown users."""
+    image: Callable[[], ClusterImage]
+    """Has the SCRAM credentials of users."""
+    tokens: StoredTokens | None = None
+    """Delegation tokens; None where there are none."""
+
+
 class Logins:
     """Serves SaslHandshake and SaslAuthenticate on all listeners."""
 
     __slots__ = (
+        "_audit",
         "_clock",
         "_config",
         "_example_credentials",
@@ -89,19 +104,17 @@ class Logins:
         node_id: int,
         config: LoginSettings,
         listeners: Mapping[str, SaslListener],
-        secret: Secret,
-        image: Callable[[], ClusterImage],
+        credentials: Credentials,
         clock: Clock,
-        tokens: StoredTokens | None = None,
+        audit: AuditTrail | None = None,
     ) -> None:
         """`listeners` are those with SASL, by name."""
         self._node_id = node_id
         self._config = config
         self._listeners = listeners
-        self._secret = secret
-        self._image = image
+        self._secret, self._image, self._tokens = credentials
         self._clock = clock
-        self._tokens = tokens
+        self._audit = audit
         self._limits = LoginLimits()
         self._lines = RepeatedLines(logger, clock)
         self._known_image: Mapping[ClientEntity, Mapping[str, str]] | None = None
@@ -138,7 +151,7 @@ class Logins:
         if self._is_blocked(session):
             return Choice(ends="too many logins of this address have failed")
         if mechanism not in listener.mechanisms:
-            self._log_failure(session, mechanism, "the listener does not have the mechanism")
+            self._log_failure(session, mechanism, "the listener does not have the mechanism", None)
             return Choice(
                 ErrorCode.UNSUPPORTED_SASL_MECHANISM, listener.mechanisms, "the SASL mechanism is not enabled"
             )
@@ -214,6 +227,8 @@ class Logins:
         session.authentication, session.login = Authentication.COMPLETE, None
         session.principal = proven.principal
         session.broker_id = proven.broker_id
+        if self._audit is not None and proven.broker_id is None:
+            self._audit.logged_in(session, login.mechanism, str(proven.principal))
         gate = session.gate
         if not isinstance(gate, SaslGate):
             return 0
@@ -232,8 +247,10 @@ class Logins:
         if not isinstance(gate, SaslGate):
             session.authentication = Authentication.NOT_REQUIRED
             logger.warning("rejected the proof of a broker from %s: %s", session.peer_host, reason)
+            if self._audit is not None:
+                self._audit.login_failed(session.peer_host, session.listener_name, login.mechanism, None, reason)
             return LoginAnswer(ErrorCode.SASL_AUTHENTICATION_FAILED, "Authentication failed.")
-        self._log_failure(session, login.mechanism, reason)
+        self._log_failure(session, login.mechanism, reason, login.claimed)
         what = "re-authentication" if gate.is_reauthenticating else "authentication"
         # The same for an unknown user and a wrong password.
         message = (
@@ -248,13 +265,15 @@ class Logins:
         window_ms = self._config.number("odradek.login.failure.window.ms")
         return self._limits.is_blocked(session.peer_host, limit, window_ms, self._clock.monotonic() * 1000)
 
-    def _log_failure(self, session: Session, mechanism: str, reason: str) -> None:
+    def _log_failure(self, session: Session, mechanism: str, reason: str, claimed: str | None) -> None:
         limit = self._config.number("odradek.login.max.failures")
         window_ms = self._config.number("odradek.login.failure.window.ms")
         host, name = session.peer_host, session.listener_name
         count = self._limits.failed(host, limit, window_ms, self._clock.monotonic() * 1000)
         line = "login of %s by %r on listener %s failed: %s"
         self._lines.log(logging.INFO, line, host, mechanism[:40], name, reason)
+        if self._audit is not None:
+            self._audit.login_failed(host, name, mechanism, claimed, reason)
         if limit and count == limit:
             logger.warning(
                 "%d logins of %s have failed; its next ones are rejected for up to %d ms "

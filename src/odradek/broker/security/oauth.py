@@ -154,12 +154,14 @@ class BearerTokens:
 class BearerLogin:
     """OAUTHBEARER."""
 
-    __slots__ = ("_rejected", "_tokens", "mechanism", "proven")
+    __slots__ = ("_rejected", "_tokens", "claimed", "mechanism", "proven")
 
     def __init__(self, tokens: BearerTokens) -> None:
         self._tokens = tokens
         self._rejected: SaslError | None = None
         self.mechanism = MECHANISM
+        self.claimed: str | None = None
+        """See `Login`."""
         self.proven: Proven | None = None
         """The client, once it has proven itself."""
 

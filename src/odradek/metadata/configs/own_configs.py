@@ -12,6 +12,7 @@ INT = ConfigType.INT
 LIST = ConfigType.LIST
 LONG = ConfigType.LONG
 PASSWORD = ConfigType.PASSWORD
+SHORT = ConfigType.SHORT
 STRING = ConfigType.STRING
 HIGH = Importance.HIGH
 MEDIUM = Importance.MEDIUM
@@ -48,6 +49,18 @@ ODRADEK_CONFIGS = (
     _c("odradek.adopt.partitions", BOOLEAN, "false"),
     # enforce: denied requests fail; audit: they are served, and the log says what would be denied.
     _c("odradek.authorizer.mode", STRING, "enforce", one_of("enforce", "audit")),
+    # Logins, denials and administrative changes as records of __odradek_audit.
+    _c("odradek.audit.topic.enable", BOOLEAN, "false"),
+    _c("odradek.audit.topic.num.partitions", INT, "1", at_least(1)),
+    _c("odradek.audit.topic.replication.factor", SHORT, "3", at_least(1)),
+    _c("odradek.audit.topic.min.isr", INT, "2", at_least(1)),
+    _c("odradek.audit.topic.segment.bytes", INT, "104857600", at_least(1 << 20)),
+    _c("odradek.audit.topic.retention.ms", LONG, str(90 * 24 * 60 * 60 * 1000), at_least(-1)),
+    # Events beyond it are lost and counted: the requests that they are about never wait.
+    _c("odradek.audit.queue.bytes", INT, str(8 << 20), at_least(0), MEDIUM, CLUSTER_WIDE),
+    _c("odradek.audit.exclude.events", LIST, ""),
+    _c("odradek.audit.exclude.principals", STRING, ""),
+    _c("odradek.audit.exclude.topics", LIST, ""),
     # header: CRC, counts and sizes of batches; records: every record in them, too.
     _c("odradek.batch.validation", STRING, "header", one_of("header", "records")),
     # Logs without appends for this time are synced and give back memory and files.

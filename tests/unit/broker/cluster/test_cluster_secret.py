@@ -17,7 +17,7 @@ from odradek.api.requests.registry import endpoint
 from odradek.api.requests.session import ANONYMOUS, Authentication, Session
 from odradek.broker.cluster.cluster_secret import BrokerProof, ClusterSecret
 from odradek.broker.network.dispatch import Dispatcher
-from odradek.broker.security.logins import Logins
+from odradek.broker.security.logins import Credentials, Logins
 from odradek.client.errors import Disconnected
 from odradek.metadata.image import ClusterImage
 from odradek.metadata.nodes import CLUSTER_KEY
@@ -49,8 +49,9 @@ class Accepting:
         config: Any = SimpleNamespace(number=lambda _name: 0)
         self.services = SimpleNamespace(
             authorization=None,
+            audit=None,
             clock=SystemClock(),
-            logins=Logins(node_id, config, {}, secret, ClusterImage, SystemClock()),
+            logins=Logins(node_id, config, {}, Credentials(secret, ClusterImage), SystemClock()),
             quotas=ClientQuotas(11, 1),
         )
 

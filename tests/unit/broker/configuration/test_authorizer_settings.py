@@ -51,3 +51,14 @@ def test_super_user_without_a_type_is_an_error(text: str) -> None:
         super_users(text)
     with pytest.raises(ConfigError, match=r"super\.users"):
         BrokerConfig({"authorizer.class.name": "odradek", "super.users": text})
+
+
+def test_exclusion_without_an_audit_topic_is_an_error() -> None:
+    with pytest.raises(ConfigError, match=r"odradek\.audit\.topic\.enable is not set"):
+        BrokerConfig({"odradek.audit.exclude.topics": "orders"})
+
+
+@pytest.mark.parametrize(("name", "value"), [("events", "logins"), ("principals", "alice")])
+def test_exclusion_of_what_there_is_not_is_an_error(name: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=rf"odradek\.audit\.exclude\.{name}"):
+        BrokerConfig({"odradek.audit.topic.enable": "true", f"odradek.audit.exclude.{name}": value})

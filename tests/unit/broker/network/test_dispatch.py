@@ -64,7 +64,7 @@ def served(
     declared = Declaration(KEY, is_overtaking=overtaking)
     found = Endpoint(declared, more.get("decode", request_class(KEY).decode), handle, more.get("failed"))
     monkeypatch.setattr(dispatch, "endpoint_of", lambda _services: lambda _key: found)
-    services: Any = SimpleNamespace(authorization=None, quotas=ClientQuotas(11, 1), clock=SystemClock())
+    services: Any = SimpleNamespace(authorization=None, audit=None, quotas=ClientQuotas(11, 1), clock=SystemClock())
     connection: Any = peer
     return Dispatcher(services, asyncio.get_running_loop())(frame(), connection)
 
@@ -180,7 +180,7 @@ def test_an_answer_that_takes_its_time_does_not_keep_those_after_it(monkeypatch:
     monkeypatch.setattr(dispatch, "endpoint_of", lambda _services: lambda _key: found)
 
     async def scenario() -> None:
-        services: Any = SimpleNamespace(authorization=None, quotas=ClientQuotas(11, 1), clock=SystemClock())
+        services: Any = SimpleNamespace(authorization=None, audit=None, quotas=ClientQuotas(11, 1), clock=SystemClock())
         dispatcher = Dispatcher(services, asyncio.get_running_loop())
         for _ in range(100):
             dispatcher(frame(), peer)

@@ -170,6 +170,7 @@ async def controlling(node_id: int = 1) -> Any:
     await controller.create_topics([NewTopic("t", 2, 1)])
     return SimpleNamespace(
         authorization=None,
+        audit=None,
         controller=controller,
         config=config,
         clock=SystemClock(),
@@ -183,6 +184,7 @@ def without_control(services: Any) -> Any:
     """The services of another broker of the same cluster."""
     return SimpleNamespace(
         authorization=None,
+        audit=None,
         controller=Elsewhere(services),
         config=services.config,
         clock=services.clock,

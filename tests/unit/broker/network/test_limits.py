@@ -41,7 +41,7 @@ def frame_of(key: ApiKey, version: int, body: bytes, tags: bytes = b"\0") -> mem
 
 def reason_for_closing(frame: memoryview) -> str:
     async def serve() -> str:
-        services: Any = SimpleNamespace(authorization=None, quotas=ClientQuotas(11, 1), clock=SystemClock())
+        services: Any = SimpleNamespace(authorization=None, audit=None, quotas=ClientQuotas(11, 1), clock=SystemClock())
         connection: Any = SimpleNamespace(session=CLIENT)
         with pytest.raises(Disconnect) as raised:
             Dispatcher(services, asyncio.get_running_loop())(frame, connection)

@@ -78,6 +78,7 @@ class Leader:
         self.unreachable = False
         self.services: Any = SimpleNamespace(
             authorization=None,
+            audit=None,
             replica_sessions=self.sessions,
             fetchers=NewestConnections(),
             partitions=SimpleNamespace(require=self.require),

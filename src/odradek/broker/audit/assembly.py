@@ -1,0 +1,49 @@
+"""The audit of a broker, made of its settings and parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from odradek.api.audit.selection import Selection, check_events
+from odradek.api.audit.trail import AuditTrail
+from odradek.broker.audit.audit_queue import AuditQueue
+from odradek.broker.audit.audit_writer import AuditDelivery, AuditWriter
+from odradek.broker.cluster.controller_link import ControllerLink
+from odradek.broker.cluster.peers import Peers
+from odradek.broker.configuration.authorizers import super_users
+from odradek.broker.configuration.broker_config import BrokerConfig
+from odradek.broker.storage.partitions import Partitions
+from odradek.metadata.image import ClusterImage
+from odradek.ports.clock import Clock
+
+
+def audit_selection(config: BrokerConfig) -> Selection:
+    """What the settings leave out of the topic. Raises ValueError."""
+    return Selection(
+        check_events(config.words("odradek.audit.exclude.events")),
+        super_users(config.text("odradek.audit.exclude.principals")),
+        tuple(config.words("odradek.audit.exclude.topics")),
+    )
+
+
+class Audit:
+    """The audit of a broker with `odradek.audit.topic.enable`."""
+
+    __slots__ = ("queue", "trail", "writer")
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        image: Callable[[], ClusterImage],
+        partitions: Partitions,
+        link: ControllerLink,
+        peers: Peers,
+    ) -> None:
+        self.queue = AuditQueue(lambda: config.number("odradek.audit.queue.bytes"))
+        """Events that wait."""
+        self.trail = AuditTrail(config.node_id, clock.now_ms, audit_selection(config), self.queue)
+        """Makes the events."""
+        delivery = AuditDelivery(config.node_id, image, partitions, link, peers, clock.now_ms)
+        self.writer = AuditWriter(self.queue, delivery.write)
+        """Writes them."""

@@ -1,0 +1,110 @@
+"""Handlers that record changes: the request counts, whatever becomes of its record."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from odradek.api.audit import endpoints
+from odradek.api.audit.answered import Answered
+from odradek.api.audit.config_changes import altered_configs
+from odradek.api.audit.endpoints import audited_endpoint
+from odradek.api.audit.selection import Selection
+from odradek.api.audit.trail import AuditTrail, Change
+from odradek.api.requests.declarations import DECLARATIONS
+from odradek.api.requests.registry import Endpoint
+from odradek.api.requests.session import Session
+from odradek.api.services.controller_service import NotTheController
+from odradek.metadata.image import ClusterImage
+from odradek.wire.apis import ApiKey
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsRequestConfig,
+    IncrementalAlterConfigsRequestResource,
+    IncrementalAlterConfigsResponse,
+    IncrementalAlterConfigsResponseResource,
+)
+from odradek.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from tests.unit.api.audit.test_trail import Taken
+
+
+class World:
+    """UnregisterBroker with a handler of the test's."""
+
+    def __init__(self, outcome: UnregisterBrokerResponse | Exception) -> None:
+        self.taken = Taken()
+        trail = AuditTrail(1, lambda: 0, Selection(), self.taken)
+        declared = DECLARATIONS[ApiKey.UNREGISTER_BROKER]
+        plain = Endpoint(declared, UnregisterBrokerRequest.decode, self._handle)
+        self._outcome = outcome
+        found = audited_endpoint(plain, trail)
+        assert found is not None
+        self._audited = found.handle
+
+    async def _handle(self, _request: object, _context: object) -> UnregisterBrokerResponse:
+        if isinstance(self._outcome, Exception):
+            raise self._outcome
+        return self._outcome
+
+    def serve(self) -> Any:
+        services = SimpleNamespace(image=ClusterImage)
+        context: Any = SimpleNamespace(services=services, session=Session("X", "peer"), client_id="t", version=0)
+        return asyncio.run(self._audited(UnregisterBrokerRequest(4), context))
+
+
+def test_answer_is_recorded_and_returned() -> None:
+    answer = UnregisterBrokerResponse()
+    world = World(answer)
+    assert world.serve() is answer
+    assert [(each["request"], each["resource_name"]) for each in world.taken.events] == [("UNREGISTER_BROKER", "4")]
+
+
+def test_failed_request_is_recorded_with_its_error() -> None:
+    world = World(KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED))
+    with pytest.raises(KafkaError):
+        world.serve()
+    assert [each["error"] for each in world.taken.events] == ["BROKER_ID_NOT_REGISTERED"]
+
+
+@pytest.mark.parametrize(
+    "error", [NotTheController(ErrorCode.NOT_CONTROLLER), KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)]
+)
+def test_request_that_another_event_is_for_is_not_recorded(error: KafkaError) -> None:
+    world = World(error)
+    with pytest.raises(KafkaError):
+        world.serve()
+    assert not world.taken.events
+
+
+def test_mistake_in_a_description_costs_the_event_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_served: Answered) -> list[Change]:
+        raise TypeError
+
+    monkeypatch.setitem(endpoints.DESCRIBED, ApiKey.UNREGISTER_BROKER, broken)
+    answer = UnregisterBrokerResponse()
+    world = World(answer)
+    assert world.serve() is answer
+    assert (world.taken.events, world.taken.lost) == ([], 1)
+
+
+def test_values_that_may_be_secrets_are_hidden() -> None:
+    before = ClusterImage()
+    settings = {"ssl.key.password": "planted", "unknown.setting": "planted", "log.cleaner.threads": "2"}
+    after = before.with_broker_configs("1", settings)
+    request = IncrementalAlterConfigsRequest([
+        IncrementalAlterConfigsRequestResource(4, "1", [
+            IncrementalAlterConfigsRequestConfig(name, 0, value) for name, value in settings.items()
+        ])
+    ])  # fmt: skip
+    answer = IncrementalAlterConfigsResponse(responses=[IncrementalAlterConfigsResponseResource(0, None, 4, "1")])
+    [change] = altered_configs(Answered(request, answer, before, after))
+    assert change.before == dict.fromkeys(sorted(settings))
+    assert change.after == {
+        "log.cleaner.threads": "2",
+        "ssl.key.password": "[hidden]",
+        "unknown.setting": "[hidden]",
+    }

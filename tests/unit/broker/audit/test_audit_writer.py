@@ -1,0 +1,126 @@
+"""The writer of the audit topic while the topic has leaders, and while it has none."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from odradek.broker.audit import audit_writer
+from odradek.broker.audit.audit_queue import AuditQueue
+from odradek.broker.audit.audit_writer import AuditDelivery, AuditWriter
+from odradek.metadata.image import AUDIT_TOPIC, ClusterImage, PartitionState, Topic
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.messages.produce import ProduceResponse, ProduceResponsePartition, ProduceResponseTopic
+
+SECONDS = 30
+
+
+class World:
+    """A topic that fails with these errors, one after the other, before it takes batches."""
+
+    def __init__(self, *errors: ErrorCode) -> None:
+        self.errors = list(errors)
+        self.batches: list[bytes] = []
+        self.queue = AuditQueue(lambda: 100)
+
+    async def write(self, batch: bytearray) -> None:
+        if self.errors:
+            raise KafkaError(self.errors.pop(0))
+        self.batches.append(bytes(batch))
+
+    def run(self, events: int, is_done: Callable[[], bool]) -> None:
+        async def scenario() -> None:
+            writer = AuditWriter(self.queue, self.write)
+            writer.start()
+            for _ in range(events):
+                self.queue.offer(1, bytes(10))
+            async with asyncio.timeout(SECONDS):
+                while not is_done():
+                    await asyncio.sleep(0.001)
+            await writer.stop()
+
+        asyncio.run(scenario())
+
+
+@pytest.fixture(autouse=True)
+def _quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit_writer, "RETRY_SECONDS", 0.001)
+    monkeypatch.setattr(audit_writer, "FLUSH_SECONDS", 0.05)
+
+
+def test_events_wait_in_the_queue_until_the_topic_has_a_leader(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    world = World(*[ErrorCode.LEADER_NOT_AVAILABLE] * 6)
+    world.run(12, lambda: world.queue.written == 10)
+    assert (world.queue.written, world.queue.lost) == (10, 2)
+    text = caplog.text
+    assert text.count("cannot write to __odradek_audit: LEADER_NOT_AVAILABLE") == 1
+    assert "2 audit events are lost" in text
+    assert "__odradek_audit is written again" in text
+
+
+def test_events_that_the_topic_rejects_are_given_up() -> None:
+    world = World(ErrorCode.MESSAGE_TOO_LARGE)
+    world.run(1, lambda: world.queue.lost == 1)
+    assert not world.batches
+
+
+def test_stop_gives_up_what_cannot_be_written() -> None:
+    world = World(*[ErrorCode.LEADER_NOT_AVAILABLE] * 100_000)
+    world.run(3, lambda: len(world.errors) < 99_990)
+    assert (len(world.queue), world.queue.lost) == (0, 3)
+
+
+class Elsewhere:
+    """Other brokers that lead the topic, and the controller."""
+
+    def __init__(self, code: ErrorCode = ErrorCode.NONE) -> None:
+        self.asked: list[object] = []
+        self.code = code
+
+    async def request(self, purpose: object, broker_id: int, *_request: object) -> ProduceResponse:
+        self.asked.append(broker_id)
+        return ProduceResponse([ProduceResponseTopic(AUDIT_TOPIC, partition_responses=[
+            ProduceResponsePartition(0, self.code)])])  # fmt: skip
+
+    async def auto_create(self, names: list[str]) -> dict[str, ErrorCode]:
+        self.asked.append(names)
+        return {}
+
+    def require(self, topic: str, index: int) -> object:
+        raise AssertionError
+
+
+def deliver(elsewhere: Elsewhere, *leaders: int) -> None:
+    states = tuple(PartitionState(leader, 0, (1, 2, 3), (1, 2, 3)) for leader in leaders)
+    image = ClusterImage()
+    if leaders:
+        image = image.with_topics([Topic(AUDIT_TOPIC, bytes(16), states)])
+    delivery = AuditDelivery(1, lambda: image, elsewhere, elsewhere, elsewhere, lambda: 0)  # type: ignore[arg-type]
+    asyncio.run(delivery.write(bytearray(10)))
+
+
+def test_leader_on_another_broker_is_asked() -> None:
+    elsewhere = Elsewhere()
+    deliver(elsewhere, -1, 2)
+    assert elsewhere.asked == [2]
+
+
+def test_error_of_the_other_broker_is_raised() -> None:
+    with pytest.raises(KafkaError, match="NOT_LEADER_OR_FOLLOWER"):
+        deliver(Elsewhere(ErrorCode.NOT_LEADER_OR_FOLLOWER), 2)
+
+
+def test_missing_topic_is_created() -> None:
+    elsewhere = Elsewhere()
+    with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+        deliver(elsewhere)
+    assert elsewhere.asked == [[AUDIT_TOPIC]]
+
+
+def test_topic_without_leaders_is_an_error() -> None:
+    with pytest.raises(KafkaError, match="LEADER_NOT_AVAILABLE"):
+        deliver(Elsewhere(), -1, -1)
