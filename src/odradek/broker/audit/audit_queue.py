@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from odradek.records.builder import BatchBuilder
+from  import BatchBuilder
 
 
 class Waiting(NamedTuple):
