@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from  import BatchBuilder
+from odradek.records.batch import HEADER_SIZE
+from odradek.records.builder import encode_batch
+
+_RECORD_OVERHEAD: Final = 24
+"""The most bytes that a record's lengths, time and offset take."""
 
 
 class Waiting(NamedTuple):
@@ -59,11 +63,14 @@ class AuditQueue:
 
         Raises ValueError for an empty queue.
         """
-        builder = BatchBuilder(max_bytes=most_bytes)
-        for time_ms, event in self._events:
-            if not builder.append(time_ms, None, event):
+        taken: list[Waiting] = []
+        size = HEADER_SIZE
+        for each in self._events:
+            size += len(each.event) + _RECORD_OVERHEAD
+            if taken and size > most_bytes:
                 break
-        return len(builder), builder.build()
+            taken.append(each)
+        return len(taken), encode_batch((each.time_ms, None, each.event, ()) for each in taken)
 
     def complete(self, count: int) -> None:
         """The oldest events are written."""
