@@ -55,6 +55,18 @@ def test_batches_hold_the_records_in_order_within_their_size(
     assert found == rows
 
 
+@given(st.sampled_from([None, 0, 63, 64, 4000]), st.sampled_from([None, 0, 63, 64, 3990]))
+def test_a_full_batch_of_equal_records_stays_within_its_size(key: int | None, value: int | None) -> None:
+    accumulator = Accumulator(200_000, 1 << 30, 0, None)
+    keys, values = [None if size is None else bytes(size) for size in (key, value)]
+    batch = append(accumulator, NOW, keys, values, [])
+    late = NOW + (1 << 19)
+    while batch.count < 8192 and append(accumulator, late, keys, values, []) is batch:
+        pass
+    bound = batch.size
+    assert len(accumulator.queues[KEY].take().encode()) <= bound
+
+
 def test_a_buffer_that_changes_after_the_append_is_sent_as_it_was() -> None:
     accumulator, value = Accumulator(1000, 1 << 20, 0, None), bytearray(b"before")
     batch = accumulator.append(KEY, NOW, memoryview(value), value, (), lambda: 0.0)

@@ -29,7 +29,9 @@ _ATTRIBUTES_LOW: Final = 22
 _RECORD_OVERHEAD: Final = 21
 """Most bytes of a record besides key, value and headers (Kafka's MAX_RECORD_OVERHEAD)."""
 PLAIN_OVERHEAD: Final = 12
-"""The same for a record of the present, of at most PLAIN_BYTES of key and value, among the first 8,192 of its batch."""
+"""The same for a record of the present without a key, of at most PLAIN_BYTES, among the first 8,192 of its batch."""
+_KEYED_OVERHEAD: Final = 13
+"""The same with a key: its length may take a second byte."""
 PLAIN_BYTES: Final = 8000
 _PRESENT_MS: Final = 1 << 19
 """Timestamps of a batch differ by less unless records bring their own."""
@@ -487,7 +489,9 @@ class Accumulator:
 def _bound(key: Data | None, value: Data | None) -> int:
     """The most bytes that a record without headers takes."""
     size = (0 if key is None else len(key)) + (0 if value is None else len(value))
-    return size + (PLAIN_OVERHEAD if size <= PLAIN_BYTES else _RECORD_OVERHEAD)
+    if size > PLAIN_BYTES:
+        return size + _RECORD_OVERHEAD
+    return size + (PLAIN_OVERHEAD if key is None else _KEYED_OVERHEAD)
 
 
 def record_size(key: Data | None, value: Data | None, headers: Headers | Sequence[Any]) -> int:
