@@ -50,9 +50,11 @@ class World:
             raise self._outcome
         return self._outcome
 
-    def serve(self) -> Any:
+    def serve(self, broker_id: int | None = None) -> Any:
         services = SimpleNamespace(image=ClusterImage)
-        context: Any = SimpleNamespace(services=services, session=Session("X", "peer"), client_id="t", version=0)
+        session = Session("X", "peer")
+        session.broker_id = broker_id
+        context: Any = SimpleNamespace(services=services, session=session, client_id="t", version=0)
         return asyncio.run(self._audited(UnregisterBrokerRequest(4), context))
 
 
@@ -61,6 +63,12 @@ def test_answer_is_recorded_and_returned() -> None:
     world = World(answer)
     assert world.serve() is answer
     assert [(each["request"], each["resource_name"]) for each in world.taken.events] == [("UNREGISTER_BROKER", "4")]
+
+
+def test_change_of_a_broker_is_not_recorded() -> None:
+    world = World(UnregisterBrokerResponse())
+    world.serve(broker_id=2)
+    assert not world.taken.events
 
 
 def test_failed_request_is_recorded_with_its_error() -> None:
