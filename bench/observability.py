@@ -101,18 +101,20 @@ async def scrape(partitions: int) -> None:
         await broker.start()
         await in_thread(create, broker.bootstrap, "many", partitions)
         await in_thread(touch_all, broker.bootstrap, partitions)
-        took, holds, text = [], [], ""
+        took, holds, processor, text = [], [], [], ""
         for _ in range(2 * ROUNDS):
             text = await in_thread(lambda: urllib.request.urlopen(f"http://{broker.http}/metrics").read().decode())
             last = {line.split()[0]: float(line.split()[1]) for line in text.splitlines() if "last_scrape" in line[:24]}
             if last["odradek_last_scrape_seconds"]:
                 took.append(last["odradek_last_scrape_seconds"] * 1000)
                 holds.append(last["odradek_last_scrape_longest_hold_seconds"] * 1000)
+                processor.append(last["odradek_last_scrape_longest_hold_cpu_seconds"] * 1000)
         await broker.stop()
     samples = sum(not line.startswith("#") for line in text.splitlines())
     print(
         f"{partitions} partitions: {samples} series, {len(text) / 1e6:.2f} MB, scrape {median(took):.0f} ms, "
-        f"longest hold of the event loop {median(holds):.2f} ms (worst of {len(holds)}: {max(holds):.2f})"
+        f"longest hold of the event loop {median(holds):.2f} ms (worst of {len(holds)}: {max(holds):.2f}), "
+        f"of which the thread worked {median(processor):.2f} ms (worst: {max(processor):.2f})"
     )
 
 

@@ -3,7 +3,9 @@
 import logging
 import os
 import tempfile
+import time
 import types
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -176,3 +178,16 @@ def test_folder_is_removed_and_not_named_when_all_agreed(
     assert main(["demo"]) == 0
     assert not folders.exists()
     assert str(folders) not in capsys.readouterr().out
+
+
+def test_broker_of_the_demo_serves_metrics_at_the_address_it_prints(tmp_path: Path):
+    broker = BrokerProcess(tmp_path)
+    try:
+        deadline = time.monotonic() + 60
+        while broker.ready is None and time.monotonic() < deadline:
+            broker.check()
+            time.sleep(0.02)
+        with urllib.request.urlopen(f"http://{broker.http}/metrics", timeout=30) as answer:
+            assert b"kafka_server_brokertopicmetrics_messagesin_total" in answer.read()
+    finally:
+        broker.stop(20)

@@ -97,13 +97,14 @@ class Observability:
                     lambda: config.text("odradek.metrics.partitions"),
                     most_topics,
                 ),
-                ClusterMetrics(observed.controller),
+                ClusterMetrics(observed.controller, most_topics),
                 StorageMetrics(observed.directories, ports.disk, now),
                 groups,
                 *(() if observed.telemetry is None else (observed.telemetry,)),
                 *(() if observed.audit is None else (AuditMetrics(observed.audit),)),
             ),
             now,
+            ports.process.loop_cpu_s,
             groups.refresh,
         )
         """What `GET /metrics` answers."""

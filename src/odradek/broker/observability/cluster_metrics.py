@@ -6,7 +6,8 @@ right (as Kafka's controllers do). Series of the kafka_exporter family come from
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Final
 
 from odradek.broker.cluster.controller import Controller
@@ -55,7 +56,7 @@ TOPIC_PARTITIONS: Final = gauge(
 class ClusterMetrics:
     """Reads the controller of this broker."""
 
-    __slots__ = ("_controller",)
+    __slots__ = ("_controller", "_most_topics")
 
     metrics = (
         ACTIVE,
@@ -74,8 +75,10 @@ class ClusterMetrics:
     )
     """See `Collector`."""
 
-    def __init__(self, controller: Controller) -> None:
+    def __init__(self, controller: Controller, most_topics: Callable[[], int]) -> None:
+        """`most_topics`: how many topics have series of their own, of those that were created first."""
         self._controller = controller
+        self._most_topics = most_topics
 
     def collect(self) -> Iterator[Family | None]:
         """See `Collector`."""
@@ -112,5 +115,9 @@ class ClusterMetrics:
             ),
         )
         yield several(
-            TOPIC_PARTITIONS, ((label("topic", topic.name), len(topic.partitions)) for topic in image.topics.values())
+            TOPIC_PARTITIONS,
+            (
+                (label("topic", topic.name), len(topic.partitions))
+                for topic in islice(image.topics.values(), self._most_topics())
+            ),
         )

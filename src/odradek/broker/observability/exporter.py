@@ -21,26 +21,48 @@ SCRAPE_SECONDS: Final = gauge("odradek_last_scrape_seconds", "How long the previ
 LONGEST_HOLD: Final = gauge(
     "odradek_last_scrape_longest_hold_seconds", "For how long the previous scrape held the event loop at a time"
 )
+LONGEST_CPU: Final = gauge(
+    "odradek_last_scrape_longest_hold_cpu_seconds",
+    "The same in processor time of the event loop's thread: without what the machine did meanwhile for other threads",
+)
 
-OWN_METRICS: Final = (SCRAPES, SCRAPE_SECONDS, LONGEST_HOLD)
+OWN_METRICS: Final = (SCRAPES, SCRAPE_SECONDS, LONGEST_HOLD, LONGEST_CPU)
 """What the exporter says of itself."""
 
 
 class Exporter:
     """Answers `GET /metrics`."""
 
-    __slots__ = ("_collectors", "_longest_hold_s", "_now", "_prepare", "_scrapes", "_took_s")
+    __slots__ = (
+        "_collectors",
+        "_cpu_s",
+        "_longest_cpu_s",
+        "_longest_hold_s",
+        "_now",
+        "_prepare",
+        "_scrapes",
+        "_took_s",
+    )
 
     def __init__(
-        self, collectors: Sequence[Collector], now: Callable[[], float], prepare: Callable[[], Awaitable[None]]
+        self,
+        collectors: Sequence[Collector],
+        now: Callable[[], float],
+        cpu_s: Callable[[], float],
+        prepare: Callable[[], Awaitable[None]],
     ) -> None:
-        """`now` is a monotonic clock in seconds; `prepare` is awaited before each scrape."""
+        """`now` is a monotonic clock and `cpu_s` the processor time of the loop's thread, both in seconds.
+
+        `prepare` is awaited before each scrape.
+        """
         self._collectors = collectors
         self._now = now
+        self._cpu_s = cpu_s
         self._prepare = prepare
         self._scrapes = 0
         self._took_s = 0.0
         self._longest_hold_s = 0.0
+        self._longest_cpu_s = 0.0
 
     def _families(self) -> Iterator[Family | None]:
         for collector in self._collectors:
@@ -49,14 +71,15 @@ class Exporter:
         yield single(SCRAPES, self._scrapes)
         yield single(SCRAPE_SECONDS, self._took_s)
         yield single(LONGEST_HOLD, self._longest_hold_s)
+        yield single(LONGEST_CPU, self._longest_cpu_s)
 
     async def text(self, text_format: TextFormat) -> list[bytes]:
         """The answer's parts."""
-        now = self._now
+        now, cpu_s = self._now, self._cpu_s
         began = now()
         await self._prepare()
-        resumed = now()
-        longest = 0.0
+        resumed, used = now(), cpu_s()
+        longest = longest_cpu = 0.0
         parts: list[bytes] = []
         text: list[str] = []
         for portion in portions(self._families(), text_format):
@@ -67,13 +90,14 @@ class Exporter:
                     text.clear()
             held = now() - resumed
             if held >= SLICE_SECONDS:
-                longest = max(longest, held)
+                longest, longest_cpu = max(longest, held), max(longest_cpu, cpu_s() - used)
                 await asyncio.sleep(0)
-                resumed = now()
+                resumed, used = now(), cpu_s()
         parts.append("".join(text).encode())
         self._scrapes += 1
         self._took_s = now() - began
         self._longest_hold_s = max(longest, now() - resumed)
+        self._longest_cpu_s = max(longest_cpu, cpu_s() - used)
         return parts
 
     async def answer(self, request: HttpRequest) -> HttpResponse:

@@ -104,8 +104,11 @@ class BrokerProcess:
         self._log = folder / "broker.log"
         self.ready: tuple[str, str] | None = None
         """Address and seconds of its start, as its ready line states them."""
+        self.http = ""
+        """The address of its HTTP listener, with metrics and health."""
         command = [sys.executable, "-m", "odradek.cli.main", "serve", "--listen", "127.0.0.1:0"]
         command += ["--data-dir", str(folder / "data"), "--set", "group.initial.rebalance.delay.ms=0"]
+        command += ["--set", "odradek.http.listener=127.0.0.1:0"]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True
@@ -119,6 +122,7 @@ class BrokerProcess:
                 words = line.split()
                 if words[:2] == ["odradek", "ready"]:
                     fields = dict(word.partition("=")[::2] for word in words[2:])
+                    self.http = fields["http"]
                     self.ready = fields["bootstrap"], fields["seconds"]
 
     def check(self) -> None:
@@ -164,6 +168,7 @@ class Demo:
                 assert broker.ready is not None
                 bootstrap = broker.ready[0]
                 view.say(f"broker ready at {bootstrap} after {broker.ready[1]} s")
+                view.say(f"metrics and health at http://{broker.http}/metrics and http://{broker.http}/health")
                 self._show(view, "creating the topics")
                 asyncio.run(create_topics(bootstrap))
                 spark = Spark(self._folder, bootstrap)

@@ -13,6 +13,7 @@ from odradek.broker.observability.cluster_metrics import (
     IMBALANCE,
     OFFLINE,
     PARTITIONS,
+    TOPIC_PARTITIONS,
     TOPICS,
     ClusterMetrics,
 )
@@ -25,7 +26,7 @@ def figures(*, is_active: bool) -> dict[str, float]:
     image = image.with_topics([Topic("t", b"t" * 16, tuple(states))])
     elections = SimpleNamespace(unclean=0, elected=0)
     controller: Any = SimpleNamespace(is_active=is_active, image=image, elections=elections)
-    families = [family for family in ClusterMetrics(controller).collect() if family is not None]
+    families = [family for family in ClusterMetrics(controller, lambda: 1000).collect() if family is not None]
     return {family.metric.name: next(iter(family.samples))[2] for family in families if family.metric != BROKER_INFO}
 
 
@@ -38,3 +39,13 @@ def test_active_controller_counts_the_partitions_of_the_cluster() -> None:
 def test_broker_that_is_not_the_controller_reports_zero() -> None:
     found = figures(is_active=False)
     assert [found[metric.name] for metric in (ACTIVE, TOPICS, PARTITIONS, OFFLINE, IMBALANCE, BROKERS)] == [0] * 6
+
+
+def test_topics_have_series_up_to_the_limit() -> None:
+    state = PartitionState(1, 5, (1,), (1,))
+    image = ClusterImage().with_topics([Topic(name, name.encode() * 16, (state,)) for name in "abc"])
+    controller: Any = SimpleNamespace(is_active=True, image=image, elections=SimpleNamespace(unclean=0, elected=0))
+    families = [family for family in ClusterMetrics(controller, lambda: 2).collect() if family is not None]
+    (series,) = (list(family.samples) for family in families if family.metric == TOPIC_PARTITIONS)
+    assert len(series) == 2
+    assert next(list(family.samples) for family in families if family.metric == TOPICS) == [("", "", 3)]

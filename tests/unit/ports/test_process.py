@@ -1,0 +1,38 @@
+"""What the system reports of this process."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from odradek.ports.process import SystemProcess
+
+PROC = Path("/proc/self/fd")
+needs_proc = pytest.mark.skipif(not PROC.exists(), reason="the system has no /proc")
+
+
+@needs_proc
+def test_open_descriptors_are_counted() -> None:
+    before = SystemProcess().figures().open_descriptors
+    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(50)]
+    after = SystemProcess().figures().open_descriptors
+    for descriptor in opened:
+        os.close(descriptor)
+    assert after - before == 50
+
+
+@needs_proc
+def test_descriptors_are_listed_when_the_folder_has_no_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Linux before 6.2."""
+    expected = len(list(PROC.iterdir()))
+    real = os.stat
+
+    def without_size(path: str) -> os.stat_result:
+        found = list(real(path))
+        found[6] = 0
+        return os.stat_result(found)
+
+    monkeypatch.setattr(os, "stat", without_size)
+    assert abs(SystemProcess().figures().open_descriptors - expected) <= 1
