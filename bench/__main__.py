@@ -34,10 +34,11 @@ CASES = {
     "cluster": "three brokers: throughput, latency, write gaps when one goes (not run unless named)",
     "growth": "three brokers: 10 to 5,000 partitions idle, and deaths with 2,000 (not run unless named)",
     "tls": "throughput and CPU over TLS, handshakes, memory of connections (not run unless named)",
+    "floods": "a client's latency beside failed logins and half TLS handshakes (not run unless named)",
     "spark": "rows per second through Spark: our data source beside the official connector (not run unless named)",
 }
 DEFAULT = ("throughput", "one_record", "synchronous", "end_to_end", "transactions", "groups", "metadata")
-ON_CLUSTERS = ("cluster", "growth", "tls")
+ON_CLUSTERS = ("cluster", "growth", "tls", "floods")
 IDLE_SECONDS = 2.0
 Figures = dict[str, dict[str, list[float]]]
 
@@ -71,11 +72,13 @@ def run_round(server_name: str, cases: list[str], scale: float) -> dict[str, flo
 
 def run_on_cluster(case: str, server_name: str, scale: float) -> dict[str, float]:
     from bench.cases.cluster import run_cluster
+    from bench.cases.floods import run_floods
     from bench.cases.growth import run_growth
     from bench.cases.tls import run_tls
 
     began = time.monotonic()
-    measured = {"cluster": run_cluster, "growth": run_growth, "tls": run_tls}[case](server_name, scale)
+    runs = {"cluster": run_cluster, "growth": run_growth, "tls": run_tls, "floods": run_floods}
+    measured = runs[case](server_name, scale)
     shown = ", ".join(f"{name} {value:,.4g} {METRICS[name].unit}" for name, value in measured.items())
     print(f"  {server_name:8} {case:12} {time.monotonic() - began:5.1f} s  {shown}", file=sys.stderr, flush=True)
     return measured

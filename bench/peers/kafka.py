@@ -12,7 +12,7 @@
 
 Uses the Java of JAVA_HOME, or java on PATH (17+), and the jars of KAFKA_HOME/libs where that is set; else mvn.
 Broker i listens on port + 100*i, its controller on that + 1; --port 0 finds free ones. Everything is on 127.0.0.1.
-{id} in a value of --set stands for the broker's id, 1..N.
+{id} in a value of --set stands for the broker's id, 1..N, {port} for its port, {controller} for its controller's.
 """
 
 import argparse
@@ -137,6 +137,14 @@ def free_ports(brokers: int) -> int:
     sys.exit("kafka.py: found no free ports")
 
 
+def filled(setting: str, broker: int, port: int) -> str:
+    """A value of --set for one broker."""
+    places = {"{id}": broker, "{port}": port, "{controller}": port + 1}
+    for place, value in places.items():
+        setting = setting.replace(place, str(value))
+    return setting
+
+
 def run(args: argparse.Namespace) -> None:
     cp, home = classpath(), pathlib.Path(args.dir or tempfile.mkdtemp(prefix="kafka-peer-"))
     home.mkdir(parents=True, exist_ok=True)
@@ -172,7 +180,9 @@ def run(args: argparse.Namespace) -> None:
             "share.coordinator.state.topic.min.isr": max(1, rf - 1),
             "default.replication.factor": rf,
         }
-        settings.update(s.replace("{id}", str(i)).split("=", 1) for s in args.set)
+        for given in args.set:
+            name, value = filled(given, i, port).split("=", 1)
+            settings[name] = value
         conf.write_text("".join(f"{k}={v}\n" for k, v in settings.items()))
         if not (home / f"data-{i}" / "meta.properties").exists():
             subprocess.run(

@@ -23,25 +23,26 @@ async def handle(
     request: CreateDelegationTokenRequest, context: RequestContext[Capabilities]
 ) -> CreateDelegationTokenResponse:
     """Create a token of the requester, or of the owner named if the requester has CREATE_TOKENS on that user."""
-    requester = owner = check_token_request(context.session)
-    if request.owner_principal_name:
-        owner = user(request.owner_principal_type or "", request.owner_principal_name)
-    is_restricted = owner != requester and context.services.authorization is not None
-    if is_restricted and not context.access.allows(AclOperation.CREATE_TOKENS, ResourceType.USER, owner):
-        raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED)
-    renewers = [user(each.principal_type, each.principal_name) for each in request.renewers]
-    token, mac = await context.services.tokens.create(owner, requester, renewers, request.max_lifetime_ms)
-    kind, _, name = owner.partition(":")
-    requester_kind, _, requester_name = requester.partition(":")
-    return CreateDelegationTokenResponse(
-        0,
-        kind,
-        name,
-        requester_kind,
-        requester_name,
-        token.issued_ms,
-        token.expiry_ms,
-        token.max_ms,
-        token.token_id,
-        mac,
+    requester = str(context.session.principal)
+    owner_kind, owner_name = (
+        (request.owner_principal_type or "", request.owner_principal_name)
+        if request.owner_principal_name
+        else (context.session.principal.type, context.session.principal.name)
     )
+    answer = CreateDelegationTokenResponse(
+        0, owner_kind, owner_name, context.session.principal.type, context.session.principal.name, -1, -1, -1
+    )
+    try:
+        check_token_request(context.session)
+        owner = user(owner_kind, owner_name)
+        is_restricted = owner != requester and context.services.authorization is not None
+        if is_restricted and not context.access.allows(AclOperation.CREATE_TOKENS, ResourceType.USER, owner):
+            raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED)
+        renewers = [user(each.principal_type, each.principal_name) for each in request.renewers]
+        token, mac = await context.services.tokens.create(owner, requester, renewers, request.max_lifetime_ms)
+    except KafkaError as error:
+        answer.error_code = error.code
+        return answer
+    answer.issue_timestamp_ms, answer.expiry_timestamp_ms = token.issued_ms, token.expiry_ms
+    answer.max_timestamp_ms, answer.token_id, answer.hmac = token.max_ms, token.token_id, mac
+    return answer

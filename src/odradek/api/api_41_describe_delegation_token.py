@@ -27,7 +27,7 @@ class Capabilities(HasTokens, HasAuthorization, Protocol):
 async def handle(
     request: DescribeDelegationTokenRequest, context: RequestContext[Capabilities]
 ) -> DescribeDelegationTokenResponse:
-    """Return tokens of the owners named, or of all; others are left out as if they did not exist.
+    """Return tokens that concern the users named, or of all; others are left out as if they did not exist.
 
     An empty list is how `kafka-delegation-tokens.sh` asks for the tokens of its user; Apache Kafka answers with none.
     """
@@ -40,13 +40,13 @@ async def handle(
         tokens=[
             _described(token, mac)
             for token, mac in sorted(found)
-            if (wanted is None or token.owner in wanted) and _is_visible(token, requester, context)
+            if (wanted is None or token.concerns(wanted)) and _is_visible(token, requester, context)
         ]
     )
 
 
 def _is_visible(token: DelegationToken, requester: str, context: RequestContext[Capabilities]) -> bool:
-    if requester == token.requester or token.may_be_renewed_by(requester):
+    if token.concerns({requester}):
         return True
     if context.services.authorization is None:
         return False

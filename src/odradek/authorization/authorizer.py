@@ -6,8 +6,9 @@ the ACLs change or the connection has another principal; a warm decision costs t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from enum import Enum
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from odradek.authorization.acl_index import AclIndex, Acls
@@ -26,8 +27,12 @@ _DENIED_QUIETLY: Final = -1
 """Not in the log yet: the first request that is refused by the decision puts it there."""
 _READS: Final = (AclOperation.READ, AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS)
 """What ACLs may allow on the audit topic."""
-_ANY_NAME: Final = ""
-"""The remembered name of the question about any resource; no resource has an empty name."""
+_NOTHING_DECIDED: Final[Mapping[str, int]] = MappingProxyType({})
+
+
+def right_key(operation: AclOperation, kind: ResourceType) -> int:
+    """The number under which a connection remembers its decisions on an operation and a type of resources."""
+    return int(kind) << 4 | int(operation)
 
 
 class Mode(Enum):
@@ -119,6 +124,7 @@ class Access:
         "_decisions",
         "_host",
         "_index",
+        "_on_any",
         "_roles",
         "_subject",
         "client_id",
@@ -147,6 +153,7 @@ class Access:
         self._index: AclIndex | None = None
         self._subject = Subject(str(principal), host)
         self._decisions: dict[int, dict[str, int]] = {}
+        self._on_any: dict[int, bool] = {}
         self._count = 0
         self.request = ""
         """The API that asks now, for the log of decisions."""
@@ -162,13 +169,30 @@ class Access:
             return known > 0
         return self._decide(operation, kind, name, quiet)
 
+    def remembered(self, right: int) -> Mapping[str, int]:
+        """The decisions so far on a `right_key`, by name: above 0 where the client may do the operation.
+
+        For callers that ask with every request. What it says counts until the caller awaits. `allows` decides on
+        every other name.
+        """
+        if self._index is not self._authorizer.index:
+            self._forget()
+        return self._decisions.get(right, _NOTHING_DECIDED)
+
     def allows_cluster(self, operation: AclOperation, *, quiet: bool = False) -> bool:
         """Whether the client may do the operation to the cluster."""
         return self.allows(operation, ResourceType.CLUSTER, CLUSTER_NAME, quiet=quiet)
 
     def allows_on_any(self, operation: AclOperation, kind: ResourceType) -> bool:
         """Whether the client may do the operation on some resource of the type."""
-        return self.allows(operation, kind, _ANY_NAME)
+        if self._index is not self._authorizer.index:
+            self._forget()
+        right = right_key(operation, kind)
+        known = self._on_any.get(right)
+        if known is None:
+            decision = self._of_broker() or self._authorizer.decide_on_any(self._subject, operation, kind)
+            known = self._on_any[right] = self._report(decision, operation, kind, "", quiet=False)
+        return known
 
     def operations(self, kind: ResourceType, name: str) -> int:
         """The operations that the client may use, as a bit field of their codes; nothing is logged as a denial."""
@@ -177,24 +201,29 @@ class Access:
     def _forget(self) -> None:
         authorizer = self._authorizer
         self._index = authorizer.index
-        self._decisions, self._count = {}, 0
+        self._decisions, self._on_any, self._count = {}, {}, 0
         self._subject = authorizer.subject(str(self.principal), self._host, self._roles)
 
     def _decide(self, operation: AclOperation, kind: ResourceType, name: str, quiet: bool) -> bool:
-        authorizer, subject = self._authorizer, self._subject
-        if self.is_broker:
-            decision = Decision(True, Reason.BROKER)
-        elif name == _ANY_NAME:
-            decision = authorizer.decide_on_any(subject, operation, kind)
-        else:
-            decision = authorizer.decide(subject, operation, kind, name)
-        authorizer.report(Question(subject, operation, kind, name, self.request, self.client_id), decision, quiet=quiet)
-        is_trial = authorizer.settings.mode is Mode.AUDIT and decision.reason is not Reason.RESERVED
-        is_allowed = decision.is_allowed or is_trial
+        decision = self._of_broker() or self._authorizer.decide(self._subject, operation, kind, name)
+        is_allowed = self._report(decision, operation, kind, name, quiet=quiet)
         if len(name) <= _MOST_NAME_CHARACTERS:
             if self._count >= _MOST_DECISIONS:
                 self._decisions, self._count = {}, 0
             self._count += 1
             known = _ALLOWED if is_allowed else _DENIED_QUIETLY if quiet else _DENIED
-            self._decisions.setdefault(kind << 4 | operation, {})[name] = known
+            self._decisions.setdefault(right_key(operation, kind), {})[name] = known
         return is_allowed
+
+    def _of_broker(self) -> Decision | None:
+        return Decision(True, Reason.BROKER) if self.is_broker else None
+
+    def _report(
+        self, decision: Decision, operation: AclOperation, kind: ResourceType, name: str, *, quiet: bool
+    ) -> bool:
+        """Log the decision; whether the client may do the operation, also because denials have no effect yet."""
+        authorizer = self._authorizer
+        question = Question(self._subject, operation, kind, name, self.request, self.client_id)
+        authorizer.report(question, decision, quiet=quiet)
+        is_trial = authorizer.settings.mode is Mode.AUDIT and decision.reason is not Reason.RESERVED
+        return decision.is_allowed or is_trial

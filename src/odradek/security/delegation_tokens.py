@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import hmac
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
 ITERATIONS: Final = 4096
@@ -48,6 +49,10 @@ class DelegationToken(NamedTuple):
     def may_be_renewed_by(self, principal: str) -> bool:
         """Whether a principal may renew and expire the token."""
         return principal == self.owner or principal in self.renewers
+
+    def concerns(self, principals: AbstractSet[str]) -> bool:
+        """Whether one of them owns, has requested or may renew the token (Kafka's `ownerOrRenewer`)."""
+        return not principals.isdisjoint((self.owner, self.requester, *self.renewers))
 
 
 def token_hmac(secret: str, token_id: str) -> bytes:

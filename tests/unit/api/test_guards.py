@@ -94,7 +94,7 @@ def example(kind: type[Any]) -> Any:
 def served(key: ApiKey, version: int, access: Access, handle: Any = None) -> Any:
     """What the guarded handler answers to an example, or the failure that the dispatcher would make."""
     request = example(request_class(key))
-    image = SimpleNamespace(topic_names={bytes(16): "t"})
+    image = SimpleNamespace(topic_names={bytes(16): "t"}, topics={"t": None})
     services = SimpleNamespace(image=lambda: image)
     context: Any = SimpleNamespace(access=access, version=version, services=services, denied=None)
     reached: list[Any] = []
@@ -112,6 +112,14 @@ def served(key: ApiKey, version: int, access: Access, handle: Any = None) -> Any
 
 async def _awaited(answer: Any) -> Any:
     return await answer
+
+
+def context_of(access: Access) -> Any:
+    """What a guarded handler reads before its guard."""
+    authorization = SimpleNamespace(access=lambda _session: access)
+    return SimpleNamespace(
+        services=SimpleNamespace(authorization=authorization), connection=SimpleNamespace(session=None), client_id=None
+    )
 
 
 def codes(answer: Any) -> set[int]:
@@ -141,7 +149,7 @@ def test_api_without_a_guard_is_rejected(monkeypatch: pytest.MonkeyPatch) -> Non
     found = guarded_endpoint(ApiKey.HEARTBEAT)
     assert found is not None
     with pytest.raises(KafkaError, match="CLUSTER_AUTHORIZATION_FAILED"):
-        found.handle(None, SimpleNamespace(access=Access(), client_id=None))
+        found.handle(None, context_of(Access()))
 
 
 @pytest.mark.parametrize(("declared", "version"), CASES)
@@ -181,7 +189,7 @@ def test_guard_asks_for_every_declared_right(declared: Declaration) -> None:
 def _run(key: ApiKey, version: int, access: Access, key_type: int) -> None:
     request = example(request_class(key))
     _vary(request, key_type)
-    image = SimpleNamespace(topic_names={bytes(16): "t"})
+    image = SimpleNamespace(topic_names={bytes(16): "t"}, topics={"t": None})
     context: Any = SimpleNamespace(
         access=access, version=version, services=SimpleNamespace(image=lambda: image), denied=None
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from odradek.authorization.acl_index import grouped
-from odradek.authorization.authorizer import Access, Authorizer, Mode, Question, Settings
+from odradek.authorization.authorizer import Access, Authorizer, Mode, Question, Settings, right_key
 from odradek.authorization.decision_log import acl_text, escaped
 from odradek.authorization.decisions import Decision
 from odradek.authorization.hosts import is_valid_host, normalized
@@ -50,6 +50,31 @@ def test_role_may_be_a_super_user() -> None:
 
 def test_broker_may_do_everything() -> None:
     assert World(is_broker=True).alice.allows_cluster(AclOperation.CLUSTER_ACTION)
+
+
+def test_resource_without_a_name_is_not_any_resource() -> None:
+    world = World(READ_ORDERS)
+    assert world.alice.allows_on_any(READ, TOPIC)
+    assert not world.alice.allows(READ, TOPIC, "")
+    assert world.alice.allows_on_any(READ, TOPIC)
+
+
+def test_remembered_decisions_are_those_of_the_right_only() -> None:
+    world = World(READ_ORDERS)
+    assert not world.alice.remembered(right_key(READ, TOPIC))
+    assert world.alice.allows(READ, TOPIC, "orders")
+    assert not world.alice.allows(READ, TOPIC, "others")
+    assert not world.alice.allows(WRITE, TOPIC, "orders")
+    known = world.alice.remembered(right_key(READ, TOPIC))
+    assert known["orders"] > 0 >= known["others"]
+    assert world.alice.remembered(right_key(WRITE, TOPIC))["orders"] <= 0
+
+
+def test_remembered_decisions_end_with_the_acls() -> None:
+    world = World(READ_ORDERS)
+    assert world.alice.allows(READ, TOPIC, "orders")
+    world.authorizer.update({})
+    assert not world.alice.remembered(right_key(READ, TOPIC))
 
 
 def test_decision_is_remembered_until_the_acls_change() -> None:

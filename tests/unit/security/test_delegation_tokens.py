@@ -34,6 +34,11 @@ def test_owner_and_renewers_may_renew() -> None:
     assert [TOKEN.may_be_renewed_by(each) for each in ("User:alice", "User:bob", "User:admin")] == [True, True, False]
 
 
+def test_token_concerns_owner_requester_and_renewers() -> None:
+    principals = ("User:alice", "User:bob", "User:admin", "User:carol")
+    assert [TOKEN.concerns({each}) for each in principals] == [True, True, True, False]
+
+
 def test_token_is_stored_as_kafka_does_without_its_secret() -> None:
     data = encode_token(TOKEN)
     assert data == (

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from odradek.api.authorization.guarding import Guarded, Handle, require
 from odradek.api.data.produced_records import is_transactional
 from odradek.api.requests.context import RequestContext
-from odradek.authorization.authorizer import Access
+from odradek.authorization.authorizer import Access, right_key
 from odradek.wire.acls import AclOperation, ResourceType
+from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.offset_commit import OffsetCommit
 from odradek.wire.produce import ProduceRequest, TopicKey
+
+_WRITE_TOPIC: Final = right_key(AclOperation.WRITE, ResourceType.TOPIC)
+_READ_TOPIC: Final = right_key(AclOperation.READ, ResourceType.TOPIC)
 
 
 def guard_produce(request: ProduceRequest, context: RequestContext[Guarded], access: Access, handle: Handle) -> Any:
     """WRITE on the transactional id if a batch is transactional, and on each topic."""
     if request.transactional_id is not None and _has_transactional_batch(request):
         require(access, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
-    context.denied = denied_topics((topic for topic, _ in request.topics), AclOperation.WRITE, context, access)
+    if not _may_use_all(request, _WRITE_TOPIC, context, access):
+        context.denied = denied_topics((topic for topic, _ in request.topics), AclOperation.WRITE, context, access)
+        if context.denied and request.transactional_id is None and _has_transactional_batch(request):
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     return handle(request, context)
 
 
@@ -33,8 +40,21 @@ def _has_transactional_batch(request: ProduceRequest) -> bool:
 def guard_offset_commit(request: OffsetCommit, context: RequestContext[Guarded], access: Access, handle: Handle) -> Any:
     """READ on the group, and on each topic."""
     require(access, AclOperation.READ, ResourceType.GROUP, request.group_id)
-    context.denied = denied_topics((topic for topic, _ in request.topics), AclOperation.READ, context, access)
+    if not _may_use_all(request, _READ_TOPIC, context, access):
+        context.denied = denied_topics((topic for topic, _ in request.topics), AclOperation.READ, context, access)
     return handle(request, context)
+
+
+def _may_use_all(
+    request: ProduceRequest | OffsetCommit, right: int, context: RequestContext[Guarded], access: Access
+) -> bool:
+    """Whether earlier decisions allow every topic: most requests name the topics of the request before."""
+    known = access.remembered(right)
+    for topic, _ in request.topics:
+        name = topic if type(topic) is str else context.services.image().topic_names.get(topic)  # type: ignore[arg-type]
+        if name is None or known.get(name, 0) <= 0:
+            return False
+    return True
 
 
 def denied_topics(

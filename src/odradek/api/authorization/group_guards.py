@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any, Final
 
 from odradek.api.authorization.guarding import Guarded, Handle, require, then, with_list
@@ -30,6 +29,7 @@ _COORDINATED: Final = {
 }
 _SHARE: Final = 2
 _SEVERAL_KEYS_FROM: Final = 4
+_PROTOCOL_FROM: Final = 5
 _SEVERAL_GROUPS_FROM: Final = 8
 _TOPIC_IDS_FROM: Final = 10
 _ERROR_OF_THE_GROUP_FROM: Final = 2
@@ -64,6 +64,14 @@ def guard_find_coordinator(request: Any, context: RequestContext[Guarded], acces
         return answer
 
     return then(handle(with_list(request, "coordinator_keys", allowed), context), complete)
+
+
+def guard_sync_group(request: Any, context: RequestContext[Guarded], access: Access, handle: Handle) -> Any:
+    """READ on the group. Kafka rejects a request that lacks the protocol first, as the handler does."""
+    has_protocol = request.protocol_type is not None and request.protocol_name is not None
+    if has_protocol or context.version < _PROTOCOL_FROM:
+        require(access, AclOperation.READ, _GROUP, request.group_id)
+    return handle(request, context)
 
 
 def guard_offset_fetch(request: Any, context: RequestContext[Guarded], access: Access, handle: Handle) -> Any:
@@ -169,10 +177,12 @@ def assigned_topics_are_visible(request: Any, answer: Any, context: RequestConte
     for position, group in enumerate(answer.groups):
         if group.error_code or all(access.allows(_DESCRIBE, _TOPIC, name) for name in _assigned(group)):
             continue
-        refused = copy.copy(group)
-        refused.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        refused.error_message = "The group has described topic(s) that the client is not authorized to describe."
-        refused.members = []
+        # Nothing else of the group, as in Kafka: its epochs and its state would say how busy it is.
+        refused = type(group)(
+            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            error_message="The group has described topic(s) that the client is not authorized to describe.",
+            group_id=group.group_id,
+        )
         answer.groups[position] = refused
     group_operations(request, answer, context, access)
 

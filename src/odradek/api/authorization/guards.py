@@ -14,6 +14,7 @@ from odradek.api.authorization.group_guards import (
     group_operations,
     guard_find_coordinator,
     guard_offset_fetch,
+    guard_sync_group,
     subscribed_topics,
     visible_groups,
 )
@@ -115,7 +116,7 @@ GUARDS: Final[dict[ApiKey, Guard]] = _BETWEEN_BROKERS | {
     ApiKey.JOIN_GROUP: guard(_MEMBER),
     ApiKey.HEARTBEAT: guard(_MEMBER),
     ApiKey.LEAVE_GROUP: guard(_MEMBER, is_bare=True),
-    ApiKey.SYNC_GROUP: guard(_MEMBER),
+    ApiKey.SYNC_GROUP: guard_sync_group,
     ApiKey.DESCRIBE_GROUPS: guard(entries=entries(_O.DESCRIBE, _GROUP, "groups"), sees=group_operations),
     ApiKey.LIST_GROUPS: guard(sees=visible_groups),
     ApiKey.SASL_HANDSHAKE: _open,

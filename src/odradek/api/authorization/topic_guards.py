@@ -82,7 +82,9 @@ def _denied_deletion(wanted: Any, context: RequestContext[Guarded], access: Acce
         return None
     if not access.allows(AclOperation.DESCRIBE, _TOPIC, name):
         return DeleteTopicsResponseTopic(name if is_named else None, topic_id, code, code.message)
-    if not access.allows(AclOperation.DELETE, _TOPIC, name):
+    # A topic that does not exist is answered as such to a client that may know it, also without DELETE.
+    exists = name in context.services.image().topics
+    if exists and not access.allows(AclOperation.DELETE, _TOPIC, name):
         return DeleteTopicsResponseTopic(name, topic_id, code, code.message)
     return None
 

@@ -16,13 +16,24 @@ _LISTED: Final = {
     ("DeleteTopicsRequest", "responses"): ("topics", "topic_names"),
     ("AlterUserScramCredentialsRequest", "results"): ("deletions", "upsertions"),
     ("AddPartitionsToTxnRequest", "results_by_topic_v3_and_below"): ("v3_and_below_topics",),
-    ("AddPartitionsToTxnRequest", "results_by_transaction"): ("transactions",),
 }
 """What a response's list repeats where the request has several lists, none of which has its name."""
-_CALLED: Final = {"user": "name"}
+_FLATTENED: Final = {("AlterReplicaLogDirsRequest", "results"): ("dirs", "topics")}
+"""What a response's list repeats where the request has it one level further down."""
+_ECHOED: Final = {"AlterClientQuotasResponseEntry": "entity"}
+"""Lists without errors that say of what an entry is."""
+_CALLED: Final = {"user": "name", "topic_name": "name"}
 """What an entry of a response calls that which the request calls otherwise."""
 _CODES: Final = ("error_code", "partition_error_code")
 """What error codes are called, of the whole and of entries."""
+_NO_RESULT: Final = {
+    "CreateTopicsResponseTopic": ("num_partitions", "replication_factor"),
+    "DeleteRecordsResponsePartition": ("low_watermark",),
+    "InitProducerIdResponse": ("producer_epoch",),
+    "OffsetForLeaderEpochResponseEpochEndOffset": ("leader_epoch",),
+}
+"""Fields that are -1 in Kafka's answers with errors: their defaults, or the request's fields of that name, look like
+results."""
 
 
 def failure_response(key: int, request: Any, version: int, code: int, message: str | None = None) -> Any:
@@ -103,6 +114,9 @@ def _entries_like(source: Any, name: str) -> list[Any]:
     lists = {slot: value for slot, value in lists.items() if isinstance(value, list)}
     if name in lists:
         return list(lists[name])
+    if path := _FLATTENED.get((type(source).__name__, name)):
+        outer, inner = path
+        return [entry for each in lists[outer] for entry in getattr(each, inner)]
     if listed := _LISTED.get((type(source).__name__, name)):
         return [entry for slot in listed for entry in lists[slot]]
     return list(next(iter(lists.values()))) if len(lists) == 1 else []
@@ -121,6 +135,9 @@ def _mirror(struct: type[Any], entry: Any, code: int, message: str | None) -> An
         source = name if hasattr(entry, name) else _CALLED.get(name, "")
         if hasattr(entry, source) and not isinstance(getattr(entry, source), list):
             setattr(made, name, getattr(entry, source))
+    if echoed := _ECHOED.get(struct.__name__):
+        item = typing.get_args(typing.get_type_hints(struct.__init__)[echoed])[0]
+        setattr(made, echoed, [_mirror(item, each, code, message) for each in getattr(entry, echoed)])
     _fill(made, entry, code, message)
     return made
 
@@ -129,6 +146,8 @@ def _coded(made: Any, code: int, message: str | None) -> Any:
     for name in _CODES:
         if name in made.__slots__:
             setattr(made, name, int(code))
+    for name in _NO_RESULT.get(type(made).__name__, ()):
+        setattr(made, name, -1)
     if "error_message" in made.__slots__:
         made.error_message = message
     return made

@@ -66,7 +66,8 @@ class BrokerAuthorization:
     def access(self, session: Session) -> Access:
         """What the client of a connection may do now."""
         found = session.access
-        if found is None or found.principal is not session.principal or found.is_broker is not session.is_broker:
+        # Once per request: no property calls.
+        if found is None or found.principal is not session.principal or found.is_broker is (session.broker_id is None):
             found = session.access = Access(
                 self.authorizer,
                 session.principal,

@@ -1,0 +1,168 @@
+"""What an answer says beside its authorization error: as Apache Kafka's, and nothing that the client may not know."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from odradek.api.api_38_create_delegation_token import handle as create_token
+from odradek.api.authorization.guards import GUARDS
+from odradek.api.requests.failures import failure_response
+from odradek.api.requests.session import ANONYMOUS, Principal
+from odradek.records.builder import BatchFields, encode_batch
+from odradek.wire.acls import AclOperation, ResourceType
+from odradek.wire.apis import ApiKey
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.messages import (
+    add_partitions_to_txn,
+    alter_client_quotas,
+    alter_replica_log_dirs,
+    consumer_group_describe,
+    create_topics,
+    delete_records,
+    delete_topics,
+    init_producer_id,
+    offset_for_leader_epoch,
+    sync_group,
+)
+from odradek.wire.messages.create_delegation_token import CreateDelegationTokenRequest
+from odradek.wire.produce import ProduceRequest
+from tests.unit.api.test_guards import Access
+
+DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+class Refusing(Access):
+    """Remembers nothing, so that guards ask."""
+
+    def remembered(self, _right: int) -> dict[str, int]:
+        return {}
+
+
+def guarded(request: Any, version: int, *granted: tuple[AclOperation, ResourceType], answer: Any = None) -> Any:
+    """The answer of the API's guard, whose handler answers with `answer`."""
+    key = ApiKey(request.API_KEY) if hasattr(request, "API_KEY") else ApiKey.PRODUCE
+    image = SimpleNamespace(topics={"orders": None}, topic_names={})
+    services = SimpleNamespace(image=lambda: image)
+    context: Any = SimpleNamespace(version=version, services=services, denied=None)
+    access: Any = Refusing(*granted)
+    access.request = key.name
+    return GUARDS[key](request, context, access, lambda _request, _context: answer)
+
+
+def failed(request: Any, version: int) -> Any:
+    return failure_response(request.API_KEY, request, version, DENIED)
+
+
+def test_denied_creation_says_no_number_of_partitions() -> None:
+    request = create_topics.CreateTopicsRequest([create_topics.CreateTopicsRequestTopic("orders", 3, 2)])
+    (topic,) = failed(request, 7).topics
+    assert (topic.num_partitions, topic.replication_factor) == (-1, -1)
+
+
+def test_denied_deletion_of_records_says_no_low_watermark() -> None:
+    parts = [delete_records.DeleteRecordsRequestPartition(0, 5)]
+    request = delete_records.DeleteRecordsRequest([delete_records.DeleteRecordsRequestTopic("orders", parts)])
+    assert failed(request, 2).topics[0].partitions[0].low_watermark == -1
+
+
+def test_denied_producer_gets_no_epoch() -> None:
+    answer = failed(init_producer_id.InitProducerIdRequest("tx"), 4)
+    assert (answer.producer_id, answer.producer_epoch) == (-1, -1)
+
+
+def test_denied_epoch_is_not_that_of_the_request() -> None:
+    parts = [offset_for_leader_epoch.OffsetForLeaderEpochRequestPartition(0, leader_epoch=4)]
+    topics = [offset_for_leader_epoch.OffsetForLeaderEpochRequestTopic("orders", parts)]
+    answer = failed(offset_for_leader_epoch.OffsetForLeaderEpochRequest(-1, topics), 4)
+    assert answer.topics[0].partitions[0].leader_epoch == -1
+
+
+def test_denied_quota_names_its_entity() -> None:
+    entity = [alter_client_quotas.AlterClientQuotasRequestEntity("user", "alice")]
+    request = alter_client_quotas.AlterClientQuotasRequest([alter_client_quotas.AlterClientQuotasRequestEntry(entity)])
+    (entry,) = failed(request, 1).entries
+    assert [(each.entity_type, each.entity_name) for each in entry.entity] == [("user", "alice")]
+
+
+def test_denied_move_names_its_topics() -> None:
+    topics = [alter_replica_log_dirs.AlterReplicaLogDirsRequestTopic("orders", [0, 1])]
+    request = alter_replica_log_dirs.AlterReplicaLogDirsRequest(
+        [alter_replica_log_dirs.AlterReplicaLogDirsRequestDir("/a", topics)]
+    )
+    (topic,) = failed(request, 2).results
+    assert topic.topic_name == "orders"
+    assert [(each.partition_index, each.error_code) for each in topic.partitions] == [(0, DENIED), (1, DENIED)]
+
+
+def test_denied_batch_of_transactions_fails_as_a_whole() -> None:
+    wanted = add_partitions_to_txn.AddPartitionsToTxnRequestTransaction(
+        "tx", 1, 0, False, [add_partitions_to_txn.AddPartitionsToTxnRequestTopic("orders", [0])]
+    )
+    answer = failed(add_partitions_to_txn.AddPartitionsToTxnRequest([wanted]), 4)
+    assert (answer.error_code, answer.results_by_transaction) == (DENIED, [])
+
+
+def test_sync_without_protocol_is_left_to_the_handler() -> None:
+    assert guarded(sync_group.SyncGroupRequest("billing"), 5, answer="handled") == "handled"
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_sync_without_right_is_rejected(version: int) -> None:
+    request = sync_group.SyncGroupRequest("billing", protocol_type="consumer", protocol_name="range")
+    with pytest.raises(KafkaError, match="GROUP_AUTHORIZATION_FAILED"):
+        guarded(request, version)
+
+
+@pytest.mark.parametrize(
+    ("topic", "answer"), [("missing", "handled"), ("orders", ErrorCode.TOPIC_AUTHORIZATION_FAILED)]
+)
+def test_deletion_without_right_says_what_the_client_may_describe(topic: str, answer: object) -> None:
+    request = delete_topics.DeleteTopicsRequest(topic_names=[topic])
+    found = guarded(request, 5, (AclOperation.DESCRIBE, ResourceType.TOPIC), answer="handled")
+    assert (found if found == "handled" else found.responses[0].error_code) == answer
+
+
+def test_transactional_batch_without_transactional_id_is_rejected_as_such() -> None:
+    fields = BatchFields(producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True)
+    records = memoryview(encode_batch([(0, None, b"v", ())], fields))
+    with pytest.raises(KafkaError, match="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
+        guarded(ProduceRequest(None, 1, 1000, [("orders", [(0, records)])]), 9)
+
+
+def test_group_with_hidden_topics_is_answered_without_its_epochs() -> None:
+    topic = consumer_group_describe.ConsumerGroupDescribeResponseTopicPartitions(topic_name="secrets")
+    assignment = consumer_group_describe.ConsumerGroupDescribeResponseAssignment([topic])
+    member = consumer_group_describe.ConsumerGroupDescribeResponseMember(
+        "m", assignment=assignment, target_assignment=assignment
+    )
+    group = consumer_group_describe.ConsumerGroupDescribeResponseGroup(
+        0, None, "billing", "Stable", 5, 5, "uniform", [member], 3400
+    )
+    request = consumer_group_describe.ConsumerGroupDescribeRequest(["billing"], True)
+    described = consumer_group_describe.ConsumerGroupDescribeResponse(groups=[group])
+    found = guarded(request, 1, (AclOperation.DESCRIBE, ResourceType.GROUP), answer=described).groups[0]
+    assert found == consumer_group_describe.ConsumerGroupDescribeResponseGroup(
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED, found.error_message, "billing"
+    )
+
+
+@pytest.mark.parametrize(
+    ("principal", "code"),
+    [
+        (ANONYMOUS, ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED),
+        (Principal("User", "bob"), ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED),
+    ],
+)
+def test_denied_token_names_owner_and_requester(principal: Principal, code: ErrorCode) -> None:
+    session = SimpleNamespace(principal=principal, is_broker=False)
+    context: Any = SimpleNamespace(
+        session=session, access=Access(), services=SimpleNamespace(authorization=object(), tokens=None)
+    )
+    answer = asyncio.run(create_token(CreateDelegationTokenRequest("User", "zoe", [], -1), context))
+    assert (answer.error_code, answer.principal_name) == (code, "zoe")
+    assert answer.token_requester_principal_name == principal.name
+    assert (answer.issue_timestamp_ms, answer.expiry_timestamp_ms, answer.max_timestamp_ms) == (-1, -1, -1)
