@@ -169,8 +169,9 @@ def test_each_broker_of_a_cluster_writes_its_events(tmp_path: Path) -> None:
                 changed = await admin.alter_configs({logger: [AlterConfig("odradek.broker", "DEBUG")]})
                 assert changed == {logger: None}
         events: list[Event] = []
+        wanted = ({"resource_type": "BROKER_LOGGER"}, {"request": "CREATE_TOPICS"})
         async with Consumer(TOPIC, bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
-            while len(find(events, resource_type="BROKER_LOGGER")) < 3:
+            while min(len(find(events, **each)) for each in wanted) < 3:
                 events += [json.loads(each.value) for each in await consumer.poll(timeout_ms=500)]
         return events
 
