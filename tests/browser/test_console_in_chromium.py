@@ -47,7 +47,11 @@ PAGES = {
     "preview": AT + "/group/preview?name=billing&way=to-earliest",
     "transactions": AT + "/transactions",
     "reassignment": AT + "/reassignment",
+    "plan": AT + "/reassignment/plan",
     "access": AT + "/access",
+    "metrics": AT + "/metrics",
+    "topic-metrics": AT + "/topics/orders/metrics",
+    "clients": AT + "/clients",
     "error": AT + "/topics/missing",
 }
 

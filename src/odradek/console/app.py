@@ -27,6 +27,7 @@ from odradek.console.pages import (
     groups,
     login,
     messages,
+    metrics,
     overview,
     preferences,
     produce,
@@ -61,6 +62,9 @@ READS: Final[tuple[tuple[str, Handler], ...]] = (
     ("/c/{cluster}/reassignment/plan", reassignment.plan),
     ("/c/{cluster}/topics/{topic}/replicas", reassignment.plan_factor),
     ("/c/{cluster}/access", access.show),
+    ("/c/{cluster}/metrics", metrics.show),
+    ("/c/{cluster}/topics/{topic}/metrics", metrics.show_topic),
+    ("/c/{cluster}/clients", metrics.show_clients),
     ("/login", login.show),
 )
 """Pages by path."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
 import logging
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
@@ -15,6 +16,7 @@ from odradek.client.errors import ClientError
 from odradek.client.network.metadata import TopicInfo
 from odradek.client.reports.activity import Sample, group_rows, partition_rows, sample_cluster, topic_rows
 from odradek.client.reports.cluster import topics_of
+from odradek.console.group_watch import GroupWatch
 from odradek.wire.errors import KafkaError
 
 logger = logging.getLogger(__name__)
@@ -29,18 +31,32 @@ REQUEST_MS: Final = 10_000
 """Limit for answers: a page must not wait longer."""
 
 
+MAX_PLOTTED: Final = 500
+"""Topics with the most records per second whose rates a sample keeps for plots."""
+
+
+class Rates(NamedTuple):
+    """Per second: records and bytes that were appended, and records that groups have committed."""
+
+    records_in: float
+    bytes_in: float | None
+    records_out: float
+
+
 class HistoryPoint(NamedTuple):
-    """Lag of all groups, in records, at a time in seconds since the epoch."""
+    """Lag of all groups in records, and rates of busy topics and of all, at a time in seconds since the epoch."""
 
     at_s: float
     lags: Mapping[str, int]
+    total: Rates | None = None
+    topics: Mapping[str, Rates] = {}
 
 
 class ClusterView:
     """One cluster as one user sees it. Asks the cluster only after `start`."""
 
-    __slots__ = ("_before", "_sample_s", "_task", "_topics", "_topics_s", "admin", "failure", "history", "name",
-                 "options", "sample")  # fmt: skip
+    __slots__ = ("_before", "_figures", "_sample_s", "_task", "_topics", "_topics_s", "admin", "failure", "groups",
+                 "history", "name", "options", "sample")  # fmt: skip
 
     def __init__(self, name: str, options: Mapping[str, Any], sample_s: float) -> None:
         self.name = name
@@ -55,7 +71,10 @@ class ClusterView:
         """Why the last sample failed; empty if it did not."""
         self.history: deque[HistoryPoint] = deque(maxlen=HISTORY)
         """Lag of groups over time, the oldest first."""
+        self.groups = GroupWatch()
+        """Members of groups over time."""
         self._before: Sample | None = None
+        self._figures: _Figures = _Figures({}, {})
         self._sample_s = sample_s
         self._topics: list[TopicInfo] = []
         self._topics_s = -TOPICS_FRESH_S
@@ -85,11 +104,9 @@ class ClusterView:
         """Ask for topics again next time: they were changed here."""
         self._topics_s = -TOPICS_FRESH_S
 
-    def topic_figures(self) -> dict[str, dict[str, Any]]:
+    def topic_figures(self) -> Mapping[str, Mapping[str, Any]]:
         """Rows of sizes and rates by topic, as far as they were sampled."""
-        if self.sample is None:
-            return {}
-        return {row["topic"]: row for row in topic_rows(self._before, self.sample)}
+        return self._figures.topics
 
     def partition_figures(self, topic: str) -> dict[int, dict[str, Any]]:
         """Rows of offsets, sizes and rates by partition of a topic, as far as they were sampled."""
@@ -99,11 +116,9 @@ class ClusterView:
         rows = partition_rows(self._before, self.sample._replace(partitions=part)).get(topic, ())
         return {row["partition"]: row for row in rows}
 
-    def group_figures(self) -> dict[str, dict[str, Any]]:
+    def group_figures(self) -> Mapping[str, Mapping[str, Any]]:
         """Rows of lag and rates by group, as far as they were sampled."""
-        if self.sample is None:
-            return {}
-        return {row["group"]: row for row in group_rows(self._before, self.sample)}
+        return self._figures.groups
 
     @property
     def samples(self) -> tuple[Sample | None, Sample | None]:
@@ -113,9 +128,12 @@ class ClusterView:
     async def take_sample(self) -> None:
         """Sample the cluster now. Raises KafkaError, ClientError."""
         now = await sample_cluster(self.admin, time.monotonic())
-        self._before, self.sample = self.sample, now
-        lags = {row["group"]: row["lag"] for row in group_rows(None, now)}
-        self.history.append(HistoryPoint(time.time(), lags))
+        before = self.sample
+        # In a thread: a large cluster has many rows, and pages show those of the last sample until these are known.
+        figures, point = await asyncio.to_thread(_digest, before, now, time.time())
+        self._before, self.sample, self._figures = before, now, figures
+        self.history.append(point)
+        await self.groups.observe(self.admin, now.groups)
 
     async def _run(self) -> None:
         while True:
@@ -129,6 +147,42 @@ class ClusterView:
                 self.failure = str(error) or type(error).__name__
             took = time.monotonic() - began
             await asyncio.sleep(max(self._sample_s, took / BUSY_SHARE))
+
+
+class _Figures(NamedTuple):
+    """Rows of the last sample by name."""
+
+    topics: Mapping[str, Mapping[str, Any]]
+    groups: Mapping[str, Mapping[str, Any]]
+
+
+def _digest(before: Sample | None, now: Sample, at_s: float) -> tuple[_Figures, HistoryPoint]:
+    """Rows and rates of a sample. Pure."""
+    topics = {row["topic"]: row for row in topic_rows(before, now)}
+    groups = {row["group"]: row for row in group_rows(before, now)}
+    lags = {name: row["lag"] for name, row in groups.items()}
+    if before is None or now.at_s <= before.at_s:
+        return _Figures(topics, groups), HistoryPoint(at_s, lags)
+    out: Counter[str] = Counter()
+    for name, group in now.groups.items():
+        earlier = before.groups.get(name)
+        if earlier is not None:
+            for place, offset in group.committed.items():
+                out[place.topic] += max(0, offset - earlier.committed.get(place, offset))
+    seconds = now.at_s - before.at_s
+    rates = {
+        name: Rates(row["records_per_second"] or 0.0, row["bytes_per_second"], out[name] / seconds)
+        for name, row in topics.items()
+    }
+    known = [each.bytes_in for each in rates.values() if each.bytes_in is not None]
+    total = Rates(
+        sum(each.records_in for each in rates.values()),
+        sum(known) if known else None,
+        sum(each.records_out for each in rates.values()),
+    )
+    busy = [name for name, each in rates.items() if each.records_in or each.records_out]
+    busy = heapq.nlargest(MAX_PLOTTED, busy, key=lambda name: rates[name].records_in + rates[name].records_out)
+    return _Figures(topics, groups), HistoryPoint(at_s, lags, total, {name: rates[name] for name in busy})
 
 
 class Clusters:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 WIDTH = 720
@@ -19,8 +19,12 @@ class Plot(NamedTuple):
     times: list[tuple[float, str]]
 
 
-def curve_of(points: Sequence[tuple[float, float]]) -> Plot | None:
-    """A curve of (seconds since the epoch, value); None before two points."""
+def _figure(value: float) -> str:
+    return f"{value:,.0f}".replace(",", "\u202f")
+
+
+def curve_of(points: Sequence[tuple[float, float]], label: Callable[[float], str] = _figure) -> Plot | None:
+    """A curve of (seconds since the epoch, value), with `label` for values; None before two points."""
     if len(points) < 2 or points[-1][0] <= points[0][0]:
         return None
     first, last = points[0][0], points[-1][0]
@@ -34,7 +38,7 @@ def curve_of(points: Sequence[tuple[float, float]]) -> Plot | None:
     curve = "M" + " L".join(f"{x} {y}" for x, y in places)
     floor = HEIGHT - _BOTTOM
     area = f"{curve} L{places[-1][0]} {floor} L{places[0][0]} {floor} Z"
-    levels = [(place(first, value)[1], f"{value:,.0f}".replace(",", "\u202f")) for value in (top, top / 2, 0)]
+    levels = [(place(first, value)[1], label(value)) for value in (top, top / 2, 0)]
     seconds = last - first
     times = [(_LEFT, f"{seconds / 60:.0f} min ago" if seconds >= 90 else f"{seconds:.0f} s ago"), (WIDTH - 24.0, "now")]
     return Plot(curve, area, levels, times)

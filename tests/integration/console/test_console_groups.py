@@ -5,9 +5,10 @@ import re
 import pytest
 from starlette.testclient import TestClient
 
+from odradek.client.blocking_clients import BlockingConsumer
 from odradek.records.topic_partition import TopicPartition
 from odradek.testing.blocking import BlockingBroker
-from tests.integration.console.consoles import AT, ask, post
+from tests.integration.console.consoles import AT, ask, console, post, until
 
 
 @pytest.fixture
@@ -108,6 +109,36 @@ def test_group_is_deleted_after_confirmation(
     assert post(client, f"{AT}/group/delete", group=name, confirm="").status_code == 400
     post(client, f"{AT}/group/delete", group=name, confirm=name)
     assert client.get(f"{AT}/group", params={"name": name}).status_code == 404
+
+
+def test_rebalances_and_clients_of_a_group_are_shown(broker: BlockingBroker) -> None:
+    """Two consumers of a group, one after the other, while samples are taken."""
+    topic = broker.topic(partitions=4)
+
+    def consumer(name: str) -> BlockingConsumer:
+        return BlockingConsumer(
+            topic, bootstrap_servers=broker.bootstrap_servers, group_id=f"{topic}-watched", client_id=name
+        )
+
+    with console(broker.bootstrap_servers, sample_s=0.05) as client, consumer("first") as first:
+
+        def shown() -> str:
+            first.poll(50)
+            return client.get(f"{AT}/group?name={topic}-watched").text
+
+        until(lambda: "first at 127.0.0.1" in shown() or "<dd>Stable</dd>" in shown())
+        until(lambda: "first" in client.get(f"{AT}/clients?q={topic}-watched").text)
+        with consumer("second") as second:
+
+            def has_joined() -> bool:
+                second.poll(50)
+                text = shown()
+                return "second at 127.0.0.1" in text and "1 joined" in text and "running for" not in text
+
+            until(has_joined)
+            text = client.get(f"{AT}/clients?q=second").text
+            assert f"{topic}-watched" in text
+        until(lambda: "1 left or timed out" in shown())
 
 
 def test_transactional_ids_are_listed(client: TestClient, broker: BlockingBroker) -> None:

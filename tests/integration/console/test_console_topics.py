@@ -93,6 +93,24 @@ def test_records_and_rates_appear_after_samples(broker: BlockingBroker, monkeypa
         until(shows)
 
 
+def test_plots_show_what_is_written_and_read(broker: BlockingBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clusters, "BUSY_SHARE", 1.0)
+    topic = broker.topic()
+    place = TopicPartition(topic, 0)
+    with console(broker.bootstrap_servers, sample_s=0.05) as client:
+
+        def is_plotted() -> bool:
+            broker.produce(topic, "x")
+            end = len(broker.records(topic))
+            ask(broker.bootstrap_servers, lambda admin: admin.groups.alter_offsets(f"{topic}-plotted", {place: end}))
+            text = client.get(f"{AT}/topics/{topic}/metrics").text
+            rates = re.findall(r"Records (?:in|out, by commits of groups): ([^<]+)<", text)
+            return text.count('<svg class="plot') == 3 and len(rates) == 2 and not {"0/s", "–"} & set(rates)
+
+        until(is_plotted)
+        assert topic in client.get(AT + "/metrics").text
+
+
 def test_topic_page_shows_partitions_with_offsets(client: TestClient, broker: BlockingBroker) -> None:
     topic = broker.topic(partitions=2)
     broker.produce(topic, "a", "b", "c", key="k")

@@ -54,6 +54,8 @@ async def show_all(request: Request) -> Response:
 async def show(request: Request) -> Response:
     """A group. Raises HTTPException, KafkaError, ClientError."""
     view, group = await _found(request)
+    view.groups.want(group.group_id)
+    timeline = view.groups.timelines.get(group.group_id)
     rows = await offset_rows(view.admin, group)
     await add_lag_seconds(view.admin, rows, time.time_ns() // 1_000_000)
     lags = [row["lag"] for row in rows if row["lag"] is not None]
@@ -70,6 +72,8 @@ async def show(request: Request) -> Response:
         lag=sum(lags) if lags else None,
         lag_seconds=max((row["lag_seconds"] for row in rows if row["lag_seconds"] is not None), default=None),
         plot=curve_of(history),
+        rebalances=[] if timeline is None else list(reversed(timeline.rebalances)),
+        now_s=time.time(),
         is_inactive=group.state in _INACTIVE,
         ways=WAYS,
         topics=sorted({row["topic"] for row in rows if row["topic"] is not None}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -49,7 +50,7 @@ async def show(request: Request) -> Response:
     )
 
 
-def row(topic: TopicInfo, figures: dict[str, Any], *, is_favourite: bool) -> dict[str, Any]:
+def row(topic: TopicInfo, figures: Mapping[str, Any], *, is_favourite: bool) -> dict[str, Any]:
     """A topic as a row; figures are None before the first sample."""
     return {
         "topic": topic.name,
