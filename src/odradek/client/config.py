@@ -132,6 +132,29 @@ class ConsumerOptions(CommonOptions, total=False):
     """Whether a pattern leaves out topics such as `__consumer_offsets`."""
 
 
+class ShareConsumerOptions(CommonOptions, total=False):
+    """Options of `ShareConsumer`."""
+
+    group_id: str
+    """The share group; required."""
+    share_acknowledgement_mode: str
+    """`implicit`: a poll or commit accepts what the last one returned; `explicit`: `acknowledge` every record."""
+    share_acquire_mode: str
+    """`batch_optimized` acquires complete batches; `record_limit` at most max_poll_records of a fetch (KIP-1206)."""
+    max_poll_records: int
+    """Most records of one `poll`, and what a fetch asks for."""
+    max_poll_interval_ms: int
+    """Longest time between two polls before this member leaves the group."""
+    fetch_min_bytes: int
+    """Bytes that a broker collects before it answers a fetch."""
+    fetch_max_bytes: int
+    """Most bytes of one fetch."""
+    fetch_max_wait_ms: int
+    """How long a broker waits for fetch_min_bytes."""
+    check_crcs: bool
+    """Whether the checksum of each batch is verified."""
+
+
 class AdminOptions(CommonOptions, total=False):
     """Options of `Admin`."""
 
@@ -195,6 +218,18 @@ CONSUMER_DEFAULTS: Final[ConsumerOptions] = {
     "allow_auto_create_topics": True,
     "exclude_internal_topics": True,
 }
+SHARE_CONSUMER_DEFAULTS: Final[ShareConsumerOptions] = {
+    **_COMMON,
+    "group_id": "",
+    "share_acknowledgement_mode": "implicit",
+    "share_acquire_mode": "batch_optimized",
+    "max_poll_records": 500,
+    "max_poll_interval_ms": 300_000,
+    "fetch_min_bytes": 1,
+    "fetch_max_bytes": 52_428_800,
+    "fetch_max_wait_ms": 500,
+    "check_crcs": True,
+}
 ADMIN_DEFAULTS: Final[AdminOptions] = {**_COMMON}
 
 _CHOICES: Final[Mapping[str, frozenset[str]]] = {
@@ -202,6 +237,8 @@ _CHOICES: Final[Mapping[str, frozenset[str]]] = {
     "compression_type": frozenset({"none", "gzip", "snappy", "lz4", "zstd"}),
     "group_protocol": frozenset({"classic", "consumer"}),
     "isolation_level": frozenset({"read_uncommitted", "read_committed"}),
+    "share_acknowledgement_mode": frozenset({"implicit", "explicit"}),
+    "share_acquire_mode": frozenset({"batch_optimized", "record_limit"}),
 }
 _POSITIVE: Final = frozenset(
     {
@@ -290,6 +327,28 @@ def resolve_consumer(options: Mapping[str, Any]) -> ConsumerOptions:
     strategies = config["partition_assignment_strategy"]
     names = strategies.split(",") if isinstance(strategies, str) else list(strategies)
     config["partition_assignment_strategy"] = [name.strip() for name in names if name.strip()]
+    return config
+
+
+_OF_SHARE_GROUPS: Final[Mapping[str, str]] = {
+    "auto_offset_reset": "the group's setting share.auto.offset.reset",
+    "isolation_level": "the group's setting share.isolation.level",
+    "session_timeout_ms": "the group's setting share.session.timeout.ms",
+    "heartbeat_interval_ms": "the group's setting share.heartbeat.interval.ms",
+    "enable_auto_commit": "share_acknowledgement_mode",
+}
+"""Options of consumers that share groups have elsewhere."""
+
+
+def resolve_share_consumer(options: Mapping[str, Any]) -> ShareConsumerOptions:
+    """All options of a share consumer, checked. Raises ConfigError."""
+    for given in options:
+        elsewhere = _OF_SHARE_GROUPS.get(given.replace(".", "_"))
+        if elsewhere is not None:
+            raise ConfigError(f"{given} does not apply to share groups; see {elsewhere}")
+    config = cast(ShareConsumerOptions, _resolve(options, cast(Mapping[str, Any], SHARE_CONSUMER_DEFAULTS)))
+    if not config["group_id"]:
+        raise ConfigError("group_id is required: share consumers read in a group")
     return config
 
 
