@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from odradek.client.errors import ProducerFenced as ProducerFenced
     from odradek.client.errors import SerializationError as SerializationError
     from odradek.client.errors import TransactionAborted as TransactionAborted
+    from odradek.client.errors import UnsupportedByBroker as UnsupportedByBroker
     from odradek.client.group.rebalance_listener import RebalanceListener as RebalanceListener
     from odradek.client.model import ConsumerRecord as ConsumerRecord
     from odradek.client.model import OffsetAndMetadata as OffsetAndMetadata
@@ -49,16 +50,22 @@ if TYPE_CHECKING:
     from odradek.client.serializers import LongSerializer as LongSerializer
     from odradek.client.serializers import StringDeserializer as StringDeserializer
     from odradek.client.serializers import StringSerializer as StringSerializer
+    from odradek.client.share.acknowledgements import AcknowledgeType as AcknowledgeType
+    from odradek.client.share.blocking_share_consumer import BlockingShareConsumer as BlockingShareConsumer
+    from odradek.client.share.records import ShareRecord as ShareRecord
+    from odradek.client.share.share_consumer import ShareConsumer as ShareConsumer
     from odradek.records.topic_partition import TopicPartition as TopicPartition
     from odradek.wire.errors import ErrorCode as ErrorCode
     from odradek.wire.errors import KafkaError as KafkaError
 
 __all__ = [
+    "AcknowledgeType",
     "Admin",
     "Blocking",
     "BlockingConsumer",
     "BlockingDelivery",
     "BlockingProducer",
+    "BlockingShareConsumer",
     "BlockingTransactionalProducer",
     "BufferExhausted",
     "CallTimedOut",
@@ -95,20 +102,25 @@ __all__ = [
     "RecordBatch",
     "RecordMetadata",
     "SerializationError",
+    "ShareConsumer",
+    "ShareRecord",
     "StringDeserializer",
     "StringSerializer",
     "TopicPartition",
     "TransactionAborted",
     "TransactionalProducer",
+    "UnsupportedByBroker",
 ]
 
 # Loaded on first use: a command that only lists topics needs neither producer nor consumer.
 _HOMES = {
+    "AcknowledgeType": "odradek.client.share.acknowledgements",
     "Admin": "odradek.client.admin",
     "Blocking": "odradek.client.blocking",
     "BlockingConsumer": "odradek.client.blocking_clients",
     "BlockingDelivery": "odradek.client.blocking_clients",
     "BlockingProducer": "odradek.client.blocking_clients",
+    "BlockingShareConsumer": "odradek.client.share.blocking_share_consumer",
     "BlockingTransactionalProducer": "odradek.client.blocking_clients",
     "BufferExhausted": "odradek.client.errors",
     "CallTimedOut": "odradek.client.errors",
@@ -145,11 +157,14 @@ _HOMES = {
     "RecordBatch": "odradek.client.consumer.record_batches",
     "RecordMetadata": "odradek.client.model",
     "SerializationError": "odradek.client.errors",
+    "ShareConsumer": "odradek.client.share.share_consumer",
+    "ShareRecord": "odradek.client.share.records",
     "StringDeserializer": "odradek.client.serializers",
     "StringSerializer": "odradek.client.serializers",
     "TopicPartition": "odradek.records.topic_partition",
     "TransactionAborted": "odradek.client.errors",
     "TransactionalProducer": "odradek.client.producer.transactions",
+    "UnsupportedByBroker": "odradek.client.errors",
 }
 
 

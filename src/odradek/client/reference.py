@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from odradek.client.config import ADMIN_DEFAULTS, CONSUMER_DEFAULTS, PRODUCER_DEFAULTS
+from odradek.client.config import ADMIN_DEFAULTS, CONSUMER_DEFAULTS, PRODUCER_DEFAULTS, SHARE_CONSUMER_DEFAULTS
 from odradek.client.metrics.names import GROUPS
 
 FILE: Final = "docs/CLIENT_REFERENCE.md"
@@ -37,6 +37,15 @@ CHAPTERS: Final = (
             "consumer/consumer": ("Consumer", "CommitCallback"),
             "consumer/record_batches": ("RecordBatch",),
             "group/rebalance_listener": (),
+        },
+    ),
+    Chapter(
+        "Share groups",
+        {
+            "share/share_consumer": ("ShareConsumer", "AcknowledgementCallback", "CommitOutcome"),
+            "share/records": ("ShareRecord",),
+            "share/acknowledgements": ("AcknowledgeType",),
+            "share/blocking_share_consumer": ("BlockingShareConsumer",),
         },
     ),
     Chapter(
@@ -90,6 +99,7 @@ _OPTIONS: Final = (
     ("Options of every client for TLS", "security/tls", "SecurityOptions", ADMIN_DEFAULTS),
     ("Options of producers", "config", "ProducerOptions", PRODUCER_DEFAULTS),
     ("Options of consumers", "config", "ConsumerOptions", CONSUMER_DEFAULTS),
+    ("Options of share consumers", "config", "ShareConsumerOptions", SHARE_CONSUMER_DEFAULTS),
 )
 
 
