@@ -11,35 +11,60 @@ the leases and receives the counts of records written under them.
 Lines of JSON: {"join": token, "task": 3} -> {}; {"acquire": ["t-0", "t-1"]} -> {"lease": "t-1", "next": 17};
 {"release": "t-1", "records": 23} has no answer; {"leave": true} -> {}, when all of that was heard;
 {"complete": token} -> {"written": {"t-1": 40}}; {"drop": token} -> {}.
-An answer {"error": "..."} ends the conversation. From the one who started it, on standard input:
-{"open": token, "owner": "..."}, which makes the owner's earlier transactions void.
+An answer {"error": "..."} ends the conversation. The first line of a peer has a token and is short; a peer that sends
+no such line in time is cut off. From the process that started the server, on standard input, which no other process
+can read: where to listen, then {"open": token, "owner": "..."}, which makes the owner's earlier transactions void.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import secrets
+import ssl
 import subprocess
 import sys
 import threading
-import time
 from collections import deque
+from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
-_LINGER_S: Final = 900.0
-_LINE_BYTES: Final = 64 * 1024 * 1024
+from odradek.ports.tls_contexts import client_context, tls_settings
+
+LINE_BYTES: Final = 64 * 1024 * 1024
 """A line names all partitions that a task has rows for, or that were written to."""
-_WATCH_S: Final = 1.0
 
 
 class LeaseError(RuntimeError):
     """The micro-batch cannot be finished; run again from the start, it can."""
 
 
-# --- the server ---
+class ListeningPlace(NamedTuple):
+    """Where a lease server listens."""
+
+    host: str
+    """The address by which executors reach the driver."""
+    port: int = 0
+    """The first of the ports that are tried; 0 for any free one."""
+    certificate: str = ""
+    """A PEM file with the private key and its certificates; empty without TLS."""
+    authority: str = ""
+    """A PEM file with the authority of that certificate."""
+
+
+def pem_settings(**given: str) -> Any:
+    """The text of each `ssl.` setting: PEM files, defaults of Kafka otherwise."""
+    settings = {
+        "ssl.keystore.type": "PEM",
+        "ssl.truststore.type": "PEM",
+        "ssl.client.auth": "none",
+        "ssl.protocol": "TLSv1.3",
+        "ssl.enabled.protocols": "TLSv1.2,TLSv1.3",
+        "ssl.endpoint.identification.algorithm": "https",
+        **{name.replace("_", "."): value for name, value in given.items()},
+    }
+    return lambda name: settings.get(name, "")
 
 
 class _Slot:
@@ -126,141 +151,6 @@ class Batch:
         return [name for name, slot in self._slots.items() if slot.holder is holder]
 
 
-class _Server:
-    def __init__(self, watched_pid: int) -> None:
-        self._watched_pid = watched_pid
-        # The driver's own children die with it, even if its exit status has not been read yet.
-        self._ends_with_owner = os.getppid() == watched_pid
-        self._batches: dict[str, Batch] = {}
-        self._owned: dict[str, str] = {}
-        self._owner_is_there = True
-        self._connections = 0
-        self._active_at = time.monotonic()
-
-    async def serve(self, host: str) -> None:
-        server = await asyncio.start_server(self._converse, host, 0, limit=_LINE_BYTES)
-        print(server.sockets[0].getsockname()[1], flush=True)
-        loop = asyncio.get_running_loop()
-        reader = asyncio.StreamReader()
-        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-        listening = asyncio.create_task(self._listen(reader))
-        while self._wanted():  # noqa: ASYNC110 - the end of a process that is not ours sets no event
-            await asyncio.sleep(_WATCH_S)
-        listening.cancel()
-        server.close()
-
-    def _wanted(self) -> bool:
-        """Wait until Spark is gone; or, when only the starting process is, until no batch can be open."""
-        if self._ends_with_owner and not self._owner_is_there:
-            return False
-        try:
-            os.kill(self._watched_pid, 0)
-        except ProcessLookupError:
-            return False
-        except PermissionError:
-            pass
-        idle = not self._connections and time.monotonic() - self._active_at > _LINGER_S
-        return self._owner_is_there or not idle
-
-    async def _listen(self, reader: asyncio.StreamReader) -> None:
-        while line := await reader.readline():
-            self._active_at = time.monotonic()
-            message = json.loads(line)
-            self._drop(self._owned.get(message["owner"], ""), "a later transaction of the same query has begun")
-            self._owned[message["owner"]] = message["open"]
-            self._batches[message["open"]] = Batch()
-            print("open", flush=True)
-        self._owner_is_there = False
-
-    def _drop(self, token: str, why: str) -> None:
-        batch = self._forget(token)
-        if batch is not None:
-            batch.fail(why)
-            self._serve_waiting(batch)
-
-    def _complete(self, token: str) -> dict[str, int]:
-        written = self._find(token).complete()
-        self._forget(token)
-        return written
-
-    def _forget(self, token: str) -> Batch | None:
-        self._owned = {owner: held for owner, held in self._owned.items() if held != token}
-        return self._batches.pop(token, None)
-
-    def _find(self, token: str) -> Batch:
-        batch = self._batches.get(token)
-        if batch is None:
-            raise LeaseError("this transaction is no longer being written")
-        return batch
-
-    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._connections += 1
-        holder = object()
-        batch, task = Batch(), -1
-        # A task hands leases back while it waits for another: what it says is heard all the time.
-        acquiring: asyncio.Task[None] | None = None
-        try:
-            while line := await reader.readline():
-                message = json.loads(line)
-                if "join" in message:
-                    batch, task = self._find(message["join"]), message["task"]
-                    batch.join(holder, task)
-                    _answer(writer, {})
-                elif "complete" in message:
-                    _answer(writer, {"written": self._complete(message["complete"])})
-                elif "drop" in message:
-                    self._drop(message["drop"], "the write was given up")
-                    _answer(writer, {})
-                elif task < 0:
-                    raise LeaseError("a task has to join first")
-                elif "leave" in message:
-                    batch.check()
-                    _answer(writer, {})
-                elif "acquire" in message:
-                    acquiring = asyncio.create_task(self._acquire(batch, holder, task, message["acquire"], writer))
-                else:
-                    batch.release(holder, message["release"], message["records"])
-                    self._serve_waiting(batch)
-        except LeaseError as error:
-            _answer(writer, {"error": str(error)})
-        except ConnectionError:
-            pass
-        finally:
-            if acquiring is not None:
-                acquiring.cancel()
-            batch.leave(holder)
-            self._serve_waiting(batch)
-            self._connections -= 1
-            self._active_at = time.monotonic()
-            writer.close()
-            with contextlib.suppress(ConnectionError):
-                await writer.wait_closed()
-
-    async def _acquire(
-        self, batch: Batch, holder: object, task: int, wanted: list[str], writer: asyncio.StreamWriter
-    ) -> None:
-        try:
-            while (got := batch.acquire(holder, task, wanted)) is None:
-                turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-                batch.waiting.append(turn)
-                await turn
-        except LeaseError as error:
-            _answer(writer, {"error": str(error)})
-        else:
-            _answer(writer, {"lease": got[0], "next": got[1]})
-
-    def _serve_waiting(self, batch: Batch) -> None:
-        """Something was released or has failed: everyone who waits looks again, in order."""
-        while batch.waiting:
-            turn = batch.waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
-
-
-def _answer(writer: asyncio.StreamWriter, content: dict[str, Any]) -> None:
-    writer.write(json.dumps(content).encode() + b"\n")
-
-
 # --- the driver's side ---
 
 
@@ -270,19 +160,34 @@ class Address(NamedTuple):
     host: str
     port: int
     token: str
+    authority: str = ""
+    """The authority of the server's certificate, as PEM text; empty without TLS."""
+
+    def __repr__(self) -> str:
+        """Without the token: it may be printed in a traceback."""
+        return f"Address({self.host!r}, {self.port})"
 
 
 class LeaseServer:
     """The server process as its owner sees it."""
 
-    __slots__ = ("_host", "_lock", "_port", "_process", "pid")
+    __slots__ = ("_authority", "_host", "_lock", "_port", "_process", "pid")
 
-    def __init__(self, host: str, watched_pid: int) -> None:
-        """Listens on an address of this machine; ends when the watched process does. It starts meanwhile."""
+    def __init__(self, place: ListeningPlace | str, watched_pid: int) -> None:
+        """Listens on an address of this machine; ends when the watched process does. It starts meanwhile.
+
+        Raises OSError for an authority that cannot be read.
+        """
+        if isinstance(place, str):
+            place = ListeningPlace(place)
+        self._authority = Path(place.authority).read_text() if place.authority else ""
         self._lock = threading.Lock()
-        command = [sys.executable, "-m", "odradek.spark.leases", host, str(watched_pid)]
+        command = [sys.executable, "-m", "odradek.spark.lease_server", str(watched_pid)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self._host = host
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(place._asdict()) + "\n")
+        self._process.stdin.flush()
+        self._host = place.host
         self._port = 0
         self.pid = os.getpid()
 
@@ -304,13 +209,13 @@ class LeaseServer:
             if not self._port:
                 line = self._output.readline()
                 if not line.strip().isdecimal():
-                    raise LeaseError(f"the lease server did not start on {self._host}")
+                    raise LeaseError(f"the lease server did not start on {self._host}: {line.strip() or 'it ended'}")
                 self._port = int(line)
             self._process.stdin.write(json.dumps({"open": token, "owner": owner}) + "\n")
             self._process.stdin.flush()
             if self._output.readline().strip() != "open":
                 raise LeaseError("the lease server is gone")
-        return Address(self._host, self._port, token)
+        return Address(self._host, self._port, token, self._authority)
 
     def close(self) -> None:
         """Stop listening and close the connections of tasks."""
@@ -396,8 +301,7 @@ class LeaseClient:
 
 
 async def _connect(address: Address) -> LeaseClient:
-    return LeaseClient(*await asyncio.open_connection(address.host, address.port, limit=_LINE_BYTES))
-
-
-if __name__ == "__main__":
-    asyncio.run(_Server(int(sys.argv[2])).serve(sys.argv[1]))
+    context: ssl.SSLContext | None = None
+    if address.authority:
+        context = client_context(tls_settings(pem_settings(ssl_truststore_certificates=address.authority)))
+    return LeaseClient(*await asyncio.open_connection(address.host, address.port, limit=LINE_BYTES, ssl=context))

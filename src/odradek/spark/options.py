@@ -163,6 +163,11 @@ class SinkOptions(NamedTuple):
     query_name: str | None
     source_group: str | None
     marker_topic: str | None
+    lease_host: str | None = None
+    """Where the lease server of an exactly-once write listens; None: the address that leads to the brokers."""
+    lease_port: int = 0
+    lease_certificate: str = ""
+    lease_authority: str = ""
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool) -> SinkOptions:
@@ -180,6 +185,9 @@ class SinkOptions(NamedTuple):
                 f"where {CHECKPOINTS_VARIABLE} names a folder for all checkpoints, to recognise the query after a "
                 "restart; deliveryGuarantee=at-least-once does without"
             )
+        certificate, authority = given.get("leasecertificate", ""), given.get("leaseauthority", "")
+        if bool(certificate) != bool(authority):
+            raise OptionError("leaseCertificate and leaseAuthority are PEM files that belong together: one is missing")
         return cls(
             client=_client_options(given, _REFUSED_BY_SINK, dict(PRODUCER_DEFAULTS), "sink"),
             topic=given.get("topic") or None,
@@ -190,7 +198,18 @@ class SinkOptions(NamedTuple):
             query_name=given.get("queryname"),
             source_group=given.get("sourcegroup"),
             marker_topic=given.get("markertopic", MARKER_TOPIC) or None,
+            lease_host=given.get("leasehost") or None,
+            lease_port=_port(given, "leasePort"),
+            lease_certificate=certificate,
+            lease_authority=authority,
         )
+
+
+def _port(given: Mapping[str, str], name: str) -> int:
+    found = _number(given, name, least=0, default=0) or 0
+    if found > 65535:
+        raise OptionError(f"{name}: {found} is no port")
+    return found
 
 
 def _default_checkpoint(query_name: str | None) -> str | None:

@@ -16,7 +16,7 @@ from typing import Any, Final
 from odradek.client.config import parse_servers
 from odradek.spark import clients, leases, protocol
 from odradek.spark.checkpoints import source_offsets
-from odradek.spark.leases import LeaseClient, LeaseServer
+from odradek.spark.leases import LeaseClient, LeaseServer, ListeningPlace
 from odradek.spark.markers import Markers, Recorded, marker_group
 from odradek.spark.options import SinkOptions, admin_options
 from odradek.spark.protocol import Begun, Encoded, TaskReport, TransactionError, is_done
@@ -61,18 +61,20 @@ def client_options(options: SinkOptions) -> clients.Options:
 
 # --- driver ---
 
-_servers: dict[str, LeaseServer] = {}
+_servers: dict[tuple[Any, ...], LeaseServer] = {}
 _markers: dict[tuple[Any, ...], Markers] = {}
 _lock = threading.Lock()
 
 
 def _lease_server(options: SinkOptions, watched_pid: int) -> LeaseServer:
     """The server of this process for these brokers."""
-    name = dict(options.client)["bootstrap_servers"]
+    key = (dict(options.client)["bootstrap_servers"], options.lease_host, options.lease_port, options.lease_certificate)
     with _lock:
-        found = _servers.get(name)
+        found = _servers.get(key)
         if found is None or found.pid != os.getpid() or not found.alive:
-            found = _servers[name] = LeaseServer(_own_address(options), watched_pid)
+            host = options.lease_host or _own_address(options)
+            place = ListeningPlace(host, options.lease_port, options.lease_certificate, options.lease_authority)
+            found = _servers[key] = LeaseServer(place, watched_pid)
     return found
 
 

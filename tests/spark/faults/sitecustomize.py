@@ -96,8 +96,8 @@ def _around_async(owner, name, before, after):
     setattr(owner, name, call)
 
 
-# The server of the leases starts its own program under the name of a module that must not have been imported.
-if _FILE and "odradek.spark.leases" not in sys.orig_argv:
+# The server of the leases starts its own program by itself, without Spark.
+if _FILE and "odradek.spark.lease_server" not in sys.orig_argv:
     from odradek.client.producer.transactions import TransactionalProducer
     from odradek.spark import markers, protocol, sink, source, transactions
 
