@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from odradek.controller.brokers import broker_changes
 from odradek.controller.notices import Difference, difference
 from odradek.metadata.configs.catalog import GROUP, TOPIC, broker_definition
+from odradek.metadata.configs.client_metrics import DEFINITIONS as CLIENT_METRICS
 from odradek.metadata.configs.definitions import ConfigDefinition
 from odradek.metadata.configs.effect_rules import group_without_effect, topic_without_effect, without_effect
 from odradek.metadata.image import DEFAULT_BROKER, NO_LEADER, Broker, ClusterImage, PartitionState, Topic
@@ -42,7 +43,9 @@ def change_report(old: ClusterImage, new: ClusterImage) -> Iterator[Line]:
         yield from _topic_configs(old, new)
     yield from _configs("broker", old.broker_configs, new.broker_configs, broker_definition, without_effect)
     yield from _configs("group", old.group_configs, new.group_configs, GROUP.get, group_without_effect)
-    yield from _configs("client metrics", old.client_metrics, new.client_metrics, _no_definition, _none)
+    yield from _configs(
+        "client metrics subscription", old.client_metrics, new.client_metrics, CLIENT_METRICS.get, _none
+    )
     if old.client_configs is not new.client_configs:
         changed = [
             str({k: v for k, v in entity._asdict().items() if v is not None})
@@ -192,10 +195,6 @@ def _topic_configs(old: ClusterImage, new: ClusterImage) -> Iterator[Line]:
         if known is not None and known.id == topic.id and known.configs is not topic.configs:
             before[name], after[name] = known.configs, topic.configs
     yield from _configs("topic", before, after, TOPIC.get, topic_without_effect)
-
-
-def _no_definition(_name: str) -> ConfigDefinition | None:
-    return None
 
 
 def _none(_name: str) -> str | None:

@@ -143,6 +143,13 @@ def test_secrets_are_hidden() -> None:
     assert "hunter2" not in line
 
 
+def test_settings_of_client_metrics_are_shown() -> None:
+    after = ClusterImage().with_client_metrics("all", {"interval.ms": "1000"})
+    assert lines(ClusterImage(), after) == [
+        "configuration of client metrics subscription all changed: interval.ms = 1000"
+    ]
+
+
 def test_unchanged_cluster_gives_no_lines() -> None:
     same = image(topic("orders", STATE))
     assert lines(same, same) == []
