@@ -23,6 +23,8 @@ from odradek.client.admin import (
     FeatureUpgradeType,
     GroupState,
     GroupType,
+    IsolationLevel,
+    OffsetSpec,
     OpenTransaction,
     QuotaEntityType,
     QuotaFilter,
@@ -37,8 +39,11 @@ from odradek.client.admin import (
     raise_first,
 )
 from odradek.client.consumer.consumer import Consumer
-from odradek.client.errors import ProducerFenced
+from odradek.client.errors import ProducerFenced, UnsupportedByBroker
+from odradek.client.network.connection import Request
 from odradek.wire.errors import ErrorCode
+from odradek.wire.messages.share_group_describe import ShareGroupDescribeRequest
+from odradek.wire.messages.streams_group_describe import StreamsGroupDescribeRequest
 
 pytestmark = pytest.mark.usefixtures("server")
 
@@ -338,5 +343,81 @@ def test_missing_group_is_an_error_of_its_own(server: str, name: str) -> None:
             deleted = (await admin.groups.delete([name]))[name]
             assert deleted is not None
             assert deleted.code is ErrorCode.GROUP_ID_NOT_FOUND
+
+    run(body())
+
+
+def test_offsets_are_listed_with_an_error_for_each_partition(server: str, name: str) -> None:
+    async def body() -> None:
+        async with Producer(bootstrap_servers=server) as producer, admin_with_topic(server, name, 1) as admin:
+            for number in range(3):
+                await producer.send_and_wait(name, b"x", timestamp_ms=1_700_000_000_000 - number)
+            there = TopicPartition(name, 0)
+            for spec, offset in ((OffsetSpec.EARLIEST, 0), (OffsetSpec.LATEST, 3), (OffsetSpec.MAX_TIMESTAMP, 0)):
+                for isolation_level in IsolationLevel:
+                    found = await admin.list_offsets({there: spec}, isolation_level=isolation_level)
+                    assert raise_first(found)[there].offset == offset
+        async with Admin(bootstrap_servers=server, default_api_timeout_ms=2_000) as admin:
+            missing = TopicPartition(name, 7)
+            results = await admin.list_offsets({there: OffsetSpec.LATEST, missing: OffsetSpec.LATEST})
+            assert raise_first({there: results[there]})[there].offset == 3
+            error = results[missing]
+            assert isinstance(error, KafkaError)
+            assert error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    run(body())
+
+
+def test_topics_are_described_and_deleted_by_id(server: str, name: str) -> None:
+    async def body() -> None:
+        async with admin_with_topic(server, name) as admin:
+            topic_id = admin.cluster.metadata.topic_id(name)
+            unknown = bytes(15) + b"\7"
+            found = await admin.describe_topics_by_id([topic_id, unknown])
+            topic, error = found[topic_id], found[unknown]
+            assert not isinstance(topic, KafkaError)
+            assert (topic.name, len(topic.partitions)) == (name, 2)
+            assert isinstance(error, KafkaError)
+            assert error.code is ErrorCode.UNKNOWN_TOPIC_ID
+            deleted = await admin.delete_topics_by_id([topic_id, unknown])
+            assert deleted[topic_id] is None
+            refused = deleted[unknown]
+            assert refused is not None
+            assert refused.code is ErrorCode.UNKNOWN_TOPIC_ID
+
+    run(body())
+
+
+def test_groups_of_other_protocols_are_described_or_unsupported(server: str, name: str) -> None:
+    async def body() -> None:
+        async with Admin(bootstrap_servers=server) as admin:
+            describe: dict[type[Request], Callable[[list[str]], Coroutine[Any, Any, dict[str, Any]]]] = {
+                ShareGroupDescribeRequest: admin.share_groups.describe,
+                StreamsGroupDescribeRequest: admin.streams_groups.describe,
+            }
+            for request, groups in describe.items():
+                if await admin.offers(request):
+                    found = (await groups([name]))[name]
+                    assert isinstance(found, KafkaError)
+                    assert found.code is ErrorCode.GROUP_ID_NOT_FOUND
+                else:
+                    with pytest.raises(UnsupportedByBroker) as caught:
+                        await groups([name])
+                    assert caught.value.code is ErrorCode.UNSUPPORTED_VERSION
+
+    run(body())
+
+
+def test_client_metrics_resources_are_listed(server: str, name: str) -> None:
+    async def body() -> None:
+        async with Admin(bootstrap_servers=server) as admin:
+            resource = ConfigResource(ConfigResourceType.CLIENT_METRICS, name)
+            raise_first(await admin.alter_configs({resource: [AlterConfig("interval.ms", "60000")]}))
+
+            async def is_listed() -> bool:
+                return resource in await admin.list_config_resources([ConfigResourceType.CLIENT_METRICS])
+
+            await until(is_listed)
+            raise_first(await admin.alter_configs({resource: [AlterConfig("interval.ms", None, AlterConfigOp.DELETE)]}))
 
     run(body())

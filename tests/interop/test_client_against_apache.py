@@ -235,3 +235,31 @@ def test_blocking_face(server: str, topic: str) -> None:
         assert (record.key, record.value, record.offset) == (b"k", b"v", where.offset)
         raw = blocking.run(consumer.fetch_raw(topic, where.partition, where.offset))
         assert b"v" in bytes(raw.batches)
+
+
+def test_metrics_count_what_was_sent_and_read(server: str, topic: str) -> None:
+    async def body() -> None:
+        async with Producer(bootstrap_servers=server) as producer:
+            for number in range(30):
+                await producer.send(topic, b"%d" % number)
+            await producer.flush()
+            sent = producer.metrics()
+            assert sent.value("record-send-total", topic=topic) == 30
+            assert sent.value("record-error-total") == 0
+            assert sent.value("request-latency-avg") > 0
+        options = {"bootstrap_servers": server, "group_id": topic, "auto_offset_reset": "earliest"}
+        async with Consumer.from_config(options, topic) as consumer:
+            read = 0
+            while read < 30:
+                read += len(await consumer.poll(timeout_ms=1000))
+            await consumer.commit()
+            metrics = consumer.metrics()
+            assert metrics.value("records-consumed-total", topic=topic) == 30
+            assert metrics.value("commit-total") >= 1
+            assert metrics.value("rebalance-total") == 1
+            assert metrics.value("assigned-partitions") == len(consumer.assignment())
+            assert metrics.value("join-time-max") > 0
+            lags = [each.value for each in metrics if each.name == "records-lag"]
+            assert sum(lags) == 0
+
+    run(body())

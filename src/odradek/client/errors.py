@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from odradek.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from odradek.records.topic_partition import TopicPartition
@@ -72,6 +74,9 @@ class BufferExhausted(ClientError):
 
 class UnsupportedByBroker(ClientError):
     """The broker offers no version of an API that can carry the request."""
+
+    code: Final = ErrorCode.UNSUPPORTED_VERSION
+    """Kafka's error code for it, with which Java's client fails the call."""
 
 
 class NoOffsetForPartition(ClientError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import IntEnum
 from typing import Final, Generic, NamedTuple
 
 from odradek.client.type_parameters import Key_co, Value_co
@@ -14,13 +15,40 @@ Headers = Sequence[tuple[str, bytes | None]]
 CREATE_TIME: Final = 0
 LOG_APPEND_TIME: Final = 1
 
-EARLIEST: Final = -2
-LATEST: Final = -1
-MAX_TIMESTAMP: Final = -3
-"""Special timestamps of ListOffsets: log start, log end, and the record with the largest timestamp (KIP-734)."""
 
-READ_UNCOMMITTED: Final = 0
-READ_COMMITTED: Final = 1
+class OffsetSpec(IntEnum):
+    """Offsets that ListOffsets finds without a timestamp (Kafka's OffsetSpec)."""
+
+    LATEST = -1
+    """The end of the log, or the last stable offset with READ_COMMITTED."""
+    EARLIEST = -2
+    """The start of the log."""
+    MAX_TIMESTAMP = -3
+    """The record with the largest timestamp (KIP-734)."""
+    EARLIEST_LOCAL = -4
+    """The start of what the leader has on its own disks (KIP-405)."""
+    LATEST_TIERED = -5
+    """The last offset in tiered storage (KIP-1005)."""
+    EARLIEST_PENDING_UPLOAD = -6
+    """The first offset that tiered storage does not have yet (KIP-1023)."""
+
+
+EARLIEST: Final = OffsetSpec.EARLIEST
+LATEST: Final = OffsetSpec.LATEST
+MAX_TIMESTAMP: Final = OffsetSpec.MAX_TIMESTAMP
+
+
+class IsolationLevel(IntEnum):
+    """Which records a reader sees (KIP-98)."""
+
+    READ_UNCOMMITTED = 0
+    """All."""
+    READ_COMMITTED = 1
+    """Those before the first open transaction, without those of aborted ones."""
+
+
+READ_UNCOMMITTED: Final = IsolationLevel.READ_UNCOMMITTED
+READ_COMMITTED: Final = IsolationLevel.READ_COMMITTED
 
 
 class OffsetAndMetadata(NamedTuple):

@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from odradek.client.errors import ClientError
-from odradek.client.model import READ_UNCOMMITTED, OffsetAndMetadata, OffsetAndTimestamp
+from odradek.client.errors import CallTimedOut, ClientError
+from odradek.client.model import READ_UNCOMMITTED, IsolationLevel, OffsetAndMetadata, OffsetAndTimestamp
 from odradek.client.network.cluster import GROUP_COORDINATOR, Cluster, error_of, is_stale_metadata
 from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import KafkaError
@@ -79,6 +79,44 @@ async def list_offsets(
     return found
 
 
+async def list_offsets_each(
+    cluster: Cluster,
+    timestamps: Mapping[TopicPartition, int],
+    *,
+    isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+) -> dict[TopicPartition, OffsetAndTimestamp | KafkaError]:
+    """As `list_offsets`, with a KafkaError for each partition that failed, at once or until the time was over.
+
+    Raises CallTimedOut when no broker answered, UnsupportedByBroker.
+    """
+    found: dict[TopicPartition, OffsetAndTimestamp] = {}
+    failed: dict[TopicPartition, KafkaError] = {}
+    final: set[TopicPartition] = set()
+
+    async def attempt() -> None:
+        by_leader: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
+        for key, timestamp in timestamps.items():
+            if key in found or key in final:
+                continue
+            try:
+                by_leader[(await cluster.leader(*key)).leader][key] = timestamp
+            except KafkaError as error:
+                failed[key] = error
+        for node_id, wanted in by_leader.items():
+            failed.update(await _ask(cluster, node_id, wanted, isolation_level, found))
+        final.update(key for key, error in failed.items() if not error.retriable)
+        again = [error for key, error in failed.items() if key not in found and key not in final]
+        if again:
+            raise again[0]
+
+    try:
+        await cluster.retrying(attempt, "ListOffsets")
+    except CallTimedOut:
+        if any(key not in found and key not in failed for key in timestamps):
+            raise
+    return {key: found[key] if key in found else failed[key] for key in timestamps}
+
+
 async def _ask_leader(
     cluster: Cluster,
     node_id: int,
@@ -86,6 +124,18 @@ async def _ask_leader(
     isolation_level: int,
     found: dict[TopicPartition, OffsetAndTimestamp],
 ) -> None:
+    for failure in (await _ask(cluster, node_id, wanted, isolation_level, found)).values():
+        raise failure
+
+
+async def _ask(
+    cluster: Cluster,
+    node_id: int,
+    wanted: Mapping[TopicPartition, int],
+    isolation_level: int,
+    found: dict[TopicPartition, OffsetAndTimestamp],
+) -> dict[TopicPartition, KafkaError]:
+    """Add what a leader answers to `found`; the errors of the others."""
     topics = [
         ListOffsetsRequestTopic(
             topic,
@@ -104,18 +154,17 @@ async def _ask_leader(
     except ClientError:
         cluster.want_metadata()
         raise
-    failure: KafkaError | None = None
+    failures: dict[TopicPartition, KafkaError] = {}
     for topic in response.topics:
         for each in topic.partitions:
             key = TopicPartition(topic.name, each.partition_index)
             if each.error_code:
-                failure = failure or error_of(each.error_code, f"{key}")
+                failures[key] = error_of(each.error_code, f"{key}")
             else:
                 found[key] = OffsetAndTimestamp(each.offset, each.timestamp, each.leader_epoch)
-    if failure is not None:
-        if is_stale_metadata(failure.code):
-            await cluster.refresh_metadata()
-        raise failure
+    if any(is_stale_metadata(each.code) for each in failures.values()):
+        await cluster.refresh_metadata()
+    return failures
 
 
 async def fetch_committed(

@@ -73,7 +73,7 @@ CHAPTERS: Final = (
                 (
                     "admin/topics", "admin/configs", "admin/groups", "admin/replicas", "admin/log_dirs",
                     "admin/transactions", "admin/quotas", "admin/users", "admin/tokens", "admin/acls", "admin/features",
-                    "admin/topology", "admin/enums",
+                    "admin/topology", "admin/share_groups", "admin/streams_groups", "admin/raft_voters", "admin/enums",
                 ),
                 (),
             ),

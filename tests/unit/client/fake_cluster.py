@@ -195,8 +195,11 @@ class FakeBroker:
         request, _ = request_class(key).decode(memoryview(frame), position, version)
         self.cluster.requests.append((self.node_id, ApiKey(key), version, request))
         scripted = self.cluster.scripts[key].popleft() if self.cluster.scripts[key] else pass_on
-        proper = getattr(self.cluster, f"on_{ApiKey(key).name.lower()}")
-        response = scripted(self, request, version, lambda: proper(self, request, version))
+
+        def proper() -> Any:
+            return getattr(self.cluster, f"on_{ApiKey(key).name.lower()}")(self, request, version)
+
+        response = scripted(self, request, version, proper)
         if response is DROP:
             stream.end()
         elif response is not None:

@@ -14,6 +14,7 @@ from odradek.cli.arguments.options import add_admin
 from odradek.cli.session import run_admin
 from odradek.cli.terminal.confirmation import add_confirmation, confirm
 from odradek.cli.terminal.output import Column, show
+from odradek.client.admin.requests import raise_first
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
@@ -120,8 +121,8 @@ def plan(arguments: argparse.Namespace, offsets: dict[TopicPartition, int]) -> l
     from odradek.client.model import EARLIEST, LATEST
 
     async def work(admin: Admin) -> list[dict[str, Any]]:
-        starts = await admin.list_offsets(dict.fromkeys(offsets, EARLIEST))
-        ends = await admin.list_offsets(dict.fromkeys(offsets, LATEST))
+        starts = raise_first(await admin.list_offsets(dict.fromkeys(offsets, EARLIEST)))
+        ends = raise_first(await admin.list_offsets(dict.fromkeys(offsets, LATEST)))
         rows = []
         for key, offset in sorted(offsets.items()):
             start, end = starts[key].offset, ends[key].offset

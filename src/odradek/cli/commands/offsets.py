@@ -16,6 +16,7 @@ from odradek.cli.arguments.options import add_admin
 from odradek.cli.records.times import timestamp_ms
 from odradek.cli.session import run_admin
 from odradek.cli.terminal.output import Column, show
+from odradek.client.admin.requests import raise_first
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
@@ -92,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
                     (leaderless if each.leader < 0 else there).append(TopicPartition(name, each.partition))
         if not there and not leaderless:
             raise CommandError("no partition matches", "UNKNOWN_TOPIC_OR_PARTITION")
-        return await admin.list_offsets(dict.fromkeys(there, moment)), leaderless
+        return raise_first(await admin.list_offsets(dict.fromkeys(there, moment))), leaderless
 
     found, leaderless = run_admin(arguments, work)
     for key in leaderless:

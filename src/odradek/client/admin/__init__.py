@@ -25,6 +25,7 @@ from odradek.client.admin.replicas import PartitionReassignment
 from odradek.client.admin.requests import raise_first
 from odradek.client.admin.topics import NewTopic
 from odradek.client.admin.topology import ClusterDescription, QuorumDescription, QuorumReplica
+from odradek.client.model import IsolationLevel, OffsetSpec
 from odradek.wire.acls import AclBinding, AclFilter, AclOperation, AclPermissionType, PatternType, ResourceType
 
 if TYPE_CHECKING:
@@ -37,6 +38,15 @@ if TYPE_CHECKING:
     from odradek.client.admin.log_dirs import TopicPartitionReplica as TopicPartitionReplica
     from odradek.client.admin.quotas import ClientQuotaEntity as ClientQuotaEntity
     from odradek.client.admin.quotas import QuotaFilter as QuotaFilter
+    from odradek.client.admin.raft_voters import RaftVoterEndpoint as RaftVoterEndpoint
+    from odradek.client.admin.share_groups import ShareGroupDescription as ShareGroupDescription
+    from odradek.client.admin.share_groups import ShareMember as ShareMember
+    from odradek.client.admin.share_groups import ShareOffset as ShareOffset
+    from odradek.client.admin.streams_groups import StreamsGroupDescription as StreamsGroupDescription
+    from odradek.client.admin.streams_groups import StreamsMember as StreamsMember
+    from odradek.client.admin.streams_groups import StreamsSubtopology as StreamsSubtopology
+    from odradek.client.admin.streams_groups import StreamsTask as StreamsTask
+    from odradek.client.admin.streams_groups import StreamsTasks as StreamsTasks
     from odradek.client.admin.tokens import DelegationToken as DelegationToken
     from odradek.client.admin.transactions import OpenTransaction as OpenTransaction
     from odradek.client.admin.transactions import ProducerIdAndEpoch as ProducerIdAndEpoch
@@ -71,9 +81,11 @@ __all__ = [
     "GroupListing",
     "GroupState",
     "GroupType",
+    "IsolationLevel",
     "LogDirDescription",
     "MemberDescription",
     "NewTopic",
+    "OffsetSpec",
     "OpenTransaction",
     "PartitionReassignment",
     "PatternType",
@@ -84,6 +96,7 @@ __all__ = [
     "QuotaEntityType",
     "QuotaFilter",
     "QuotaMatch",
+    "RaftVoterEndpoint",
     "ReplicaInfo",
     "ReplicaLogDirs",
     "ResourceType",
@@ -91,6 +104,14 @@ __all__ = [
     "ScramDeletion",
     "ScramMechanism",
     "ScramUpsertion",
+    "ShareGroupDescription",
+    "ShareMember",
+    "ShareOffset",
+    "StreamsGroupDescription",
+    "StreamsMember",
+    "StreamsSubtopology",
+    "StreamsTask",
+    "StreamsTasks",
     "TopicPartitionReplica",
     "TransactionDescription",
     "TransactionListing",
@@ -101,6 +122,15 @@ __all__ = [
 
 # Loaded on first use, as a command that lists topics needs none of them.
 _HOMES = {
+    "RaftVoterEndpoint": "raft_voters",
+    "ShareGroupDescription": "share_groups",
+    "ShareMember": "share_groups",
+    "ShareOffset": "share_groups",
+    "StreamsGroupDescription": "streams_groups",
+    "StreamsMember": "streams_groups",
+    "StreamsTask": "streams_groups",
+    "StreamsTasks": "streams_groups",
+    "StreamsSubtopology": "streams_groups",
     "FeatureMetadata": "features",
     "FeatureUpdate": "features",
     "VersionSpan": "features",

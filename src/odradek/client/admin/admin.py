@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
@@ -19,11 +19,11 @@ from odradek.client.admin.topology import ClusterDescription, QuorumDescription
 from odradek.client.config import AdminOptions, resolve_admin
 from odradek.client.errors import IllegalState
 from odradek.client.metrics.push import MetricsPush, instance_id
-from odradek.client.model import READ_UNCOMMITTED, OffsetAndTimestamp
+from odradek.client.model import IsolationLevel, OffsetAndTimestamp, OffsetSpec
 from odradek.client.network.cluster import Cluster
 from odradek.client.network.connection import Request
 from odradek.client.network.metadata import TopicInfo
-from odradek.client.offsets import list_offsets
+from odradek.client.offsets import list_offsets_each
 from odradek.ports.network import Network
 from odradek.ports.randomness import Random
 from odradek.records.topic_partition import TopicPartition
@@ -34,10 +34,13 @@ if TYPE_CHECKING:
     from odradek.client.admin.features import FeaturesAdmin
     from odradek.client.admin.log_dirs import LogDirsAdmin
     from odradek.client.admin.quotas import QuotasAdmin
+    from odradek.client.admin.raft_voters import RaftVotersAdmin
+    from odradek.client.admin.share_groups import ShareGroupsAdmin
+    from odradek.client.admin.streams_groups import StreamsGroupsAdmin
     from odradek.client.admin.tokens import TokensAdmin
     from odradek.client.admin.transactions import TransactionsAdmin
     from odradek.client.admin.users import UsersAdmin
-    from odradek.client.metrics.metric import Metrics
+    from odradek.client.metrics.metric import Metric, Metrics
 
 
 class Admin:
@@ -70,6 +73,27 @@ class Admin:
         from odradek.client.admin.log_dirs import LogDirsAdmin
 
         return LogDirsAdmin(self._requests)
+
+    @property
+    def share_groups(self) -> ShareGroupsAdmin:
+        """Share groups: describe them, their offsets."""
+        from odradek.client.admin.share_groups import ShareGroupsAdmin
+
+        return ShareGroupsAdmin(self._requests)
+
+    @property
+    def streams_groups(self) -> StreamsGroupsAdmin:
+        """Groups of Kafka Streams: describe them."""
+        from odradek.client.admin.streams_groups import StreamsGroupsAdmin
+
+        return StreamsGroupsAdmin(self._requests)
+
+    @property
+    def raft_voters(self) -> RaftVotersAdmin:
+        """Voters of a KRaft quorum: add, remove."""
+        from odradek.client.admin.raft_voters import RaftVotersAdmin
+
+        return RaftVotersAdmin(self._requests)
 
     @property
     def quotas(self) -> QuotasAdmin:
@@ -150,6 +174,16 @@ class Admin:
 
         return admin_metrics(self.cluster)
 
+    def register_metrics(self, source: Callable[[], Iterable[Metric]]) -> None:
+        """Push an application's own metrics, too, where brokers ask for them (KIP-1076)."""
+        if self._push is not None:
+            self._push.add_source(source)
+
+    def unregister_metrics(self, source: Callable[[], Iterable[Metric]]) -> None:
+        """End what `register_metrics` began; without effect for an unknown source."""
+        if self._push is not None:
+            self._push.remove_source(source)
+
     async def client_instance_id(self, timeout_ms: float = 30_000) -> str:
         """The id that brokers gave this client (KIP-714), as Kafka writes ids. Raises IllegalState, CallTimedOut."""
         self.cluster.check_loop()
@@ -180,6 +214,12 @@ class Admin:
         """Delete topics with all their records."""
         return await topic_calls.delete_topics(self._requests, names, timeout_ms=timeout_ms)
 
+    async def delete_topics_by_id(
+        self, ids: Iterable[bytes], *, timeout_ms: int = 60_000
+    ) -> dict[bytes, KafkaError | None]:
+        """Delete topics by their ids (KIP-516): never a topic that was created later under the same name."""
+        return await topic_calls.delete_topics_by_id(self._requests, ids, timeout_ms=timeout_ms)
+
     async def list_topics(self, *, include_internal: bool = False) -> list[str]:
         """Names of all topics, sorted."""
         found = await self.describe_topics(None)
@@ -190,6 +230,10 @@ class Admin:
     async def describe_topics(self, names: Collection[str] | None) -> dict[str, TopicInfo | KafkaError]:
         """Topics with their partitions (all topics for None), read from a broker now."""
         return await topic_calls.describe_topics(self._requests, names)
+
+    async def describe_topics_by_id(self, ids: Iterable[bytes]) -> dict[bytes, TopicInfo | KafkaError]:
+        """Topics by their ids (KIP-516), read from a broker now."""
+        return await topic_calls.describe_topics_by_id(self._requests, ids)
 
     async def create_partitions(
         self,
@@ -211,10 +255,13 @@ class Admin:
         return await topic_calls.delete_records(self._requests, offsets, timeout_ms=timeout_ms)
 
     async def list_offsets(
-        self, timestamps: Mapping[TopicPartition, int], *, isolation_level: int = READ_UNCOMMITTED
-    ) -> dict[TopicPartition, OffsetAndTimestamp]:
-        """Offsets by time: ms since the epoch, or EARLIEST, LATEST, MAX_TIMESTAMP. Raises KafkaError, CallTimedOut."""
-        return await list_offsets(self.cluster, timestamps, isolation_level=isolation_level)
+        self,
+        timestamps: Mapping[TopicPartition, OffsetSpec | int],
+        *,
+        isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> dict[TopicPartition, OffsetAndTimestamp | KafkaError]:
+        """Offsets by an OffsetSpec or by time (ms since the epoch); offset -1 where no record is that young."""
+        return await list_offsets_each(self.cluster, timestamps, isolation_level=IsolationLevel(isolation_level))
 
     # --- configs ---
 

@@ -89,9 +89,16 @@ class GroupsAdmin:
         self._requests = requests
 
     async def list(
-        self, *, states: Collection[GroupState | str] = (), types: Collection[GroupType | str] = ()
+        self,
+        *,
+        states: Collection[GroupState | str] = (),
+        types: Collection[GroupType | str] = (),
+        protocol_types: Collection[str] = (),
     ) -> Listings:
-        """Groups of all brokers, sorted by name; with filters only those states (KIP-518) and types (KIP-848)."""
+        """Groups of all brokers, sorted by name; with filters only those states (KIP-518) and types (KIP-848).
+
+        Protocol types are names such as `consumer`, `connect` and the empty one of simple groups (KIP-1043).
+        """
         cluster = self._requests.cluster
 
         async def attempt() -> Listings:
@@ -112,6 +119,7 @@ class GroupsAdmin:
                         node_id,
                     )
                     for each in response.groups
+                    if not protocol_types or each.protocol_type in protocol_types
                 ]
             return sorted(found, key=lambda each: (each.group_id, each.coordinator_id))
 

@@ -7,8 +7,9 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from odradek.client.admin.requests import AdminRequests, failure_of
+from odradek.client.errors import UnsupportedByBroker
 from odradek.client.network.cluster import error_of, is_stale_metadata
-from odradek.client.network.metadata import TopicInfo
+from odradek.client.network.metadata import MetadataCache, TopicInfo
 from odradek.client.offsets import by_topic
 from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -32,8 +33,10 @@ from odradek.wire.messages.delete_records import (
     DeleteRecordsResponse,
 )
 from odradek.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsRequestState, DeleteTopicsResponse
+from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 _STATES_SINCE = 6
+_IDS_SINCE = 12
 """The version of DeleteTopics that takes ids beside names, in another field."""
 
 
@@ -91,6 +94,51 @@ async def delete_topics(
     for each in wanted:
         requests.cluster.metadata.topics.pop(each, None)
     return {t.name or "": failure_of(t.error_code, t.error_message) for t in response.responses}
+
+
+async def delete_topics_by_id(
+    requests: AdminRequests, ids: Iterable[bytes], *, timeout_ms: int
+) -> dict[bytes, KafkaError | None]:
+    """See `Admin.delete_topics_by_id`."""
+    wanted = [DeleteTopicsRequestState(name=None, topic_id=each) for each in ids]
+
+    def adapt(_request: Any, version: int) -> None:
+        if version < _STATES_SINCE:
+            raise UnsupportedByBroker("the broker deletes topics by name only")
+
+    response = await requests.to_controller(
+        DeleteTopicsRequest(topics=wanted, timeout_ms=timeout_ms),
+        DeleteTopicsResponse,
+        codes=lambda answer: [t.error_code for t in answer.responses],
+        adapt=adapt,
+    )
+    for each in response.responses:
+        requests.cluster.metadata.topics.pop(each.name or "", None)
+    return {t.topic_id: failure_of(t.error_code, t.error_message) for t in response.responses}
+
+
+async def describe_topics_by_id(requests: AdminRequests, ids: Iterable[bytes]) -> dict[bytes, TopicInfo | KafkaError]:
+    """See `Admin.describe_topics_by_id`."""
+    cluster = requests.cluster
+    wanted = list(ids)
+    request = MetadataRequest([MetadataRequestTopic(each, None) for each in wanted], False)
+
+    async def attempt() -> dict[bytes, TopicInfo | KafkaError]:
+        connection = await cluster.connections.any()
+        if connection.version_of(MetadataRequest) < _IDS_SINCE:
+            raise UnsupportedByBroker("the broker describes topics by name only")
+        response = await cluster.ask(connection, request, MetadataResponse)
+        cache = MetadataCache()
+        cache.update(response, 0.0, asked=None)
+        errors = {each.topic_id: each.error_code for each in response.topics if each.error_code}
+        found: dict[bytes, TopicInfo | KafkaError] = {}
+        for each in wanted:
+            info = cache.topics.get(cache.names_by_id.get(each, ""))
+            code = errors.get(each, ErrorCode.UNKNOWN_TOPIC_ID)
+            found[each] = error_of(code, f"topic id {each.hex()}") if info is None else info
+        return found
+
+    return await cluster.retrying(attempt, "Metadata")
 
 
 async def describe_topics(requests: AdminRequests, names: Collection[str] | None) -> dict[str, TopicInfo | KafkaError]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib.util import find_spec
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from odradek.client.errors import CallTimedOut, ClientError, IllegalState, UnsupportedByBroker
-from odradek.client.metrics.metric import Metrics
+from odradek.client.metrics.metric import Metric, Metrics
 from odradek.client.network.cluster import Cluster
 from odradek.client.network.connection import Connection
 from odradek.client.surroundings import surroundings
@@ -33,17 +34,28 @@ _LAST_PUSH_S: Final = 1.0
 class MetricsPush:
     """Waits for a connection to a broker that offers the API, then subscribes and pushes until `close`."""
 
-    __slots__ = ("_cluster", "_encoder", "_identified", "_labels", "_metrics", "_state", "_task")
+    __slots__ = ("_cluster", "_encoder", "_identified", "_labels", "_metrics", "_sources", "_state", "_task")
 
     def __init__(self, cluster: Cluster, metrics: Callable[[], Metrics], labels: Labels) -> None:
         self._cluster = cluster
         self._metrics = metrics
         self._labels = labels
+        self._sources: list[Callable[[], Iterable[Metric]]] = []
         self._task: asyncio.Task[None] | None = None
         self._state: TelemetryState | None = None
         self._encoder: OtlpEncoder | None = None
         self._identified: asyncio.Event = asyncio.Event()
         cluster.connections.watch_opened(self._opened)
+
+    def add_source(self, source: Callable[[], Iterable[Metric]]) -> None:
+        """Push these metrics, too."""
+        if source not in self._sources:
+            self._sources.append(source)
+
+    def remove_source(self, source: Callable[[], Iterable[Metric]]) -> None:
+        """Push these metrics no longer."""
+        if source in self._sources:
+            self._sources.remove(source)
 
     def _opened(self, connection: Connection) -> None:
         if self._task is not None or _GET_SUBSCRIPTIONS not in connection.versions:
@@ -115,7 +127,8 @@ class MetricsPush:
         now_ms = surroundings().clock.now_ms()
         if self._encoder is None:
             self._encoder = OtlpEncoder(now_ms)
-        wanted = [each for each in self._metrics() if wants(telemetry_name(each))]
+        measured = chain(self._metrics(), *(source() for source in self._sources))
+        wanted = [each for each in measured if wants(telemetry_name(each))]
         return self._encoder.encode(wanted, self._labels(), now_ms, is_delta=state.subscription.is_delta)
 
     async def instance_id(self, timeout_ms: float) -> str:

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from odradek.client.admin.requests import raise_first
 from odradek.client.model import EARLIEST, LATEST
 from odradek.client.reports.cluster import topics_of
 from odradek.records.topic_partition import TopicPartition
@@ -62,8 +63,8 @@ async def sample_partitions(
     }
     if not leaders:
         return {}
-    starts = await admin.list_offsets(dict.fromkeys(leaders, EARLIEST))
-    ends = await admin.list_offsets(dict.fromkeys(leaders, LATEST))
+    starts = raise_first(await admin.list_offsets(dict.fromkeys(leaders, EARLIEST)))
+    ends = raise_first(await admin.list_offsets(dict.fromkeys(leaders, LATEST)))
     sizes: dict[TopicPartition, dict[int, int]] = defaultdict(dict)
     for broker, directories in (await admin.log_dirs.describe(partitions=list(leaders))).items():
         if isinstance(directories, KafkaError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from odradek.client.admin.requests import raise_first
 from odradek.client.model import LATEST
 from odradek.client.offsets import by_topic
 from odradek.client.reports.record_age import first_timestamps
@@ -74,7 +75,7 @@ async def end_offsets(admin: Admin, partitions: Collection[TopicPartition]) -> d
         return {}
     described = await admin.describe_topics(sorted({each.topic for each in partitions}))
     there = [key for key in partitions if key.partition in getattr(described[key.topic], "available", ())]
-    found = await admin.list_offsets(dict.fromkeys(there, LATEST)) if there else {}
+    found = raise_first(await admin.list_offsets(dict.fromkeys(there, LATEST))) if there else {}
     return {key: at.offset for key, at in found.items()}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Final
 
+from odradek.client.admin.requests import raise_first
 from odradek.client.model import EARLIEST, LATEST
 from odradek.records.topic_partition import TopicPartition
 
@@ -64,7 +65,7 @@ async def plan_reset(
 
 
 async def _listed(admin: Admin, partitions: Collection[TopicPartition], time_ms: int) -> Offsets:
-    found = await admin.list_offsets(dict.fromkeys(partitions, time_ms))
+    found = raise_first(await admin.list_offsets(dict.fromkeys(partitions, time_ms)))
     return {key: found[key].offset for key in partitions}
 
 

@@ -43,8 +43,8 @@ async def show(request: Request) -> Response:
     part = part_of(request, partitions, PAGE_ROWS)
     shown = [TopicPartition(topic.name, each.partition) for each in part.rows]
     led = [place for place, each in zip(shown, part.rows, strict=True) if each.leader >= 0]
-    starts = await view.admin.list_offsets(dict.fromkeys(led, EARLIEST)) if led else {}
-    ends = await view.admin.list_offsets(dict.fromkeys(led, LATEST)) if led else {}
+    starts = raise_first(await view.admin.list_offsets(dict.fromkeys(led, EARLIEST))) if led else {}
+    ends = raise_first(await view.admin.list_offsets(dict.fromkeys(led, LATEST))) if led else {}
     replicas = await replica_rows(view.admin, shown) if shown else {}
     return page(
         request,

@@ -7,6 +7,7 @@ import random
 from typing import Any, Final
 
 from odradek.client.admin import Admin, AlterConfig, ConfigResource, ConfigResourceType, NewTopic
+from odradek.client.admin.requests import raise_first
 from odradek.client.consumer.consumer import Consumer
 from odradek.client.model import LATEST, READ_COMMITTED, READ_UNCOMMITTED
 from odradek.client.producer.producer import Producer
@@ -67,7 +68,7 @@ async def _one_life(host: ClientHost, admin: Admin, topic: str, rng: random.Rand
     late = {ErrorCode.INVALID_PARTITIONS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, *_MAY_BE}
     await must(host, admin.create_partitions({topic: 2}), late)
     for isolation in (READ_UNCOMMITTED, READ_COMMITTED):
-        found = await admin.list_offsets({TopicPartition(topic, 0): LATEST}, isolation_level=isolation)
+        found = raise_first(await admin.list_offsets({TopicPartition(topic, 0): LATEST}, isolation_level=isolation))
         if found[TopicPartition(topic, 0)].offset != 0:
             raise Violation("new topic is empty", f"{topic}: {found}")
     async with Producer(clock=host.clock, **host.options(**PRODUCER_OPTIONS)) as producer:

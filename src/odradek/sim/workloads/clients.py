@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from odradek.client.admin import Admin
+from odradek.client.admin.requests import raise_first
 from odradek.client.consumer.consumer import Consumer
 from odradek.client.errors import ClientError, CommitFailed, ProducerFenced
 from odradek.client.model import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED, ConsumerRecord
@@ -623,7 +624,9 @@ async def observe(host: ClientHost, topics: dict[str, int], group: str | None) -
                     ):
                         asked = world.now()
                         epochs = {key: admin.cluster.metadata.leader_epoch(*key) for key in keys}
-                        found = await admin.list_offsets(dict.fromkeys(keys, at), isolation_level=isolation)
+                        found = raise_first(
+                            await admin.list_offsets(dict.fromkeys(keys, at), isolation_level=isolation)
+                        )
                         for key, answer in found.items():
                             epoch = answer.leader_epoch
                             if what == "earliest":

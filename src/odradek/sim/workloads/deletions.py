@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from odradek.client.admin import Admin
+from odradek.client.admin.requests import raise_first
 from odradek.client.model import EARLIEST, LATEST
 from odradek.records.topic_partition import TopicPartition
 from odradek.sim.checkers.history import Deletion
@@ -14,8 +15,8 @@ from odradek.wire.errors import KafkaError
 async def delete_records(host: ClientHost, admin: Admin, key: TopicPartition, share: float) -> None:
     """Delete a share of the records; replicas that are away learn of it when they are back."""
     world = host.world
-    start = (await admin.list_offsets({key: EARLIEST}))[key].offset
-    end = (await admin.list_offsets({key: LATEST}))[key].offset
+    start = raise_first(await admin.list_offsets({key: EARLIEST}))[key].offset
+    end = raise_first(await admin.list_offsets({key: LATEST}))[key].offset
     deletion = Deletion((key.topic, key.partition), start + int((end - start) * share), world.now())
     world.history.deletions.append(deletion)
     before = world.stored.states.get(deletion.partition)
