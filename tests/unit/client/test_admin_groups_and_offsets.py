@@ -99,7 +99,7 @@ def test_offset_of_a_missing_partition_is_an_error_of_its_own() -> None:
     run(filled(FakeCluster(1, {"t": 1})), body, default_api_timeout_ms=200)
 
 
-def test_isolation_level_is_none_of_the_unknown_numbers() -> None:
+def test_unknown_isolation_level_raises_value_error() -> None:
     async def body(admin: Admin) -> None:
         with pytest.raises(ValueError, match="7 is not a valid IsolationLevel"):
             await admin.list_offsets({FIRST: OffsetSpec.LATEST}, isolation_level=7)  # type: ignore[arg-type]
