@@ -11,7 +11,7 @@ MODULE_LINES_MAX = 800
 FUNCTION_LINES_MAX = 70
 CONSTRUCTOR_PARAMETERS_MAX = 7
 METHODS_MAX = 30
-FACES = {"BlockingConsumer", "Consumer", "Producer", "TransactionalProducer"}
+FACES = {"Admin", "BlockingConsumer", "Consumer", "Producer", "TransactionalProducer"}
 """Classes that users call: one object with many documented methods is what Kafka's clients have, too."""
 WIDE = {
     "BrokerConfig": "one accessor for each type of setting",
