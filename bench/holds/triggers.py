@@ -102,8 +102,8 @@ def _check(codes: list[int]) -> None:
     """Raise RuntimeError for other errors than that of a log which a thread recovers at the moment."""
     if unexpected := set(codes) - {ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER}:
         raise RuntimeError(f"a request failed with errors {sorted(unexpected)}")
-    if codes.count(ErrorCode.NOT_LEADER_OR_FOLLOWER) > max(5, len(codes) // 10):
-        raise RuntimeError("a request failed for many partitions: the broker does not lead them yet")
+    if codes.count(ErrorCode.NOT_LEADER_OR_FOLLOWER) * 2 > len(codes):
+        raise RuntimeError("a request failed for most partitions: the broker does not lead them yet")
 
 
 def _append(broker: WatchedBroker, batch: bytes | bytearray, partitions: int = 1) -> Held:

@@ -8,7 +8,7 @@ listed by ApiVersions for old librdkafka's sake (KAFKA-18659) and refused.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Collection
+from collections.abc import Awaitable, Collection, Iterator
 from typing import Final, Protocol
 
 from odradek.api.data.new_leaders import MOVED, current_leader, endpoints
@@ -18,12 +18,14 @@ from odradek.api.requests.capabilities import (
     HasAuthorization,
     HasClock,
     HasImage,
+    HasLongWork,
     HasNodeId,
     HasPartitions,
     HasQuotas,
     HasTransactions,
 )
 from odradek.api.requests.context import LateAnswer, RequestContext
+from odradek.api.requests.long_work import Slices
 from odradek.api.requests.registry import api
 from odradek.api.requests.throttling import pause
 from odradek.log.append import AppendResult, RejectedRecords
@@ -40,13 +42,25 @@ _ADMIN_CLIENT = "__admin_client"
 """The client id for which Kafka lets records into the topics that its coordinators live in."""
 _VALID_ACKS = (ALL, 0, 1)
 _NONE: Final = ErrorCode.NONE
+SLICED_BYTES: Final = 4 << 20
+"""Larger requests are appended at once: copying the rest of one out of the receive buffer would hold the loop, too."""
 
 Produced = list[tuple[TopicKey, list[ProducedPartition]]]
 _AnswerPlace = tuple[TopicKey, int, list[ProducedPartition], int]
 """A topic as the request has it, a partition, and where its answer stands."""
 
 
-class Uses(HasAuthorization, HasClock, HasImage, HasNodeId, HasPartitions, HasQuotas, HasTransactions, Protocol):
+class Uses(
+    HasAuthorization,
+    HasClock,
+    HasImage,
+    HasLongWork,
+    HasNodeId,
+    HasPartitions,
+    HasQuotas,
+    HasTransactions,
+    Protocol,
+):
     """What these handlers take of the broker."""
 
 
@@ -74,6 +88,13 @@ def handle(
     if request.acks not in _VALID_ACKS:
         return _all_failed(request, context, ErrorCode.INVALID_REQUIRED_ACKS)
     if request.transactional_id is None:
+        topics = request.topics
+        if (
+            (len(topics) != 1 or len(topics[0][1]) != 1)
+            and context.size <= SLICED_BYTES
+            and context.services.long_work.is_long(sum(len(partitions) for _, partitions in topics))
+        ):
+            return _produce_in_slices(request, context)
         return _produce(request, context, None)
     # A transaction must not get partitions to which the producer may not write.
     refused = rejections(request if context.denied is None else _without(context.denied, request), context)
@@ -114,8 +135,12 @@ def _produce(
     context: RequestContext[Uses],
     refused: RejectedPartitions | None,
     late: LateAnswer | None = None,
+    whole: _SlicedAnswer | None = None,
 ) -> list[Part] | LateAnswer | None:
-    """`refused` is None for a producer without transactions; `late` is where an answer goes that has to wait."""
+    """`refused` is None for a producer without transactions; `late` is where an answer goes that has to wait.
+
+    With `whole` the request is a part of a longer one, to whose answer its outcome is added.
+    """
     acks = request.acks
     produced: Produced = []
     waiting: list[Append] = []
@@ -158,6 +183,9 @@ def _produce(
                 places.append((topic, index, answers, len(answers)))
             answers.append(_appended(index, result))
         produced.append((topic, answers))
+    if whole is not None:
+        whole.add(produced, waiting, places, failed=failed)
+        return None
     if acks == 0:
         _unanswered(context, failed=failed)
         return None
@@ -165,12 +193,117 @@ def _produce(
         return _encode(produced, context, failed=failed)
     late = late or context.connection.later()
     answer = _LateAnswer(produced, places, context, late, failed)
-    delayed = DelayedProduce(waiting, answer.fail, answer.send)
-    if acks == ALL:
+    _wait(DelayedProduce(waiting, answer.fail, answer.send), request)
+    return late
+
+
+def _wait(delayed: DelayedProduce, request: ProduceRequest) -> None:
+    """Wait as the request's `acks` ask for; at once after the appends, as they may be lost from then on."""
+    if request.acks == ALL:
         delayed.wait_for_replicas(request.timeout_ms)
     else:
         delayed.wait_until_written()
-    return late
+
+
+def _produce_in_slices(
+    request: ProduceRequest, context: RequestContext[Uses]
+) -> list[Part] | Awaitable[list[Part] | None] | LateAnswer | None:
+    """Append to many partitions, and let others be served after every few ms.
+
+    Each slice is as good as a request of its own: it looks its partitions up, and waits for what it has appended from
+    that very turn of the loop on. Only the answer is one.
+    """
+    slices = context.services.long_work.begin(context, ApiKey.PRODUCE)
+    whole = _SlicedAnswer(request, context)
+    pieces = _pieces(request, context.services.long_work.step)
+    for piece in pieces:
+        _produce(piece, context, None, whole=whole)
+        if slices.is_over:
+            return _produce_rest([keep(each) for each in pieces], slices, whole)
+    return whole.answer() if whole.is_complete else whole.answer_to(context.connection.later())
+
+
+def _pieces(request: ProduceRequest, step: int) -> Iterator[ProduceRequest]:
+    """The request as several ones, each for a few partitions of a topic."""
+    for topic, partitions in request.topics:
+        for first in range(0, len(partitions), step):
+            some = partitions[first : first + step]
+            yield ProduceRequest(None, request.acks, request.timeout_ms, [(topic, some)])
+
+
+async def _produce_rest(pieces: list[ProduceRequest], slices: Slices, whole: _SlicedAnswer) -> list[Part] | None:
+    """Append what the first slice has left."""
+    if pieces:
+        await slices.next()
+        for piece in pieces:
+            if slices.is_over:
+                await slices.next()
+            _produce(piece, whole.context, None, whole=whole)
+        slices.end()
+    if whole.is_complete:
+        return whole.answer()
+    future = _Future()
+    whole.answer_to(future)
+    return await future.future
+
+
+class _SlicedAnswer:
+    """The answer of a request that is appended in slices, each of which may wait to be confirmed."""
+
+    __slots__ = ("_failed", "_late", "_open", "_produced", "_request", "context")
+
+    def __init__(self, request: ProduceRequest, context: RequestContext[Uses]) -> None:
+        self._request = request
+        self.context = context
+        """The circumstances of the request."""
+        self._produced: Produced = []
+        self._failed = False
+        self._open = 0
+        self._late: LateAnswer | None = None
+
+    def add(self, produced: Produced, waiting: list[Append], places: list[_AnswerPlace], *, failed: bool) -> None:
+        """Note what was appended just now, and wait for it."""
+        self._produced += produced
+        self._failed = self._failed or failed
+        if waiting and self._request.acks != 0:
+            self._open += 1
+
+            def fail(index: int, error: KafkaError) -> None:
+                self._failed = True
+                topic, partition, answers, position = places[index]
+                answers[position] = _failed(topic, partition, error, self.context)
+
+            _wait(DelayedProduce(waiting, fail, self._confirmed), self._request)
+
+    def _confirmed(self) -> None:
+        """All appends of a slice are confirmed or have failed."""
+        self._open -= 1
+        if not self._open and self._late is not None:
+            self._late.answer(self.answer())
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether no slice so far waits."""
+        return not self._open
+
+    def answer_to(self, late: LateAnswer) -> LateAnswer:
+        """Answer there once no slice waits; to be called after the last slice, unless the answer is complete."""
+        self._late = late
+        return late
+
+    def answer(self) -> list[Part] | None:
+        """The answer, with each topic once for all of its slices that follow each other."""
+        if self._request.acks == 0:
+            _unanswered(self.context, failed=self._failed)
+            return None
+        merged: Produced = []
+        rows = iter(self._produced)
+        for topic, partitions in self._request.topics:
+            answers: list[ProducedPartition] = []
+            while len(answers) < len(partitions):
+                answers += next(rows)[1]
+            merged.append((topic, answers))
+        return _encode(merged, self.context, failed=self._failed)
 
 
 def _may_append_internal(topic: str, context: RequestContext[Uses]) -> bool:

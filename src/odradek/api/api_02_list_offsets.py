@@ -7,7 +7,10 @@ the log's start, -5 and -6 unknown.
 
 from __future__ import annotations
 
-from odradek.api.requests.capabilities import HasPartitions
+from collections.abc import Awaitable
+from typing import Protocol
+
+from odradek.api.requests.capabilities import HasLongWork, HasPartitions, HasQuotas
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.records.topic_partition import PartitionKey
@@ -35,8 +38,14 @@ DEBUGGING_REPLICA = -2
 _SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
 
+class Uses(HasLongWork, HasPartitions, HasQuotas, Protocol):
+    """What these handlers take of the broker."""
+
+
 @api(ApiKey.LIST_OFFSETS)
-def handle(request: ListOffsetsRequest, context: RequestContext[HasPartitions]) -> ListOffsetsResponse:
+def handle(
+    request: ListOffsetsRequest, context: RequestContext[Uses]
+) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
     """Find one offset for each partition. A partition that the request names twice gets INVALID_REQUEST."""
     seen: set[PartitionKey] = set()
     twice: set[PartitionKey] = set()
@@ -44,22 +53,52 @@ def handle(request: ListOffsetsRequest, context: RequestContext[HasPartitions]) 
         for wanted in topic.partitions:
             place = (topic.name, wanted.partition_index)
             (twice if place in seen else seen).add(place)
-    answered = []
+    if context.services.long_work.is_long(len(seen)):
+        return _find_in_slices(request, twice, context)
+    topics = [
+        ListOffsetsResponseTopic(
+            topic.name, [_row(topic.name, wanted, twice, request, context) for wanted in topic.partitions]
+        )
+        for topic in request.topics
+    ]
+    return ListOffsetsResponse(topics=topics)
+
+
+async def _find_in_slices(
+    request: ListOffsetsRequest, twice: set[PartitionKey], context: RequestContext[Uses]
+) -> ListOffsetsResponse:
+    slices = context.services.long_work.begin(context, ApiKey.LIST_OFFSETS)
+    await slices.next()
+    topics = []
     for topic in request.topics:
-        partitions = []
+        rows = []
         for wanted in topic.partitions:
-            try:
-                if (topic.name, wanted.partition_index) in twice:
-                    raise KafkaError(ErrorCode.INVALID_REQUEST)
-                partitions.append(_find(topic.name, wanted, request, context))
-            except KafkaError as error:
-                partitions.append(ListOffsetsResponsePartition(wanted.partition_index, error.code))
-        answered.append(ListOffsetsResponseTopic(topic.name, partitions))
-    return ListOffsetsResponse(topics=answered)
+            if slices.is_over:
+                await slices.next()
+            rows.append(_row(topic.name, wanted, twice, request, context))
+        topics.append(ListOffsetsResponseTopic(topic.name, rows))
+    slices.end()
+    return ListOffsetsResponse(topics=topics)
+
+
+def _row(
+    topic: str,
+    wanted: ListOffsetsRequestPartition,
+    twice: set[PartitionKey],
+    request: ListOffsetsRequest,
+    context: RequestContext[Uses],
+) -> ListOffsetsResponsePartition:
+    """The answer for one partition."""
+    try:
+        if (topic, wanted.partition_index) in twice:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        return _find(topic, wanted, request, context)
+    except KafkaError as error:
+        return ListOffsetsResponsePartition(wanted.partition_index, error.code)
 
 
 def _find(
-    topic: str, wanted: ListOffsetsRequestPartition, request: ListOffsetsRequest, context: RequestContext[HasPartitions]
+    topic: str, wanted: ListOffsetsRequestPartition, request: ListOffsetsRequest, context: RequestContext[Uses]
 ) -> ListOffsetsResponsePartition:
     partition = context.services.partitions.require(topic, wanted.partition_index)
     if request.replica_id == DEBUGGING_REPLICA:

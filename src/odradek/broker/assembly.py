@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.api.requests.context import Services
+from odradek.api.requests.long_work import LongWork
 from odradek.broker.cluster.cluster_secret import BrokerProof, ClusterSecret
 from odradek.broker.cluster.cluster_view import ClusterView
 from odradek.broker.cluster.controller import Controller
@@ -25,6 +26,7 @@ from odradek.broker.coordinators.transactions import TransactionCoordinatorServi
 from odradek.broker.log_levels import BrokerLoggers
 from odradek.broker.network.dispatch import Dispatcher
 from odradek.broker.network.limits import RequestLimits
+from odradek.broker.network.loop_holds import LoopHolds
 from odradek.broker.network.server import Allowance, Guards, Server
 from odradek.broker.network.tls_listeners import TlsListeners
 from odradek.broker.opening import Storage
@@ -156,13 +158,15 @@ def assemble(
     audit = _audit(config, ports, storage, cluster)
     trail = None if audit is None else audit.trail
     clients = _client_parts(config, ports, storage, cluster, sasl, trail)
-    services = _services(config, ports, storage, cluster, coordinators, log_directories, clients)
+    holds = LoopHolds(ports.clock.monotonic)
+    long_work = _long_work(config, ports, holds)
+    services = _services(config, ports, storage, cluster, coordinators, log_directories, clients, long_work)
     limits = RequestLimits(
         config.number("odradek.max.control.request.bytes"),
         config.number("odradek.max.request.topics"),
         config.number("odradek.max.request.partitions"),
     )
-    dispatcher = Dispatcher(services, asyncio.get_running_loop(), limits)
+    dispatcher = Dispatcher(services, asyncio.get_running_loop(), limits, holds)
     allowance = Allowance(limits, coordinators.quotas.connections, buffers)
     server = Server(ports.network, dispatcher, config, ports.clock, allowance, Guards(tls, clients.logins, trail))
     _follow_thresholds(config, dispatcher)
@@ -199,6 +203,14 @@ def assemble(
         observability,
         audit,
     )
+
+
+def _long_work(config: BrokerConfig, ports: Ports, holds: LoopHolds) -> LongWork:
+    """The turns of long requests, as long as the setting says."""
+    slice_ms = "odradek.loop.slice.ms"
+    long_work = LongWork(ports.clock.monotonic, config.number(slice_ms), holds.slice_ended)
+    config.on_change((slice_ms,), lambda _: long_work.configure(config.number(slice_ms)))
+    return long_work
 
 
 def _follow_thresholds(config: BrokerConfig, dispatcher: Dispatcher) -> None:
@@ -356,6 +368,7 @@ def _services(
     coordinators: Coordinators,
     log_directories: LogDirectoryRuntime,
     clients: _ClientParts,
+    long_work: LongWork,
 ) -> Services:
     """What handlers of requests may use."""
     slots = config.number("max.incremental.fetch.session.cache.slots")
@@ -365,6 +378,7 @@ def _services(
         clock=ports.clock,
         disk=ports.disk,
         partitions=cluster.partitions,
+        long_work=long_work,
         fetch_sessions=FetchSessions(slots, ports.random),
         replica_sessions=cluster.replication_parts.sessions,
         fetchers=NewestConnections(limit=_FETCHERS_KNOWN),

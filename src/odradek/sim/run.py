@@ -233,7 +233,7 @@ def _promises(world: World, profile: Profile) -> Promises:
 
 def settings_of(rng: random.Random, *, flushes: bool, loses_power: bool = False) -> dict[str, str]:
     """A broker's configuration: small and quick, so that much happens in a minute, and varied."""
-    return {
+    settings = {
         "node.id": "1",
         "log.dirs": rng.choice(("/data/a", "/data/a,/data/b")),
         "listeners": f"PLAINTEXT://b1:{PORT}",
@@ -258,6 +258,9 @@ def settings_of(rng: random.Random, *, flushes: bool, loses_power: bool = False)
         "auto.create.topics.enable": "false",
         "connections.max.idle.ms": rng.choice(("600000", "8000")),
     }
+    # Virtual time does not pass within a slice: with 0 each partition of a request has one of its own.
+    settings["odradek.loop.slice.ms"] = "0" if settings["log.index.interval.bytes"] == "0" else "4"
+    return settings
 
 
 def _settings(world: World, profile: Profile) -> dict[str, str]:

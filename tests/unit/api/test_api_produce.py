@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from odradek.api.api_00_produce import handle
+from odradek.api.requests.long_work import LongWork
 from odradek.api.requests.session import Session
 from odradek.log.config import LogConfig
 from odradek.log.environment import LogEnvironment, StandaloneOwner
@@ -90,6 +94,7 @@ def context_of(partitions: dict[int, Partition]) -> Any:
         quotas=SimpleNamespace(produce=quota, request=quota),
         cluster=SimpleNamespace(),
         image=lambda: None,
+        long_work=LongWork(lambda: 0.0, 4),
     )
     return SimpleNamespace(
         denied=None,
@@ -197,3 +202,96 @@ def test_unconfirmed_batch_is_answered_as_appended(tmp_path: Path) -> None:
     (row,) = answer.responses[0].partition_responses
     assert row.error_code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
     assert row.error_message == "appended, but not confirmed: this broker no longer leads the partition"
+
+
+COUNT = 9
+
+
+async def produced_in_slices(
+    tmp_path: Path, acks: int, *, between: Callable[[dict[int, Partition]], None] = lambda _: None
+) -> tuple[dict[int, Partition], list[tuple[int, ErrorCode, int]] | None]:
+    """Partitions 0 to 8, of which the last one follows; the rows that are answered, None for no answer."""
+    partitions = {index: led(tmp_path, index) for index in range(COUNT)}
+    for partition in partitions.values():
+        partition.apply_state(PartitionState(1, 1, (1,), (1,), partition_epoch=1))
+    context = context_of(partitions)
+    context.services.long_work = LongWork(lambda: 0.0, 0)
+    context.services.partitions.refused = lambda *_: None
+    context.services.image = ClusterImage
+    context.session = Session("PLAINTEXT", "127.0.0.1")
+    frame = bytearray()
+    places = []
+    for index in range(COUNT):
+        data = bytes(batch(b"%d" % index))
+        places.append((index, len(frame), len(frame) + len(data)))
+        frame += data
+    view = memoryview(frame)
+    rows: list[Any] = [(index, view[start:end]) for index, start, end in places]
+    waiting: Any = handle(ProduceRequest(None, acks, 30_000, [("t", rows[:5]), ("t", rows[5:])]), context)
+    assert not isinstance(waiting, list)
+    frame[:] = bytes(len(frame))  # the receive buffer is used again
+    between(partitions)
+    parts = await waiting
+    if parts is None:
+        return partitions, None
+    answer, _ = ProduceResponse.decode(memoryview(bytes(parts[0])), 9, 9)
+    assert [len(topic.partition_responses) for topic in answer.responses] == [5, 4]
+    return partitions, [
+        (row.index, ErrorCode(row.error_code), row.base_offset)
+        for topic in answer.responses
+        for row in topic.partition_responses
+    ]
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+def test_sliced_produce_answers_all_partitions_in_order(tmp_path: Path, acks: int) -> None:
+    partitions, rows = asyncio.run(produced_in_slices(tmp_path, acks))
+    assert rows == [(index, ErrorCode.NONE, 0) for index in range(COUNT)]
+    values = [bytes(next(each.log.reader.read_batches(0, 1))[-2:-1]) for each in partitions.values()]
+    assert values == [b"%d" % index for index in range(COUNT)]
+
+
+def test_sliced_produce_without_acks_has_no_answer(tmp_path: Path) -> None:
+    partitions, rows = asyncio.run(produced_in_slices(tmp_path, 0))
+    assert rows is None
+    assert [partition.log.end_offset for partition in partitions.values()] == [1] * COUNT
+
+
+def test_sliced_produce_fails_partitions_that_moved_between_slices(tmp_path: Path) -> None:
+    def depose(partitions: dict[int, Partition]) -> None:
+        partitions[0].apply_state(PartitionState(2, 2, (1,), (1,), partition_epoch=2))
+        partitions[8].apply_state(PartitionState(2, 2, (1,), (1,), partition_epoch=2))
+
+    partitions, rows = asyncio.run(produced_in_slices(tmp_path, 1, between=depose))
+    assert rows is not None
+    assert [code for _, code, _ in rows] == [ErrorCode.NONE] * 8 + [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert partitions[8].log.end_offset == 0
+
+
+async def waits_in_slices(tmp_path: Path) -> list[ErrorCode]:
+    """With acks=all and a follower, whose leader is deposed and refilled between two slices."""
+    partitions = {index: led(tmp_path, index) for index in range(COUNT)}
+    context = context_of(partitions)
+    context.services.long_work = LongWork(lambda: 0.0, 0)
+    context.services.image = ClusterImage
+    context.session = Session("PLAINTEXT", "127.0.0.1")
+    rows: list[Any] = [(index, batch(b"%d" % index)) for index in partitions]
+    waiting: Any = handle(ProduceRequest(None, -1, 30_000, [("t", rows)]), context)
+    partitions[0].apply_state(STATE._replace(leader=2, leader_epoch=1, partition_epoch=1))
+    partitions[0].replicated.truncate_to(0)
+    partitions[0].replicated.append(batch(b"other"), 1, NOW_MS)
+    partitions[0].replicated.advance(1, 0)
+    answered = asyncio.ensure_future(waiting)
+    while any(not partition.log.end_offset for partition in partitions.values()):
+        await asyncio.sleep(0)
+    for index in range(1, COUNT):
+        partitions[index].followers.fetched(2, 1, 1, 0, 0)
+    parts = await asyncio.wait_for(answered, 30)
+    answer, _ = ProduceResponse.decode(memoryview(bytes(parts[0])), 9, 9)
+    return [ErrorCode(row.error_code) for row in answer.responses[0].partition_responses]
+
+
+def test_sliced_produce_is_not_acknowledged_when_its_partition_moved(tmp_path: Path) -> None:
+    """Each slice begins to wait in the turn that appended it: the new leader's record has the same offset."""
+    codes = asyncio.run(waits_in_slices(tmp_path))
+    assert codes == [ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND] + [ErrorCode.NONE] * (COUNT - 1)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from odradek.api.requests.context import Configuration, Loggers, PartitionLookup
+    from odradek.api.requests.long_work import LongWork
     from odradek.api.services.authorization_service import AuthorizationService
     from odradek.api.services.cluster_service import ClusterMember, ElectedController
     from odradek.api.services.controller_service import ControllerService
@@ -190,6 +191,15 @@ class HasNodeId(Protocol):
     @property
     def node_id(self) -> int:
         """The id of this broker."""
+        ...
+
+
+class HasLongWork(Protocol):
+    """The turns of requests that are served in slices."""
+
+    @property
+    def long_work(self) -> LongWork:
+        """The turns of requests that are served in slices."""
         ...
 
 

@@ -24,6 +24,7 @@ from odradek.wire.produce import TopicKey
 
 if TYPE_CHECKING:
     from odradek.api.audit.trail import AuditTrail
+    from odradek.api.requests.long_work import LongWork
     from odradek.api.services.authorization_service import AuthorizationService
     from odradek.api.services.cluster_service import ClusterMember, ElectedController
     from odradek.api.services.controller_service import ControllerService
@@ -135,6 +136,7 @@ class Services:
     clock: Clock
     disk: Disk
     partitions: PartitionLookup
+    long_work: LongWork
     fetch_sessions: FetchSessions
     replica_sessions: ReplicaSessions
     fetchers: NewestConnections

@@ -91,7 +91,11 @@ class Dispatcher:
     )
 
     def __init__(
-        self, services: Services, loop: asyncio.AbstractEventLoop, limits: RequestLimits | None = None
+        self,
+        services: Services,
+        loop: asyncio.AbstractEventLoop,
+        limits: RequestLimits | None = None,
+        holds: LoopHolds | None = None,
     ) -> None:
         self._limits = limits or RequestLimits()
         # A topic and a partition take a byte each at least: what is smaller exceeds no limit.
@@ -104,7 +108,7 @@ class Dispatcher:
         self._time_quota = services.quotas.request
         self.counters = RequestCounterTable({key: spec.name for key, spec in APIS.items()})
         """Requests by API key, and those of followers that fetch."""
-        self.slow = SlowRequestLog(LoopHolds(self._now))
+        self.slow = SlowRequestLog(holds or LoopHolds(self._now))
         """The log of requests that took long, or held the event loop."""
         self._loop = loop
         self._tasks: dict[asyncio.Future[Any], ApiKey] = {}

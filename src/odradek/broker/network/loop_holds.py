@@ -42,6 +42,11 @@ class LoopHolds:
         """Apply the setting: -1 for none."""
         self.threshold_s = math.inf if threshold_ms < 0 else threshold_ms / 1000
 
+    def slice_ended(self, context: RequestContext[object], key: int, held_s: float) -> None:
+        """Note a slice of a long request."""
+        if held_s >= self.threshold_s:
+            self.observe(context, key, held_s)
+
     def observe(self, context: RequestContext[object], key: int, held_s: float) -> None:
         """Count the hold, which is not shorter than the threshold, and log it if it is the worst for a while."""
         self.count += 1

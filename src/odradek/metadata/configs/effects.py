@@ -206,6 +206,7 @@ IMPLEMENTED = FILE_SETTINGS | frozenset(
         "odradek.leadership.lease.ms",
         "odradek.login.failure.window.ms",
         "odradek.login.max.failures",
+        "odradek.loop.slice.ms",
         "odradek.max.control.request.bytes",
         "odradek.max.in.flight.requests",
         "odradek.max.record.headers",

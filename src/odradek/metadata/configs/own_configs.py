@@ -81,6 +81,8 @@ ODRADEK_CONFIGS = (
     _c("odradek.metrics.max.groups", INT, "1000", at_least(0), MEDIUM, CLUSTER_WIDE),
     # Requests that take this long are logged; 0: all, -1: none.
     _c("odradek.slow.request.ms", INT, "-1", at_least(-1), MEDIUM, CLUSTER_WIDE),
+    # How long a request for many partitions may hold the event loop before others are served.
+    _c("odradek.loop.slice.ms", INT, "4", at_least(0), MEDIUM, CLUSTER_WIDE),
     # Requests and slices of them that hold the event loop for that long are counted, the worst are logged; -1: none.
     _c("odradek.slow.loop.ms", INT, "100", at_least(-1), MEDIUM, CLUSTER_WIDE),
     # Java's login file has it for Kafka.

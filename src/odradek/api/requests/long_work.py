@@ -1,0 +1,155 @@
+"""Requests that take long are served in slices, between which the event loop serves others.
+
+A slice ends after `odradek.loop.slice.ms`. Of all requests that have more to do, one continues in each turn of the
+loop, in the order in which their slices ended, so that many long requests hold the loop no longer than one does, and
+each gets its share. A slice boundary is an `await`: whatever was looked up before it is looked up again after it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from odradek.quotas.client_quotas import ClientQuotas
+
+AT_ONCE: Final = 8
+"""Partitions that a request may name to be served without a look at the time."""
+
+_STEP: Final = 4
+
+Observe = Callable[[Any, int, float], None]
+"""Called with the circumstances of the request, its API key and the seconds of a slice."""
+
+
+class HasQuotas(Protocol):
+    """A broker's services, of which the quota for the event loop's time is used."""
+
+    @property
+    def quotas(self) -> ClientQuotas:
+        """Quotas of clients."""
+        ...
+
+
+class Sliced(Protocol):
+    """The circumstances of a request that is served in slices; see `RequestContext`."""
+
+    @property
+    def services(self) -> HasQuotas:
+        """The broker's services."""
+        ...
+
+    def begins(self, now_ms: float) -> None:
+        """The event loop works for the request from here on."""
+        ...
+
+    def waits(self, now_ms: float) -> None:
+        """It works for others now."""
+        ...
+
+
+def _unobserved(_context: Sliced, _key: int, _seconds: float) -> None:
+    return None
+
+
+class LongWork:
+    """The turns of all requests that are served in slices."""
+
+    __slots__ = ("_at_once", "_is_armed", "_observe", "_slice_s", "_waiting", "now", "step")
+
+    def __init__(self, now: Callable[[], float], slice_ms: int, observe: Observe = _unobserved) -> None:
+        """`now` is the monotonic clock in seconds."""
+        self.now = now
+        """The monotonic clock in seconds."""
+        self._observe = observe
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._is_armed = False
+        self._at_once = AT_ONCE
+        self._slice_s = 0.0
+        self.step = _STEP
+        """Partitions between two looks at the time, where each look costs something."""
+        self.configure(slice_ms)
+
+    def configure(self, slice_ms: int) -> None:
+        """Apply `odradek.loop.slice.ms`; with 0 a slice is the least that can be done."""
+        self._slice_s = slice_ms / 1000
+        self._at_once = AT_ONCE if slice_ms else 1
+        self.step = _STEP if slice_ms else 1
+
+    def is_long(self, partitions: int) -> bool:
+        """Whether a request that names this number of partitions must look at the time."""
+        return partitions > self._at_once
+
+    def begin(self, context: Sliced, key: int) -> Slices:
+        """The slices of a request; the first one is over at once if others wait for their turn."""
+        return Slices(self, context, key, self.now())
+
+    def slice_end(self, began: float, *, is_first: bool) -> float:
+        """When the slice that began then is over."""
+        return began if is_first and self._waiting else began + self._slice_s
+
+    def turn(self) -> asyncio.Future[None]:
+        """Done when the next slice may begin."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        self._waiting.append(future)
+        if not self._is_armed:
+            self._is_armed = True
+            loop.call_soon(self._start_next)
+        return future
+
+    def _start_next(self) -> None:
+        waiting = self._waiting
+        while waiting:
+            future = waiting.popleft()
+            if not future.done():  # its connection may have closed
+                future.set_result(None)
+                break
+        self._is_armed = bool(waiting)
+        if waiting:
+            asyncio.get_running_loop().call_soon(self._start_next)
+
+    def observe(self, context: Sliced, key: int, seconds: float) -> None:
+        """Note how long a slice held the loop."""
+        self._observe(context, key, seconds)
+
+
+class Slices:
+    """The slices of one request."""
+
+    __slots__ = ("_began", "_context", "_ends", "_key", "_work")
+
+    def __init__(self, work: LongWork, context: Sliced, key: int, now: float) -> None:
+        self._work = work
+        self._context = context
+        self._key = key
+        self._began: float | None = None
+        """None before the first turn: the dispatcher measures what precedes it."""
+        self._ends = work.slice_end(now, is_first=True)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the slice has taken its time: the request continues after `next`."""
+        return self._work.now() >= self._ends
+
+    async def next(self) -> None:
+        """Let others be served. To be called first in a coroutine, whose beginning is no slice."""
+        self.end()
+        work, context = self._work, self._context
+        await work.turn()
+        began = self._began = work.now()
+        self._ends = work.slice_end(began, is_first=False)
+        if context.services.quotas.request.active:
+            context.begins(began * 1000)
+
+    def end(self) -> None:
+        """The slice is over; none need follow."""
+        began, self._began = self._began, None
+        if began is None:
+            return
+        work, context = self._work, self._context
+        now = work.now()
+        work.observe(context, self._key, now - began)
+        if context.services.quotas.request.active:
+            context.waits(now * 1000)
