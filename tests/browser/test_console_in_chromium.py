@@ -49,6 +49,8 @@ PAGES = {
     "reassignment": AT + "/reassignment",
     "plan": AT + "/reassignment/plan",
     "access": AT + "/access",
+    "dead-letters": AT + "/dead-letters",
+    "dead-letters-topic": AT + "/dead-letters/orders",
     "metrics": AT + "/metrics",
     "topic-metrics": AT + "/topics/orders/metrics",
     "clients": AT + "/clients",

@@ -24,6 +24,7 @@ from odradek.console.guard import Guard
 from odradek.console.pages import (
     access,
     access_changes,
+    dead_letters,
     groups,
     login,
     messages,
@@ -65,6 +66,9 @@ READS: Final[tuple[tuple[str, Handler], ...]] = (
     ("/c/{cluster}/metrics", metrics.show),
     ("/c/{cluster}/topics/{topic}/metrics", metrics.show_topic),
     ("/c/{cluster}/clients", metrics.show_clients),
+    ("/c/{cluster}/dead-letters", dead_letters.show_all),
+    ("/c/{cluster}/dead-letters/{topic}", dead_letters.show),
+    ("/c/{cluster}/dead-letters/{topic}/preview", dead_letters.preview),
     ("/login", login.show),
 )
 """Pages by path."""
@@ -90,6 +94,7 @@ CHANGES: Final[tuple[tuple[str, Handler], ...]] = (
     ("/c/{cluster}/reassignment/execute", reassignment.execute),
     ("/c/{cluster}/reassignment/cancel", reassignment.cancel),
     ("/c/{cluster}/reassignment/unthrottle", reassignment.unthrottle),
+    ("/c/{cluster}/dead-letters/{topic}/redrive", dead_letters.redrive),
     ("/c/{cluster}/acls/create", access_changes.create_acl),
     ("/c/{cluster}/acls/delete", access_changes.delete_acl),
     ("/c/{cluster}/users/set", access_changes.set_password),

@@ -15,6 +15,10 @@ LOGIN_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
+DEAD_LETTERS: Final = ("*dlq*", "*dlt", "*dead-letter*", "*dead_letter*", "*deadletter*")
+"""Names that Spark's, Connect's and Spring's users give such topics."""
+
+
 class SettingsError(Exception):
     """A combination of settings that the console does not accept."""
 
@@ -45,6 +49,8 @@ class ConsoleSettings:
     """What is hidden in records."""
     schemas: Schemas = field(default_factory=Schemas)
     """What keys and values are decoded by."""
+    dead_letters: tuple[str, ...] = DEAD_LETTERS
+    """Patterns of topics of dead letters, with * and ?, without regard to case."""
     audit_log: str | None = None
     """File for the lines about changes; None: the log."""
 

@@ -13,18 +13,23 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from odradek.client.reports.dead_letters import (
+    CLASS,
+    MESSAGE,
+    OFFSET,
+    PARTITION,
+    PREFIX,
+    REDRIVES,
+    STACK,
+    TIMESTAMP,
+    TOPIC,
+)
 from odradek.spark.columns import arrow_type
 
-PREFIX: Final = "__connect.errors."
-TOPIC: Final = PREFIX + "topic"
-PARTITION: Final = PREFIX + "partition"
-OFFSET: Final = PREFIX + "offset"
-TIMESTAMP: Final = PREFIX + "timestamp"
-CLASS: Final = PREFIX + "exception.class.name"
-MESSAGE: Final = PREFIX + "exception.message"
-STACK: Final = PREFIX + "exception.stacktrace"
-REDRIVES: Final = PREFIX + "redrives"
-"""How often the record was sent again before: not Connect's, but `odradek dlq redrive` counts here."""
+__all__ = [
+    "CLASS", "MESSAGE", "OFFSET", "PARTITION", "PREFIX", "REDRIVES", "STACK", "TIMESTAMP", "TOPIC", "attempt",
+    "error_headers", "routed",
+]  # fmt: skip
 
 ERROR_SCHEMA: Final = "struct<class:string,message:string,stack:string>"
 HEADERS_TYPE: Final = "array<struct<key:string,value:binary>>"

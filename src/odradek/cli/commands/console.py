@@ -81,6 +81,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "TOPIC#7= for values with schema id 7; * matches (repeatable)",
     )
     parser.add_argument(
+        "--dead-letters",
+        action="append",
+        metavar="PATTERN",
+        help="names of topics of dead letters, with * and ? (repeatable; default: *dlq*, *dlt, *dead-letter*, …)",
+    )
+    parser.add_argument(
         "--idle-timeout",
         type=seconds,
         default=DEFAULT_IDLE_S,
@@ -98,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT. Raises UsageError, CommandError."""
     try:
         from odradek.console.server import serve
-        from odradek.console.settings import ConsoleSettings, SettingsError
+        from odradek.console.settings import DEAD_LETTERS, ConsoleSettings, SettingsError
     except ImportError as error:
         raise CommandError(
             f"the console needs packages that are not installed ({error.name}): {install_hint('console')}"
@@ -119,6 +125,7 @@ def run(arguments: argparse.Namespace) -> int:
             idle_s=arguments.idle_timeout,
             masks=masks_of(arguments),
             schemas=schemas_of(arguments),
+            dead_letters=tuple(arguments.dead_letters or DEAD_LETTERS),
             audit_log=arguments.audit_log,
         )
     except SettingsError as error:

@@ -10,7 +10,7 @@ import argparse
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from odradek.cli.arguments.errors import CommandError, UsageError, client_session
 from odradek.cli.arguments.examples import add_examples
@@ -20,9 +20,7 @@ from odradek.cli.terminal.output import Column, show
 
 if TYPE_CHECKING:
     from odradek.client.consumer.consumer import Consumer
-    from odradek.client.model import ConsumerRecord
-    from odradek.client.producer.transactions import TransactionalProducer
-    from odradek.records.topic_partition import TopicPartition
+    from odradek.client.reports.dead_letters import Letter
 
 ACTIONS: Final = ("list", "redrive")
 COLUMNS: Final = (
@@ -35,10 +33,6 @@ COLUMNS: Final = (
     Column("STACK", "stack", wide=True),
     Column("ERROR", "error"),
 )
-_ROUND: Final = 500
-_POLL_MS: Final = 500
-
-
 EXAMPLES: Final = """
 # list dead letters and their errors
 odradek dlq list --topic payments-dlq
@@ -76,60 +70,10 @@ def run(arguments: argparse.Namespace) -> int:
         return asyncio.run(actions[arguments.action](arguments))
 
 
-class Letter(NamedTuple):
-    """A dead letter: the record, where it came from (None: its headers do not say), and how often it was sent again."""
-
-    record: ConsumerRecord
-    errors: dict[str, str]
-    headers: tuple[tuple[str, bytes | None], ...]
-    redrives: int
-
-    @classmethod
-    def of(cls, record: ConsumerRecord) -> Letter:
-        """The dead letter in a record: its error headers apart from the other headers."""
-        from odradek.spark.dead_letters import PREFIX, REDRIVES
-
-        errors: dict[str, str] = {}
-        kept: list[tuple[str, bytes | None]] = []
-        for name, value in record.headers:
-            if name.startswith(PREFIX):
-                errors[name] = "" if value is None else bytes(value).decode(errors="replace")
-            else:
-                kept.append((name, value))
-        count = errors.get(REDRIVES, "0")
-        return cls(record, errors, tuple(kept), int(count) if count.isdecimal() else 0)
-
-    @property
-    def topic(self) -> str | None:
-        """The topic that the record came from; None if no header names it."""
-        from odradek.spark.dead_letters import TOPIC
-
-        return self.errors.get(TOPIC)
-
-    def row(self) -> dict[str, Any]:
-        """The columns of `dlq list`."""
-        from odradek.spark import dead_letters as names
-
-        reason = (self.errors.get(names.CLASS), self.errors.get(names.MESSAGE))
-        place = (self.topic or "?", self.errors.get(names.PARTITION, "?"), self.errors.get(names.OFFSET, "?"))
-        return {
-            "partition": self.record.partition,
-            "offset": self.record.offset,
-            "origin": "{}-{}@{}".format(*place),
-            "redrives": self.redrives,
-            "key": _text(self.record.key),
-            "value": _text(self.record.value),
-            "stack": self.errors.get(names.STACK),
-            "error": ": ".join(each for each in reason if each),
-        }
-
-
-def _text(data: Any) -> str | None:
-    return None if data is None else bytes(data).decode(errors="replace")
-
-
 def _group(arguments: argparse.Namespace) -> str:
-    return str(arguments.group or f"{arguments.topic}-redrive")
+    from odradek.client.reports.dead_letters import redrive_group
+
+    return str(arguments.group or redrive_group(arguments.topic))
 
 
 async def _list(arguments: argparse.Namespace) -> int:
@@ -157,21 +101,23 @@ async def _redrive(arguments: argparse.Namespace) -> int:
     from odradek.cli.session import reach
     from odradek.client.config import PRODUCER_DEFAULTS
     from odradek.client.producer.transactions import TransactionalProducer
+    from odradek.client.reports.dead_letters import UnknownOrigin, redrive_id, send_again, wanted_of
 
     group = _group(arguments)
-    settings = {**client_settings(arguments, PRODUCER_DEFAULTS), "transactional_id": f"odradek-dlq-{group}"}
-    counts: dict[str, int] = {}
+    settings = {**client_settings(arguments, PRODUCER_DEFAULTS), "transactional_id": redrive_id(group)}
+    counts: Counter[str] = Counter()
     passed = 0
     async with _consumer(arguments) as consumer:
         await reach(consumer.cluster, connect_ms(arguments))
         # First the producer, then the offsets: an earlier redrive that is still about is fenced before they are read.
         async with TransactionalProducer(**settings) as producer:
             async for letters in _letters(consumer, arguments):
-                limit = arguments.max_redrives
-                wanted = [each for each in letters if limit is None or each.redrives < limit]
+                wanted = wanted_of(letters, arguments.max_redrives)
                 passed += len(letters) - len(wanted)
-                for topic, count in (await _send(producer, group, letters, wanted, arguments.to)).items():
-                    counts[topic] = counts.get(topic, 0) + count
+                try:
+                    counts += await send_again(producer, group, letters, wanted, arguments.to)
+                except UnknownOrigin as error:
+                    raise CommandError(f"the headers of {error} do not name its topic: use --to") from error
     rows = [{"topic": topic, "records": count} for topic, count in sorted(counts.items())]
     if rows or arguments.output:
         show(rows, (Column("TOPIC", "topic"), Column("REDRIVEN", "records")), arguments.output)
@@ -185,76 +131,31 @@ async def _redrive(arguments: argparse.Namespace) -> int:
 async def _count(arguments: argparse.Namespace) -> int:
     """Show how many records a redrive would send to each topic."""
     from odradek.cli.session import reach
+    from odradek.client.reports.dead_letters import wanted_of
 
     counts: Counter[str] = Counter()
     async with _consumer(arguments) as consumer:
         await reach(consumer.cluster, connect_ms(arguments))
         async for letters in _letters(consumer, arguments):
-            limit = arguments.max_redrives
-            wanted = [each for each in letters if limit is None or each.redrives < limit]
-            counts.update(arguments.to or each.topic or "?" for each in wanted)
+            counts.update(arguments.to or each.topic or "?" for each in wanted_of(letters, arguments.max_redrives))
     rows = [{"topic": topic, "records": count} for topic, count in sorted(counts.items())]
     show(rows, (Column("TOPIC", "topic"), Column("WOULD-REDRIVE", "records")), arguments.output)
     return 0
 
 
-async def _send(
-    producer: TransactionalProducer, group: str, letters: list[Letter], wanted: list[Letter], to: str | None
-) -> dict[str, int]:
-    """One transaction: the wanted ones, and the group's offsets behind all. The records by topic."""
-    from odradek.records.topic_partition import TopicPartition
-    from odradek.spark.dead_letters import REDRIVES
-
-    counts: dict[str, int] = {}
-    ends: dict[TopicPartition, int] = {}
-    for each in letters:
-        ends[TopicPartition(each.record.topic, each.record.partition)] = each.record.offset + 1
-    async with producer.transaction():
-        for each in wanted:
-            topic = to or each.topic
-            if topic is None:
-                place = f"{each.record.topic}-{each.record.partition}@{each.record.offset}"
-                raise CommandError(f"the headers of {place} do not name its topic: use --to")
-            headers = [*each.headers, (REDRIVES, b"%d" % (each.redrives + 1))]
-            record = each.record
-            await producer.send(topic, record.value, record.key, headers, timestamp_ms=record.timestamp)
-            counts[topic] = counts.get(topic, 0) + 1
-        await producer.send_offsets(group, dict(ends))
-    return counts
-
-
 async def _letters(consumer: Consumer, arguments: argparse.Namespace) -> AsyncIterator[list[Letter]]:
-    """Rounds of all dead letters from the group's offsets up to where the topic ends now."""
-    from odradek.client.offsets import fetch_committed
-    from odradek.records.topic_partition import TopicPartition
+    """Rounds of dead letters. Raises CommandError."""
+    from odradek.client.reports.dead_letters import UnknownTopic, read_letters
 
-    cluster = consumer.cluster
-    cluster.follow_topics([arguments.topic])
-    errors = await cluster.refresh_metadata()
-    info = cluster.metadata.topics.get(arguments.topic)
-    if arguments.topic in errors or info is None:
-        raise CommandError(f"there is no topic {arguments.topic}", "UNKNOWN_TOPIC_OR_PARTITION")
-    keys = [TopicPartition(arguments.topic, each.partition) for each in info.partitions]
-    ends = await consumer.end_offsets(keys)
-    consumer.assign(keys)
-    consumer.seek_to_beginning()
-    if not arguments.from_beginning:
-        committed = await fetch_committed(cluster, _group(arguments), keys, require_stable=True)
-        starts = await consumer.beginning_offsets(keys)
-        for key, at in committed.items():
-            if at.offset >= starts[key]:
-                consumer.seek(key, at.offset)
-    left = arguments.max_records
-    while left != 0 and any([await consumer.position(key) < ends[key] for key in keys]):
-        found = await consumer.poll(_POLL_MS, max_records=_ROUND if left is None else min(left, _ROUND))
-        letters = [Letter.of(each) for each in found if each.offset < ends[_place(each)]]
-        if letters:
+    rounds = read_letters(
+        consumer,
+        arguments.topic,
+        _group(arguments),
+        from_beginning=arguments.from_beginning,
+        max_records=arguments.max_records,
+    )
+    try:
+        async for letters in rounds:
             yield letters
-        if left is not None:
-            left -= len(letters)
-
-
-def _place(record: ConsumerRecord) -> TopicPartition:
-    from odradek.records.topic_partition import TopicPartition
-
-    return TopicPartition(record.topic, record.partition)
+    except UnknownTopic as error:
+        raise CommandError(str(error), "UNKNOWN_TOPIC_OR_PARTITION") from error
