@@ -35,6 +35,7 @@ from odradek.metadata.stores.memory_store import MemoryStore, MemoryTree
 from odradek.wire.headers import encode_request_header, parse_response_header
 from odradek.wire.messages import api_versions as versions
 from odradek.wire.messages import (
+    create_acls,
     create_topics,
     fetch,
     find_coordinator,
@@ -70,6 +71,9 @@ SETTINGS: dict[str, dict[str, str]] = {
         "super.users": "User:ANONYMOUS",
     },
 }
+ACLS = 10_000
+"""With an authorizer: so many topics have an ACL."""
+ACLS_AT_ONCE = 2_000
 _MEMORY = Path("/dev/shm")
 Make = Callable[[int], bytes]
 """The frame of a case's request with this number."""
@@ -99,6 +103,17 @@ async def answer_to(stream: MemoryStream, request: bytes) -> bytes:
         await asyncio.sleep(0.001)
     stream.kept = None
     return bytes(kept)
+
+
+async def make_acls(stream: MemoryStream) -> None:
+    for first in range(0, ACLS, ACLS_AT_ONCE):
+        creations = [
+            create_acls.CreateAclsRequestCreation(2, f"topic-{number}", 3, f"User:user-{number % 100}", "*", 3, 3)
+            for number in range(first, first + ACLS_AT_ONCE)
+        ]
+        made = await ask(stream, create_acls.CreateAclsRequest(creations), create_acls.CreateAclsResponse, 2)
+        if any(each.error_code for each in made.results):
+            raise RuntimeError(f"the ACLs were not created: {made.results[0]}")
 
 
 async def make_topics(stream: MemoryStream) -> None:
@@ -211,6 +226,8 @@ async def measure(cases: list[str], blocks: int, settings: dict[str, str]) -> di
         broker = Broker(BrokerConfig(given, is_single=True), Ports(network=network, store=MemoryStore(MemoryTree())))
         await broker.start()
         stream = network.connect_to()
+        if "authorizer.class.name" in settings:
+            await make_acls(stream)
         found = await makers(stream)
         sizes = {name: len(await answer_to(stream, found[name](0))) for name in cases}
         for _ in range(blocks):

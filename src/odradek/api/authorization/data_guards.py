@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from odradek.api.authorization.guarding import Guarded, Handle, require
@@ -49,11 +49,12 @@ def _may_use_all(
     request: ProduceRequest | OffsetCommit, right: int, context: RequestContext[Guarded], access: Access
 ) -> bool:
     """Whether earlier decisions allow every topic: most requests name the topics of the request before."""
-    known = access.remembered(right)
+    known: Mapping[Any, int] = access.remembered(right)
     for topic, _ in request.topics:
-        name = topic if type(topic) is str else context.services.image().topic_names.get(topic)  # type: ignore[arg-type]
-        if name is None or known.get(name, 0) <= 0:
-            return False
+        if known.get(topic, 0) <= 0:
+            names: Mapping[Any, str] = context.services.image().topic_names
+            if known.get(names.get(topic), 0) <= 0:
+                return False
     return True
 
 
