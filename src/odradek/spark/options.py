@@ -112,6 +112,10 @@ class SourceOptions(NamedTuple):
     fetch_offset_retry_interval_ms: int
     commit_group: str | None
 
+    def __repr__(self) -> str:
+        """Without the client's options: they may have passwords, and the text may be in a traceback."""
+        return f"{type(self).__name__}({len(self.client)} options of the client)"
+
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         """Raises OptionError."""
@@ -168,6 +172,10 @@ class SinkOptions(NamedTuple):
     lease_port: int = 0
     lease_certificate: str = ""
     lease_authority: str = ""
+
+    def __repr__(self) -> str:
+        """Without the client's options: they may have passwords, and the text may be in a traceback."""
+        return f"{type(self).__name__}({len(self.client)} options of the client)"
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool) -> SinkOptions:

@@ -200,3 +200,9 @@ def test_security_options_go_to_the_client() -> None:
     assert (
         expected.items() <= dict(SinkOptions.parse({**SERVERS, **given, "topic": "t"}, streaming=False).client).items()
     )
+
+
+def test_options_print_no_password() -> None:
+    given = {"kafka.bootstrap.servers": "x:1", "kafka.sasl.plain.password": "planted", "transactionalId": "q"}
+    source = SourceOptions.parse(given | {"subscribe": "t"}, streaming=False)
+    assert "planted" not in repr(source) + repr(SinkOptions.parse(given, streaming=False))
