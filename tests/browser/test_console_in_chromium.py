@@ -51,6 +51,7 @@ PAGES = {
     "access": AT + "/access",
     "dead-letters": AT + "/dead-letters",
     "dead-letters-topic": AT + "/dead-letters/orders",
+    "queries": AT + "/queries",
     "metrics": AT + "/metrics",
     "topic-metrics": AT + "/topics/orders/metrics",
     "clients": AT + "/clients",

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from odradek.client.reports.spark_queries import marker_group
 from odradek.records.topic_partition import TopicPartition
 from odradek.spark.interpreter import launcher
-from odradek.spark.markers import marker_group
 from odradek.spark.options import SinkOptions
 from odradek.spark.transactions import transactional_id
 from tests.spark.support import Record, Topics

@@ -15,8 +15,8 @@ from pyspark.errors import PySparkException, StreamingQueryException
 
 from bench.peers.broker import BrokerProcess
 from odradek.client.blocking import Blocking
+from odradek.client.reports.spark_queries import marker_group
 from odradek.spark.exactly_once import write_exactly_once
-from odradek.spark.markers import marker_group
 from tests.spark.pipelines import WAIT_S, Job, Pipeline, run_query, start_query
 from tests.spark.support import Record, Topics, run_to_end
 from tests.spark.targets import NAMES

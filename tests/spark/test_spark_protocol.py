@@ -8,9 +8,10 @@ import pyarrow as pa
 import pytest
 
 from odradek.client.errors import ProducerFenced
+from odradek.client.reports.spark_queries import marker_group
 from odradek.spark import clients
 from odradek.spark.leases import LeaseError
-from odradek.spark.markers import Recorded, marker_group
+from odradek.spark.markers import Recorded
 from odradek.spark.options import SinkOptions
 from odradek.spark.transactions import (
     Begun,

@@ -18,6 +18,7 @@ from odradek.client.consumer.consumer import Consumer
 from odradek.client.model import LATEST, READ_UNCOMMITTED, OffsetAndMetadata
 from odradek.client.offsets import fetch_committed, list_offsets
 from odradek.client.producer.transactions import TransactionalProducer
+from odradek.client.reports.spark_queries import marker_group
 from odradek.records.murmur import partition_for_key
 from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -36,11 +37,6 @@ class Recorded(NamedTuple):
 
     batch_id: int
     query_id: str
-
-
-def marker_group(transactional_id: str) -> str:
-    """The consumer group in which a transactional id records its last batch."""
-    return f"__eos-{transactional_id}"
 
 
 class Markers:

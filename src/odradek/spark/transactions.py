@@ -14,10 +14,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from odradek.client.config import parse_servers
+from odradek.client.reports.spark_queries import marker_group
 from odradek.spark import clients, leases, protocol
 from odradek.spark.checkpoints import source_offsets
 from odradek.spark.leases import LeaseClient, LeaseServer, ListeningPlace
-from odradek.spark.markers import Markers, Recorded, marker_group
+from odradek.spark.markers import Markers, Recorded
 from odradek.spark.options import SinkOptions, admin_options
 from odradek.spark.protocol import Begun, Encoded, TaskReport, TransactionError, is_done
 from odradek.spark.workers import freeze_modules

@@ -22,6 +22,7 @@ from odradek.client.admin import Admin, NewTopic
 from odradek.client.consumer.consumer import Consumer
 from odradek.client.errors import IllegalState
 from odradek.client.producer.transactions import TransactionalProducer
+from odradek.client.reports.spark_queries import marker_group
 from odradek.records.builder import BatchFields, encode_batch
 from odradek.records.topic_partition import TopicPartition
 from odradek.sim.checkers.history import READ_COMMITTED, Violation
@@ -29,7 +30,7 @@ from odradek.sim.workloads.clients import CONSUMER_OPTIONS, FAILURES, PRODUCER_O
 from odradek.sim.world.hosts import ClientHost, World
 from odradek.spark import protocol
 from odradek.spark.leases import Address, Batch, LeaseError
-from odradek.spark.markers import MarkerError, Markers, Recorded, marker_group
+from odradek.spark.markers import MarkerError, Markers, Recorded
 from odradek.spark.protocol import Begun, Encoded, TaskReport, TransactionError
 from odradek.wire.errors import ErrorCode, KafkaError
 
