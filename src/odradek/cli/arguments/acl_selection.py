@@ -9,6 +9,7 @@ from typing import Final
 
 from odradek.cli.arguments.errors import UsageError
 from odradek.cli.arguments.suggestions import suggestion
+from odradek.security.proven_roles import roles_named
 from odradek.wire.acls import (
     CLUSTER_NAME,
     WILDCARD,
@@ -60,6 +61,14 @@ def principal(text: str) -> str:
     if not (kind and separator and name):
         raise UsageError(f"{text!r} is not a principal such as User:alice")
     return text
+
+
+def role(text: str) -> str:
+    """The principal of a role that is named `analysts` or `Role:analysts`. Raises UsageError for what is no role."""
+    found = roles_named([text.removeprefix("Role:")])
+    if not found:
+        raise UsageError(f"{text!r} is not the name of a role such as analysts")
+    return found[0]
 
 
 def operation(text: str) -> AclOperation:

@@ -6,7 +6,15 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from odradek.cli.arguments.acl_selection import add_resources, bindings_of, filters_of, operation, principal, resource
+from odradek.cli.arguments.acl_selection import (
+    add_resources,
+    bindings_of,
+    filters_of,
+    operation,
+    principal,
+    resource,
+    role,
+)
 from odradek.cli.arguments.errors import UsageError
 from odradek.cli.arguments.examples import add_examples
 from odradek.cli.arguments.options import add_admin
@@ -37,6 +45,9 @@ odradek acls add --allow-principal User:carol --allow-host 10.0.0.0/8 --topic we
 odradek acls list --topic orders --resource-pattern-type match
 # which ACL decides
 odradek acls explain User:alice write topic:orders
+# of a client whose certificate or token says that it is an analyst
+odradek acls add --allow-principal Role:analysts --operation read --topic orders
+odradek acls explain User:dora read topic:orders --role analysts
 odradek acls remove --allow-principal User:alice --producer --topic orders --yes
 """
 
@@ -64,6 +75,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     rights.add_argument("--idempotent", action="store_true", help="with --producer: idempotent writes on the cluster")
     rights.add_argument("--principal", action="append", metavar="TYPE:NAME", help="list: only these (repeatable)")
     rights.add_argument("--host", metavar="ADDRESS", default="127.0.0.1", help="explain: from this address")
+    rights.add_argument(
+        "--role",
+        action="append",
+        metavar="NAME",
+        help="explain: with this role of the client's certificate or token, beside those of ACLs (repeatable)",
+    )
     parser.add_argument("--force", action="store_true", help=argparse.SUPPRESS)
     add_confirmation(parser)
     add_admin(parser)
@@ -78,6 +95,8 @@ def run(arguments: argparse.Namespace) -> int:
     if len(given) > 1 or (given and arguments.words):
         raise UsageError("one action at a time: list, add, remove or explain")
     action = given[0] if given else action
+    if arguments.role and action != "explain":
+        raise UsageError("--role is for explain; members of roles are granted with `odradek roles`")
     if action == "explain":
         if len(words) != 3:
             raise UsageError("explain needs PRINCIPAL OPERATION RESOURCE, such as User:alice write topic:orders")
@@ -189,8 +208,9 @@ def _explain(arguments: argparse.Namespace, who: str, what: str, on: str) -> int
     from odradek.cli.actions.access import authorizer_of
 
     wanted, (kind, name) = operation(what), resource(on)
+    proven = [role(each) for each in arguments.role or ()]
     authorizer = run_admin(arguments, authorizer_of)
-    subject = authorizer.subject(principal(who), arguments.host)
+    subject = authorizer.subject(principal(who), arguments.host, proven)
     decision = authorizer.decide(subject, wanted, kind, name)
     found = {
         "principal": who,
