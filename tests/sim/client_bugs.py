@@ -137,3 +137,13 @@ def _(right: Any) -> Any:
         right(self, batch, error)
 
     return finish
+
+
+@_bug("metadata is not refreshed", "only the age of its metadata makes a client ask for a new leader, no failure",
+      "odradek.client.network.cluster:Cluster.want_metadata")  # fmt: skip
+def _(right: Any) -> Any:
+    def want_metadata(self: Any) -> None:
+        if not self.metadata.version or self.metadata_is_old():
+            right(self)
+
+    return want_metadata

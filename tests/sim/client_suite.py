@@ -161,9 +161,15 @@ class Application:
 async def scenario(sim: Simulation) -> None:
     """Faults, then a quiet time in which everything must be done."""
     await sim.topic(TOPIC, partitions=BEFORE)
-    async with Producer(bootstrap_servers=sim.bootstrap_servers, metadata_max_age_ms=3_000) as early:
+    servers = sim.bootstrap_servers
+    async with (
+        Producer(bootstrap_servers=servers, metadata_max_age_ms=3_000) as early,
+        Producer(bootstrap_servers=servers, delivery_timeout_ms=60_000, request_timeout_ms=2_000) as steady,
+    ):
         await early.send_and_wait(TOPIC, b"early", key=b"early")
+        await steady.send_and_wait(TOPIC, b"steady", partition=0)
         await _run(sim, early)
+        await _follow_the_leader(sim, steady)
 
 
 async def _run(sim: Simulation, early: Producer[bytes, bytes]) -> None:
@@ -214,6 +220,16 @@ async def _run(sim: Simulation, early: Producer[bytes, bytes]) -> None:
 async def _grown(admin: Admin) -> bool:
     answer = (await admin.create_partitions({TOPIC: AFTER}))[TOPIC]
     return answer is None or "already" in str(answer)
+
+
+async def _follow_the_leader(sim: Simulation, steady: Producer[bytes, bytes]) -> None:
+    """A producer whose leader is gone for good asks for the new one: its metadata do not age within the run."""
+    await steady.send_and_wait(TOPIC, REPEATED, partition=0)
+    sim.broker(steady.cluster.metadata.leader(TOPIC, 0)).kill()
+    try:
+        await steady.send_and_wait(TOPIC, REPEATED, partition=0)
+    except DeliveryTimedOut:
+        raise AssertionError("a producer has not found the new leader of a partition") from None
 
 
 async def _keys_use_all_partitions(early: Producer[bytes, bytes]) -> None:

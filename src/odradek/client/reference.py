@@ -63,7 +63,9 @@ CHAPTERS: Final = (
     Chapter("Serializers and deserializers", {"serializers": ()}),
     Chapter("Interceptors", {"interceptors": ()}),
     Chapter("Partitioners", {"producer/partitioners": ()}),
-    Chapter("Metrics", {"metrics/metric": (), "metrics/prometheus": ("prometheus_text", "CONTENT_TYPE")}),
+    Chapter("Metrics", {"metrics/metric": (), "metrics/prometheus": ("prometheus_text", "CONTENT_TYPE"),
+         "metrics/opentelemetry": ("Measured", "observe_clients", "instrument_name")}),
+    Chapter("Tracing", {"tracing": ()}),
     Chapter("Errors", {"errors": (), "../wire/errors": ("KafkaError",)}),
     Chapter(
         "Admin",

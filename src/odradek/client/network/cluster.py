@@ -319,12 +319,16 @@ class Cluster:
 
     def want_metadata(self) -> None:
         """Have the metadata refreshed soon, in the background."""
-        if self._closed:
-            return
+        if not self._closed:
+            self._begin_refresh()
+
+    def _begin_refresh(self) -> asyncio.Task[dict[str, int]]:
+        """The refresh that is under way, or a new one."""
         if self._refresh is None:
             self._refresh = self.loop.create_task(self._refreshing())
             # The next refresh reports the failure again if it lasts.
             self._refresh.add_done_callback(retrieve_failure)
+        return self._refresh
 
     async def refresh_metadata(self) -> dict[str, int]:
         """Fetch the metadata now and return error codes by topic. Raises ClientError when no broker answers."""
@@ -334,9 +338,7 @@ class Cluster:
             # The request under way may have left before the caller's topic was added.
             with contextlib.suppress(ClientError, KafkaError):
                 await asyncio.shield(self._refresh)
-        self.want_metadata()
-        assert self._refresh is not None
-        return await asyncio.shield(self._refresh)
+        return await asyncio.shield(self._begin_refresh())
 
     async def _refreshing(self) -> dict[str, int]:
         try:
