@@ -72,7 +72,13 @@ def work(broker: BrokerProcess, topic: str) -> None:
 @pytest.fixture(scope="module")
 def observed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """A broker that has served a producer and a consumer."""
-    settings = {"odradek.http.listener": "127.0.0.1:0", "group.initial.rebalance.delay.ms": 0}
+    settings = {
+        "odradek.http.listener": "127.0.0.1:0",
+        "group.initial.rebalance.delay.ms": 0,
+        "odradek.audit.topic.enable": "true",
+        "odradek.audit.topic.replication.factor": 1,
+        "odradek.audit.topic.min.isr": 1,
+    }
     with BrokerProcess(tmp_path_factory.mktemp("observed") / "data", settings) as broker:
         work(broker, "orders")
         yield broker
@@ -253,3 +259,26 @@ def test_our_client_pushes_its_metrics(observed: BrokerProcess) -> None:
         for number in range(5):
             producer.send("pushed-by-us", b"%d" % number)
     assert pushed() == [6.0]  # the last push
+
+
+def test_pushes_are_records_of_the_topic_that_is_set(make_broker: MakeBroker) -> None:
+    """They wait until the topic is there."""
+    broker = make_broker({"odradek.http.listener": "127.0.0.1:0", "odradek.telemetry.topic": "pushes"})
+    broker.start()
+    address = {"bootstrap.servers": broker.bootstrap}
+    subscribe(broker, "all", {"metrics": "*", "interval.ms": "200", "match": "client_id=pusher"})
+    producer = Producer({**address, "client.id": "pusher"})
+    deadline = time.monotonic() + 60
+    while not value(scrape(broker), "odradek_client_metric_pushes_total") and time.monotonic() < deadline:
+        producer.produce("orders", b"value")
+        producer.poll(0.1)
+    admin = AdminClient({**address})
+    admin.create_topics([NewTopic("pushes", 1)])["pushes"].result(20)
+    consumer = Consumer({**address, "group.id": GROUP, "auto.offset.reset": "earliest"})
+    consumer.assign([TopicPartition("pushes", 0, 0)])
+    records = consumer.consume(1, 60)
+    assert records
+    assert dict(records[0].headers() or ())["client_id"] == b"pusher"
+    assert b"org.apache.kafka.producer." in (records[0].value() or b"")
+    consumer.close()
+    producer.flush(20)

@@ -18,8 +18,9 @@ from odradek.broker.cluster.controller_watch import ControllerWatch
 from odradek.broker.cluster.image_effects import ImageEffects
 from odradek.broker.cluster.lease_holder import LeaseHolder
 from odradek.broker.cluster.membership import Membership
-from odradek.broker.cluster.peers import PeerLimits, Peers
+from odradek.broker.cluster.peers import PeerLimits, Peers, Purpose
 from odradek.broker.configuration.broker_config import BrokerConfig
+from odradek.broker.configuration.config_errors import ConfigError
 from odradek.broker.coordinators.groups import DYNAMIC_GROUP_CONFIGS, GroupCoordinatorService, group_settings
 from odradek.broker.coordinators.timers import CoordinatorClock
 from odradek.broker.coordinators.transactions import TransactionCoordinatorService
@@ -42,6 +43,7 @@ from odradek.broker.storage.partitions import Partitions
 from odradek.log.config import LogConfig
 from odradek.metadata.image import Broker, ClusterImage, Topic
 from odradek.metadata.stores.selection import patience_seconds
+from odradek.ports.installation import install_hint
 from odradek.quotas.client_quotas import ClientQuotas
 from odradek.replication.fetch_sessions import FetchSessions
 from odradek.replication.leadership import Leadership
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from odradek.broker.authorization.broker_authorization import BrokerAuthorization
     from odradek.broker.observability.assembly import Observability
     from odradek.broker.observability.client_telemetry import ClientTelemetry
+    from odradek.broker.observability.telemetry_topic import TelemetryTopic
 
 _FETCHERS_KNOWN = 4096
 _HTTP_LISTENER = "odradek.http.listener"
@@ -124,6 +127,8 @@ class Parts(NamedTuple):
     """Metrics and health over HTTP, if the configuration asks for them."""
     audit: Audit | None
     """The audit topic, if the configuration asks for it."""
+    telemetry: ClientTelemetry | None
+    """The receiver of clients' metrics, if the configuration asks for it."""
 
 
 class _ClientParts(NamedTuple):
@@ -202,6 +207,7 @@ def assemble(
         clients.authorization,
         observability,
         audit,
+        clients.telemetry,
     )
 
 
@@ -236,7 +242,9 @@ def _client_parts(
     tokens = StoredTokens(token_settings(config), storage.store, ports.disk, ports.clock, ports.random)
     credentials = Credentials(cluster.secret, _image_of(view), tokens)
     logins = Logins(config.node_id, config, sasl, credentials, ports.clock, trail)
-    return _ClientParts(logins, tokens, _authorization(config, storage, trail), _telemetry(config, ports, view), trail)
+    return _ClientParts(
+        logins, tokens, _authorization(config, storage, trail), _telemetry(config, ports, storage, cluster), trail
+    )
 
 
 def _audit(config: BrokerConfig, ports: Ports, storage: Storage, cluster: ClusterParts) -> Audit | None:
@@ -257,16 +265,39 @@ def _authorization(config: BrokerConfig, storage: Storage, audit: AuditTrail | N
     return BrokerAuthorization(authorizer_settings(config), storage.store, audit)
 
 
-def _telemetry(config: BrokerConfig, ports: Ports, view: ClusterView) -> ClientTelemetry | None:
-    """The receiver of clients' metrics, if they can be read over HTTP and opentelemetry-proto is installed."""
+def _telemetry(config: BrokerConfig, ports: Ports, storage: Storage, cluster: ClusterParts) -> ClientTelemetry | None:
+    """The receiver of clients' metrics, if they can be read over HTTP and opentelemetry-proto is installed.
+
+    Raises ConfigError if they shall be written to a topic and the package is not installed.
+    """
+    topic = config.text("odradek.telemetry.topic")
     if not config.text(_HTTP_LISTENER):
         return None
     try:
         from odradek.broker.observability.client_telemetry import ClientTelemetry
     except ImportError:
+        if topic:
+            reason = f"opentelemetry-proto is not installed: {install_hint('telemetry')}"
+            raise ConfigError(f"odradek.telemetry.topic={topic} is refused: {reason}") from None
         # Clients are not asked to push then, as by a Kafka broker without a receiver.
         return None
-    return ClientTelemetry(_image_of(view), config, ports.clock, ports.random, ports.disk)
+    image = _image_of(storage.view)
+    written = _telemetry_topic(topic, config, ports, image, cluster) if topic else None
+    return ClientTelemetry(image, config, ports.clock, ports.random, ports.disk, written)
+
+
+def _telemetry_topic(
+    topic: str, config: BrokerConfig, ports: Ports, image: Callable[[], ClusterImage], cluster: ClusterParts
+) -> TelemetryTopic:
+    # A broker without the topic starts without its modules.
+    from odradek.broker.delivery.record_queue import RecordQueue
+    from odradek.broker.delivery.topic_writer import Leaders, TopicDelivery
+    from odradek.broker.observability.telemetry_topic import TelemetryTopic
+
+    leaders = Leaders(config.node_id, image, cluster.partitions, cluster.peers, ports.clock.now_ms)
+    queue = RecordQueue(lambda: config.number("odradek.telemetry.queue.bytes"))
+    delivery = TopicDelivery(topic, Purpose.TELEMETRY, leaders)
+    return TelemetryTopic(topic, queue, delivery.write, ports.clock.now_ms)
 
 
 def _image_of(view: ClusterView) -> Callable[[], ClusterImage]:

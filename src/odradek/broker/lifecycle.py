@@ -13,7 +13,7 @@ import errno
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.api.requests.declarations import DECLARATIONS
 from odradek.api.requests.registry import endpoint
@@ -38,6 +38,9 @@ from odradek.metadata.image import Broker as BrokerEntry
 from odradek.ports.disk import SystemDisk
 from odradek.ports.store import StoreError, WrongStore
 from odradek.wire.frames import ReceiveBuffers
+
+if TYPE_CHECKING:
+    from odradek.broker.delivery.topic_writer import TopicWriter
 
 logger = logging.getLogger("odradek.broker")
 
@@ -180,7 +183,7 @@ class Broker:
             Stage(_nothing, cluster.leases.close),
             Stage(_nothing, departure.hand_over),
             # Before leadership is handed over: a lone broker writes to itself.
-            Stage(lambda: _start_audit(parts), lambda: _stop_audit(parts)),
+            Stage(lambda: _start_writers(parts), lambda: _stop_writers(parts)),
             Stage(lambda: _set_ready(parts, True), lambda: _set_ready(parts, False)),
         )
 
@@ -314,14 +317,22 @@ def _set_ready(parts: Parts, is_ready: bool) -> None:
         parts.observability.lifecycle.set_ready(is_ready)
 
 
-def _start_audit(parts: Parts) -> None:
-    if parts.audit is not None:
-        parts.audit.writer.start()
+def _writers(parts: Parts) -> list[TopicWriter]:
+    """What writes this broker's own records to topics."""
+    writers = [] if parts.audit is None else [parts.audit.writer]
+    if parts.telemetry is not None and parts.telemetry.topic is not None:
+        writers.append(parts.telemetry.topic.writer)
+    return writers
 
 
-async def _stop_audit(parts: Parts) -> None:
-    if parts.audit is not None:
-        await parts.audit.writer.stop()
+def _start_writers(parts: Parts) -> None:
+    for writer in _writers(parts):
+        writer.start()
+
+
+async def _stop_writers(parts: Parts) -> None:
+    for writer in _writers(parts):
+        await writer.stop()
 
 
 def _stop_observing(parts: Parts) -> None:

@@ -1,1 +1,1 @@
-"""The audit topic of a broker: a bounded queue of events, and what writes it to the cluster."""
+"""The audit topic of a broker: its events wait in a bounded queue until they are written to the cluster."""

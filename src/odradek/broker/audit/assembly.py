@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 from odradek.api.audit.selection import Selection, check_events
 from odradek.api.audit.trail import AuditTrail
-from odradek.broker.audit.audit_queue import AuditQueue
-from odradek.broker.audit.audit_writer import AuditDelivery, AuditWriter
 from odradek.broker.cluster.controller_link import ControllerLink
-from odradek.broker.cluster.peers import Peers
+from odradek.broker.cluster.peers import Peers, Purpose
 from odradek.broker.configuration.authorizers import super_users
 from odradek.broker.configuration.broker_config import BrokerConfig
+from odradek.broker.delivery.record_queue import RecordQueue
+from odradek.broker.delivery.topic_writer import Leaders, TopicDelivery, TopicWriter
 from odradek.broker.storage.partitions import Partitions
-from odradek.metadata.image import ClusterImage
+from odradek.metadata.image import AUDIT_TOPIC, ClusterImage
 from odradek.ports.clock import Clock
 
 
@@ -40,10 +40,11 @@ class Audit:
         link: ControllerLink,
         peers: Peers,
     ) -> None:
-        self.queue = AuditQueue(lambda: config.number("odradek.audit.queue.bytes"))
+        self.queue = RecordQueue(lambda: config.number("odradek.audit.queue.bytes"))
         """Events that wait."""
         self.trail = AuditTrail(config.node_id, clock.now_ms, audit_selection(config), self.queue)
         """Makes the events."""
-        delivery = AuditDelivery(config.node_id, image, partitions, link, peers, clock.now_ms)
-        self.writer = AuditWriter(self.queue, delivery.write)
+        leaders = Leaders(config.node_id, image, partitions, peers, clock.now_ms)
+        delivery = TopicDelivery(AUDIT_TOPIC, Purpose.AUDIT, leaders, link)
+        self.writer = TopicWriter(AUDIT_TOPIC, self.queue, delivery.write)
         """Writes them."""

@@ -29,6 +29,7 @@ class Purpose(Enum):
     VERIFICATION = "whether transactions are open"
     LEASES = "leases of leadership"
     AUDIT = "events of the audit topic"
+    TELEMETRY = "metrics that clients have pushed"
 
 
 _Key = tuple[int, Purpose]

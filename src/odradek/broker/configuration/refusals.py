@@ -10,10 +10,13 @@ from typing import Final, Protocol
 
 from odradek.broker.configuration.authorizers import AUTHORIZERS, super_users
 from odradek.broker.configuration.config_errors import Problem
+from odradek.controller.names import CLUSTER_METADATA_TOPIC, name_problem
 from odradek.metadata.configs.catalog import BROKER, LISTENER_PREFIX, inner_name
 from odradek.metadata.configs.effects import SASL_SETTINGS, TLS_SETTINGS
+from odradek.metadata.image import INTERNAL_TOPICS
 
 _LEASE: Final = "odradek.leadership.lease.ms"
+_TELEMETRY: Final = "odradek.telemetry.topic"
 _MARGIN: Final = "odradek.self.fence.margin.ms"
 TLS_PROTOCOLS: Final = frozenset(("SSL", "SASL_SSL"))
 """Security protocols with TLS."""
@@ -80,6 +83,7 @@ def refusals(config: RoleSettings) -> Iterator[Problem]:
     yield from _sasl(config, {name for name, protocol in protocols.items() if protocol in SASL_PROTOCOLS})
     yield from _authorizer(config)
     yield from _audit(config)
+    yield from _telemetry(config)
     yield from _roles(config)
     yield from _quorum(config)
     yield from _leases(config)
@@ -133,6 +137,20 @@ def _authorizer(config: RoleSettings) -> Iterator[Problem]:
         super_users(config.text("super.users"))
     except ValueError as error:
         yield Problem("super.users", f"super.users: {error}")
+
+
+def _telemetry(config: RoleSettings) -> Iterator[Problem]:
+    """A topic of clients' metrics that cannot exist, that holds the cluster's own state, or that no push reaches."""
+    topic = config.text(_TELEMETRY)
+    if not topic:
+        return
+    reason = name_problem(topic)
+    if topic in (*INTERNAL_TOPICS, CLUSTER_METADATA_TOPIC):
+        reason = "it is an internal topic"
+    elif not config.text("odradek.http.listener"):
+        reason = "clients are asked for metrics only with odradek.http.listener"
+    if reason is not None:
+        yield Problem(_TELEMETRY, f"{_TELEMETRY}={topic} is refused: {reason}")
 
 
 def _audit(config: RoleSettings) -> Iterator[Problem]:

@@ -34,7 +34,7 @@ from odradek.metadata.image import ClusterImage
 from odradek.replication.fetch_sessions import FetchSessions
 
 if TYPE_CHECKING:
-    from odradek.broker.audit.audit_queue import AuditQueue
+    from odradek.broker.delivery.record_queue import RecordQueue
     from odradek.broker.observability.client_telemetry import ClientTelemetry
 
 SETTING: Final = "odradek.http.listener"
@@ -53,7 +53,7 @@ class Observed(NamedTuple):
     server: Server
     fetch_sessions: FetchSessions
     telemetry: ClientTelemetry | None
-    audit: AuditQueue | None
+    audit: RecordQueue | None
 
 
 class Observability:

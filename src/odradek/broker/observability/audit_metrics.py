@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from odradek.metrics.definition import Family, counter, gauge, single
 
 if TYPE_CHECKING:
-    from odradek.broker.audit.audit_queue import AuditQueue
+    from odradek.broker.delivery.record_queue import RecordQueue
 
 WRITTEN: Final = counter("odradek_audit_events_written", "Events of this broker that the audit topic has")
 LOST: Final = counter("odradek_audit_events_lost", "Events of this broker that the audit topic will never have")
@@ -23,7 +23,7 @@ class AuditMetrics:
     metrics = (WRITTEN, LOST, WAITING)
     """See `Collector`."""
 
-    def __init__(self, queue: AuditQueue) -> None:
+    def __init__(self, queue: RecordQueue) -> None:
         self._queue = queue
 
     def collect(self) -> Iterator[Family | None]:

@@ -16,6 +16,7 @@ import fastcrc
 from odradek.api.requests.context import Configuration
 from odradek.api.services.telemetry_service import TelemetryClient, TelemetryPush, TelemetrySubscription
 from odradek.broker.observability.otlp import ClientSeries, decode_metrics
+from odradek.broker.observability.telemetry_topic import TelemetryTopic
 from odradek.metadata.image import ClusterImage
 from odradek.metadata.nodes import id_text
 from odradek.metrics.definition import Family, counter, gauge, label, several, single
@@ -60,6 +61,12 @@ INSTANCES: Final = gauge(
     "kafka.server:type=ClientMetrics,name=ClientMetricsInstanceCount",
 )
 PUSHES: Final = counter("odradek_client_metric_pushes", "Pushes of clients that were taken")
+WRITTEN: Final = counter(
+    "odradek_client_metric_records_written", "Pushes that `odradek.telemetry.topic` has; 0 without the topic"
+)
+LOST: Final = counter(
+    "odradek_client_metric_records_lost", "Pushes that `odradek.telemetry.topic` will never have; 0 without the topic"
+)
 REJECTED: Final = counter("odradek_client_metric_pushes_rejected", "Pushes of clients that were rejected")
 
 
@@ -84,13 +91,19 @@ class _Wanted(NamedTuple):
 class ClientTelemetry:
     """Implements TelemetryService and Collector."""
 
-    __slots__ = ("_clock", "_config", "_disk", "_image", "_instances", "_pushes", "_random", "_rejected")
+    __slots__ = ("_clock", "_config", "_disk", "_image", "_instances", "_pushes", "_random", "_rejected", "topic")
 
-    metrics = (INSTANCES, PUSHES, REJECTED, PUSHED)
+    metrics = (INSTANCES, PUSHES, REJECTED, WRITTEN, LOST, PUSHED)
     """See `Collector`."""
 
     def __init__(
-        self, image: Callable[[], ClusterImage], config: Configuration, clock: Clock, random: Random, disk: Disk
+        self,
+        image: Callable[[], ClusterImage],
+        config: Configuration,
+        clock: Clock,
+        random: Random,
+        disk: Disk,
+        topic: TelemetryTopic | None = None,
     ) -> None:
         self._image = image
         self._config = config
@@ -99,6 +112,8 @@ class ClientTelemetry:
         self._disk = disk
         self._instances: OrderedDict[bytes, _Instance] = OrderedDict()
         self._pushes = self._rejected = 0
+        self.topic = topic
+        """Where pushes are written; None for nowhere."""
 
     def _now_ms(self) -> float:
         return self._clock.monotonic() * 1000
@@ -129,9 +144,11 @@ class ClientTelemetry:
             instance.last_push_ms = self._now_ms()
             instance.has_ended = pushed.is_terminating
             if pushed.metrics:
-                instance.series = await self._disk.run(
+                instance.series, data = await self._disk.run(
                     LANE, _decoded, pushed.codec, bytes(pushed.metrics), instance.subscription.max_bytes
                 )
+                if self.topic is not None:
+                    self.topic.add(client, pushed.instance_id, data, is_terminating=pushed.is_terminating)
         except KafkaError:
             self._rejected += 1
             raise
@@ -207,6 +224,9 @@ class ClientTelemetry:
         yield single(INSTANCES, len(self._instances))
         yield single(PUSHES, self._pushes)
         yield single(REJECTED, self._rejected)
+        queue = None if self.topic is None else self.topic.queue
+        yield single(WRITTEN, 0 if queue is None else queue.written)
+        yield single(LOST, 0 if queue is None else queue.lost)
         yield several(PUSHED, self._samples())
 
     def _samples(self) -> Iterator[tuple[str, float]]:
@@ -242,9 +262,13 @@ def _matches(selectors: str, client: TelemetryClient, instance_id: bytes) -> boo
     return True
 
 
-def _decoded(codec: int, data: bytes, max_bytes: int) -> Sequence[ClientSeries]:
-    """In a thread. Raises KafkaError INVALID_RECORD for what cannot be read, or is too large when decompressed."""
+def _decoded(codec: int, data: bytes, max_bytes: int) -> tuple[Sequence[ClientSeries], bytes]:
+    """The series and the decompressed bytes; in a thread.
+
+    Raises KafkaError INVALID_RECORD for bytes that cannot be read, or are too many when decompressed.
+    """
     try:
-        return decode_metrics(bytes(decompress(codec, data, max_bytes)))
+        plain = bytes(decompress(codec, data, max_bytes))
+        return decode_metrics(plain), plain
     except (CorruptRecords, ValueError) as error:
         raise KafkaError(ErrorCode.INVALID_RECORD, f"the metrics cannot be read: {error}") from error

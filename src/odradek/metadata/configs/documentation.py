@@ -462,6 +462,8 @@ DOCUMENTATION: dict[str, str] = {
     "odradek.audit.queue.bytes": "Bytes of audit events that may wait in a broker's memory; further ones are lost.",
     "odradek.audit.exclude.events": "Audit events that are left out: login, login_failure, denial, change, or APIs.",
     "odradek.audit.exclude.principals": "Principals whose events are left out, separated by semicolons.",
+    "odradek.telemetry.topic": "An existing topic that clients' metrics are written to (KIP-714); empty: none.",
+    "odradek.telemetry.queue.bytes": "Bytes of clients' metrics that may wait for their topic; further ones are lost.",
     "odradek.audit.exclude.topics": "Topics whose denials and changes are left out; NAME* for a prefix.",
     "odradek.adopt.partitions": "Whether a partition's directory copied in from another cluster is kept and served.",
     "odradek.batch.validation": "Whether a producer's batches are checked by their headers or record by record.",

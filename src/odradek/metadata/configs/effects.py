@@ -221,6 +221,8 @@ IMPLEMENTED = FILE_SETTINGS | frozenset(
         "odradek.self.fence.margin.ms",
         "odradek.slow.loop.ms",
         "odradek.slow.request.ms",
+        "odradek.telemetry.queue.bytes",
+        "odradek.telemetry.topic",
         "odradek.unauthenticated.timeout.ms",
         "odradek.write.inline.max.bytes",
         "odradek.write.probation.ms",

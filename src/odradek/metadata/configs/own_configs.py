@@ -79,6 +79,9 @@ ODRADEK_CONFIGS = (
     # Topics with the most bytes, and groups by name, that have series of their own.
     _c("odradek.metrics.max.topics", INT, "1000", at_least(0), MEDIUM, CLUSTER_WIDE),
     _c("odradek.metrics.max.groups", INT, "1000", at_least(0), MEDIUM, CLUSTER_WIDE),
+    # The topic that clients' metrics are written to (KIP-714); empty: none. Pushes beyond the queue are lost.
+    _c("odradek.telemetry.topic", STRING, ""),
+    _c("odradek.telemetry.queue.bytes", INT, str(8 << 20), at_least(0), MEDIUM, CLUSTER_WIDE),
     # Requests that take this long are logged; 0: all, -1: none.
     _c("odradek.slow.request.ms", INT, "-1", at_least(-1), MEDIUM, CLUSTER_WIDE),
     # How long a request for many partitions may hold the event loop before others are served.

@@ -403,3 +403,14 @@ def test_secret_value_of_a_setting_is_in_no_message(name: str) -> None:
 def test_one_of_advertised_host_and_port_replaces_its_part(settings: dict[str, str], expected: tuple[str, int]) -> None:
     (found,) = BrokerConfig({"host.name": "a", "port": "9", **settings}).advertised_listeners()
     assert (found.host, found.port) == expected
+
+
+@pytest.mark.parametrize("topic", ["__consumer_offsets", "__odradek_audit", "__cluster_metadata", "a topic"])
+def test_topic_of_telemetry_that_is_internal_or_invalid_is_an_error(topic: str) -> None:
+    with pytest.raises(ConfigError, match=r"odradek\.telemetry\.topic=.* is refused"):
+        BrokerConfig({"odradek.telemetry.topic": topic, "odradek.http.listener": "127.0.0.1:0"})
+
+
+def test_topic_of_telemetry_without_a_receiver_is_an_error() -> None:
+    with pytest.raises(ConfigError, match=r"only with odradek\.http\.listener"):
+        BrokerConfig({"odradek.telemetry.topic": "pushes"})

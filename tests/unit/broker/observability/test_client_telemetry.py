@@ -15,10 +15,15 @@ pytest.importorskip("opentelemetry.proto")
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from odradek.api.services.telemetry_service import TelemetryClient, TelemetryPush, TelemetrySubscription
+from odradek.broker.delivery.record_queue import RecordQueue
 from odradek.broker.observability.client_telemetry import PUSHED, ClientTelemetry
+from odradek.broker.observability.telemetry_topic import TelemetryTopic
 from odradek.metadata.image import ClusterImage
+from odradek.metadata.nodes import id_text
 from odradek.ports.randomness import SeededRandom
+from odradek.records.batch import parse_header
 from odradek.records.compression import Codec
+from odradek.records.record import decode_records
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.primitives import ZERO_UUID
 
@@ -35,7 +40,7 @@ class Disk:
 class Receiver:
     """A receiver with a clock that the test sets."""
 
-    def __init__(self, **subscriptions: Mapping[str, str]) -> None:
+    def __init__(self, topic: TelemetryTopic | None = None, /, **subscriptions: Mapping[str, str]) -> None:
         self.now_s = 100.0
         self.image = ClusterImage()
         for name, configs in subscriptions.items():
@@ -43,7 +48,7 @@ class Receiver:
         clock: Any = SimpleNamespace(monotonic=lambda: self.now_s)
         config: Any = SimpleNamespace(number=lambda _name: MOST_BYTES)
         disk: Any = Disk()
-        self.telemetry = ClientTelemetry(lambda: self.image, config, clock, SeededRandom(1), disk)
+        self.telemetry = ClientTelemetry(lambda: self.image, config, clock, SeededRandom(1), disk, topic)
 
     def subscription(self, client: TelemetryClient = CLIENT, instance_id: bytes = ZERO_UUID) -> TelemetrySubscription:
         return self.telemetry.subscription_of(client, instance_id)
@@ -202,3 +207,45 @@ def test_instances_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_reserved_instance_id_is_rejected() -> None:
     one = bytes(15) + b"\x01"
     assert rejection(lambda: receiver().subscription(instance_id=one)) is ErrorCode.INVALID_REQUEST
+
+
+def telemetry_topic(most_bytes: int) -> TelemetryTopic:
+    """A topic whose records stay in the queue."""
+
+    async def write(_batch: bytearray) -> None:
+        raise AssertionError
+
+    return TelemetryTopic("pushes", RecordQueue(lambda: most_bytes), write, lambda: 1_700_000_000_000)
+
+
+def test_push_is_a_record_as_the_client_encoded_it() -> None:
+    topic = telemetry_topic(10_000)
+    found = Receiver(topic, one={"metrics": "*"})
+    subscription = found.subscription()
+    found.push(subscription, zlib.compress(metrics(), wbits=31), codec=Codec.GZIP, last=True)
+    _, batch = topic.queue.next_batch(10_000)
+    (record,) = decode_records(memoryview(batch), parse_header(batch))
+    assert bytes(record.value or b"") == metrics()
+    assert bytes(record.key or b"").decode() == id_text(subscription.instance_id)
+    assert {name: bytes(value or b"").decode() for name, value in record.headers} == {
+        "client_id": "app",
+        "client_software_name": "librdkafka",
+        "client_software_version": "2.8",
+        "client_address": "10.0.0.1",
+        "terminating": "true",
+    }
+
+
+def test_push_is_accepted_when_the_topic_has_no_room() -> None:
+    topic = telemetry_topic(10)
+    found = Receiver(topic, one={"metrics": "*"})
+    found.push(found.subscription(), metrics())
+    assert (len(topic.queue), topic.queue.lost) == (0, 1)
+    assert found.samples()
+
+
+def test_push_that_cannot_be_read_is_no_record() -> None:
+    topic = telemetry_topic(10_000)
+    found = Receiver(topic, one={"metrics": "*"})
+    assert rejection(lambda: found.push(found.subscription(), b"\xff\xff")) is ErrorCode.INVALID_RECORD
+    assert not len(topic.queue)

@@ -38,6 +38,7 @@ TABLES = {
 }  # fmt: skip
 COMPUTED = re.compile(
     r"(offsets\.topic|transaction\.state\.log)\.segment\.bytes"  # controller.internal_topics, by prefix
+    r"|odradek\.audit\.topic\.(segment\.bytes|num\.partitions|replication\.factor)"  # the same
     r"|group\.consumer\.(min|max)\.(session\.timeout|heartbeat\.interval|assignment\.interval)\.ms"  # metadata.configs
 )
 BESIDE_OTHERS = {

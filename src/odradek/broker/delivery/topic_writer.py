@@ -1,7 +1,7 @@
-"""Writes a broker's audit events to partitions of the audit topic, wherever their leaders are.
+"""Writes a broker's own records to partitions of a topic, wherever their leaders are.
 
-A batch is repeated until a leader has it, so an event may be in the topic twice, with the same number: an answer that
-is lost says nothing about the append. Events that come meanwhile wait in the queue.
+A batch is repeated until a leader has it, so a record may be in the topic twice: an answer that is lost says nothing
+about the append. Records that come meanwhile wait in the queue.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
-from odradek.broker.audit.audit_queue import AuditQueue
 from odradek.broker.cluster.peers import Purpose
+from odradek.broker.delivery.record_queue import RecordQueue
 from odradek.broker.task_failures import logs_failure
 from odradek.client.errors import TransportError
-from odradek.metadata.image import AUDIT_TOPIC, NO_LEADER, ClusterImage
+from odradek.metadata.image import NO_LEADER, ClusterImage
 from odradek.replication.partition import Partition
 from odradek.wire.errors import ErrorCode, KafkaError, error_code
 from odradek.wire.messages.produce import (
@@ -25,8 +25,7 @@ from odradek.wire.messages.produce import (
     ProduceResponse,
 )
 
-logger = logging.getLogger("odradek.audit")
-_log_failure = logs_failure(logger, "the writer of the audit topic failed; events are lost from here on")
+logger = logging.getLogger("odradek.delivery")
 
 BATCH_BYTES: Final = 512 * 1024
 RETRY_SECONDS: Final = 0.25
@@ -82,36 +81,35 @@ class Remote(Protocol):
         ...
 
 
-class AuditDelivery:
+class Leaders(NamedTuple):
+    """Where leaders of partitions are, and how to reach them."""
+
+    node_id: int
+    """The id of this broker."""
+    image: Callable[[], ClusterImage]
+    replicas: Replicas
+    remote: Remote
+    now_ms: Callable[[], int]
+    """Wall time."""
+
+
+class TopicDelivery:
     """One attempt to write a batch: here if this broker leads a partition of the topic, else at another broker."""
 
-    __slots__ = ("_creator", "_image", "_node_id", "_now_ms", "_remote", "_replicas")
+    __slots__ = ("_creator", "_image", "_node_id", "_now_ms", "_purpose", "_remote", "_replicas", "_topic")
 
-    def __init__(
-        self,
-        node_id: int,
-        image: Callable[[], ClusterImage],
-        replicas: Replicas,
-        creator: Creator,
-        remote: Remote,
-        now_ms: Callable[[], int],
-    ) -> None:
-        """`now_ms` is wall time."""
-        self._node_id = node_id
-        self._image = image
-        self._replicas = replicas
+    def __init__(self, topic: str, purpose: Purpose, leaders: Leaders, creator: Creator | None = None) -> None:
+        """`creator` creates an internal topic that is missing; None for a topic that operators create."""
+        self._topic = topic
+        self._purpose = purpose
+        self._node_id, self._image, self._replicas, self._remote, self._now_ms = leaders
         self._creator = creator
-        self._remote = remote
-        self._now_ms = now_ms
 
     async def write(self, batch: bytearray) -> None:
         """Return once the batch is committed. Raises KafkaError, TransportError."""
-        topic = self._image().topics.get(AUDIT_TOPIC)
+        topic = self._image().topics.get(self._topic)
         if topic is None:
-            failures = await self._creator.auto_create([AUDIT_TOPIC])
-            if code := failures.get(AUDIT_TOPIC):
-                raise KafkaError(code, "the topic cannot be created")
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was created just now")
+            raise await self._without_topic()
         leaders = [state.leader for state in topic.partitions]
         if self._node_id in leaders:
             await self._append(leaders.index(self._node_id), batch)
@@ -122,8 +120,17 @@ class AuditDelivery:
         index = led[self._node_id % len(led)]
         await self._send(leaders[index], index, batch)
 
+    async def _without_topic(self) -> KafkaError:
+        """Create the topic where that is this broker's task; the error of this attempt."""
+        if self._creator is None:
+            return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "create the topic")
+        failures = await self._creator.auto_create([self._topic])
+        if code := failures.get(self._topic):
+            return KafkaError(code, "the topic cannot be created")
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was created just now")
+
     async def _append(self, index: int, batch: bytearray) -> None:
-        partition = self._replicas.require(AUDIT_TOPIC, index)
+        partition = self._replicas.require(self._topic, index)
         result = partition.append(memoryview(batch), now_ms=self._now_ms(), all_in_sync=True)
         released = asyncio.Event()
         partition.when_committed(result.last_offset, released.set)
@@ -137,23 +144,24 @@ class AuditDelivery:
 
     async def _send(self, leader: int, index: int, batch: bytearray) -> None:
         timeout_ms = int(TIMEOUT_SECONDS * 1000)
-        place = ProduceRequestTopic(AUDIT_TOPIC, partition_data=[ProduceRequestPartition(index, batch)])
+        place = ProduceRequestTopic(self._topic, partition_data=[ProduceRequestPartition(index, batch)])
         request = ProduceRequest(None, _ALL, timeout_ms, [place])
         answer = await self._remote.request(
-            Purpose.AUDIT, leader, request, ProduceResponse, _PRODUCE_VERSION, timeout_ms
+            self._purpose, leader, request, ProduceResponse, _PRODUCE_VERSION, timeout_ms
         )
         for each in (found for part in answer.responses for found in part.partition_responses):
             if each.error_code:
                 raise KafkaError(error_code(each.error_code), each.error_message)
 
 
-class AuditWriter:
+class TopicWriter:
     """Writes what the queue holds, in order, while the broker runs."""
 
-    __slots__ = ("_failures", "_logged_lost", "_queue", "_task", "_wanted", "_write")
+    __slots__ = ("_failures", "_logged_lost", "_queue", "_task", "_topic", "_wanted", "_write")
 
-    def __init__(self, queue: AuditQueue, write: Callable[[bytearray], Awaitable[None]]) -> None:
+    def __init__(self, topic: str, queue: RecordQueue, write: Callable[[bytearray], Awaitable[None]]) -> None:
         """`write` raises KafkaError or TransportError for a batch that is not written."""
+        self._topic = topic
         self._queue = queue
         self._write = write
         self._wanted = asyncio.Event()
@@ -164,8 +172,9 @@ class AuditWriter:
 
     def start(self) -> None:
         """Begin to write."""
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="audit")
-        self._task.add_done_callback(_log_failure)
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=self._topic)
+        failed = f"the writer of {self._topic} failed; its records are lost from here on"
+        self._task.add_done_callback(logs_failure(logger, failed))
 
     async def stop(self) -> None:
         """Write what waits, for a short time; what is left then is lost."""
@@ -198,16 +207,16 @@ class AuditWriter:
         except (KafkaError, TransportError) as error:
             self._log_losses()
             if isinstance(error, KafkaError) and error.code in _HOPELESS:
-                logger.warning("%s rejects %d events, which are lost: %s", AUDIT_TOPIC, count, error)
+                logger.warning("%s rejects %d records, which are lost: %s", self._topic, count, error)
                 self._queue.drop(count)
                 return
             self._failures += 1
             if self._failures == FAILURES_LOGGED:
-                logger.warning("cannot write to %s: %s; events wait in memory, retrying", AUDIT_TOPIC, error)
+                logger.warning("cannot write to %s: %s; records wait in memory, retrying", self._topic, error)
             await asyncio.sleep(RETRY_SECONDS)
             return
         if self._failures >= FAILURES_LOGGED:
-            logger.info("%s is written again", AUDIT_TOPIC)
+            logger.info("%s is written again", self._topic)
         self._failures = 0
         self._queue.complete(count)
 
@@ -215,4 +224,6 @@ class AuditWriter:
         lost = self._queue.lost - self._logged_lost
         if lost:
             self._logged_lost = self._queue.lost
-            logger.warning("%d audit events are lost: the queue is full, or they could not be written", lost)
+            logger.warning(
+                "%d records of %s are lost: the queue is full, or they could not be written", lost, self._topic
+            )

@@ -1,4 +1,4 @@
-"""The writer of the audit topic while the topic has leaders, and while it has none."""
+"""The writer of a topic while the topic has leaders, and while it has none."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
-from odradek.broker.audit import audit_writer
-from odradek.broker.audit.audit_queue import AuditQueue
-from odradek.broker.audit.audit_writer import AuditDelivery, AuditWriter
+from odradek.broker.cluster.peers import Purpose
+from odradek.broker.delivery import topic_writer
+from odradek.broker.delivery.record_queue import RecordQueue
+from odradek.broker.delivery.topic_writer import Leaders, TopicDelivery, TopicWriter
 from odradek.metadata.image import AUDIT_TOPIC, ClusterImage, PartitionState, Topic
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.produce import ProduceResponse, ProduceResponsePartition, ProduceResponseTopic
@@ -24,7 +25,7 @@ class World:
     def __init__(self, *errors: ErrorCode) -> None:
         self.errors = list(errors)
         self.batches: list[bytes] = []
-        self.queue = AuditQueue(lambda: 100)
+        self.queue = RecordQueue(lambda: 100)
 
     async def write(self, batch: bytearray) -> None:
         if self.errors:
@@ -33,7 +34,7 @@ class World:
 
     def run(self, events: int, is_done: Callable[[], bool]) -> None:
         async def scenario() -> None:
-            writer = AuditWriter(self.queue, self.write)
+            writer = TopicWriter(AUDIT_TOPIC, self.queue, self.write)
             writer.start()
             for _ in range(events):
                 self.queue.offer(1, bytes(10))
@@ -47,8 +48,8 @@ class World:
 
 @pytest.fixture(autouse=True)
 def _quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit_writer, "RETRY_SECONDS", 0.001)
-    monkeypatch.setattr(audit_writer, "FLUSH_SECONDS", 0.05)
+    monkeypatch.setattr(topic_writer, "RETRY_SECONDS", 0.001)
+    monkeypatch.setattr(topic_writer, "FLUSH_SECONDS", 0.05)
 
 
 def test_events_wait_in_the_queue_until_the_topic_has_a_leader(caplog: pytest.LogCaptureFixture) -> None:
@@ -58,7 +59,7 @@ def test_events_wait_in_the_queue_until_the_topic_has_a_leader(caplog: pytest.Lo
     assert (world.queue.written, world.queue.lost) == (10, 2)
     text = caplog.text
     assert text.count("cannot write to __odradek_audit: LEADER_NOT_AVAILABLE") == 1
-    assert "2 audit events are lost" in text
+    assert "2 records of __odradek_audit are lost" in text
     assert "__odradek_audit is written again" in text
 
 
@@ -94,12 +95,13 @@ class Elsewhere:
         raise AssertionError
 
 
-def deliver(elsewhere: Elsewhere, *leaders: int) -> None:
+def deliver(elsewhere: Elsewhere, *leaders: int, creates: bool = True) -> None:
     states = tuple(PartitionState(leader, 0, (1, 2, 3), (1, 2, 3)) for leader in leaders)
     image = ClusterImage()
     if leaders:
         image = image.with_topics([Topic(AUDIT_TOPIC, bytes(16), states)])
-    delivery = AuditDelivery(1, lambda: image, elsewhere, elsewhere, elsewhere, lambda: 0)  # type: ignore[arg-type]
+    brokers = Leaders(1, lambda: image, elsewhere, elsewhere, lambda: 0)  # type: ignore[arg-type]
+    delivery = TopicDelivery(AUDIT_TOPIC, Purpose.AUDIT, brokers, elsewhere if creates else None)
     asyncio.run(delivery.write(bytearray(10)))
 
 
@@ -124,3 +126,10 @@ def test_missing_topic_is_created() -> None:
 def test_topic_without_leaders_is_an_error() -> None:
     with pytest.raises(KafkaError, match="LEADER_NOT_AVAILABLE"):
         deliver(Elsewhere(), -1, -1)
+
+
+def test_missing_topic_of_operators_is_not_created() -> None:
+    elsewhere = Elsewhere()
+    with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION: create the topic"):
+        deliver(elsewhere, creates=False)
+    assert not elsewhere.asked
