@@ -7,7 +7,7 @@ import heapq
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
@@ -17,6 +17,7 @@ from odradek.client.network.metadata import TopicInfo
 from odradek.client.reports.activity import Sample, group_rows, partition_rows, sample_cluster, topic_rows
 from odradek.client.reports.cluster import topics_of
 from odradek.console.group_watch import GroupWatch
+from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import KafkaError
 
 logger = logging.getLogger(__name__)
@@ -108,11 +109,12 @@ class ClusterView:
         """Rows of sizes and rates by topic, as far as they were sampled."""
         return self._figures.topics
 
-    def partition_figures(self, topic: str) -> dict[int, dict[str, Any]]:
-        """Rows of offsets, sizes and rates by partition of a topic, as far as they were sampled."""
+    def partition_figures(self, topic: str, partitions: Iterable[int]) -> dict[int, dict[str, Any]]:
+        """Rows of offsets, sizes and rates of partitions of a topic, as far as they were sampled."""
         if self.sample is None:
             return {}
-        part = {place: each for place, each in self.sample.partitions.items() if place.topic == topic}
+        places = (TopicPartition(topic, each) for each in partitions)
+        part = {place: self.sample.partitions[place] for place in places if place in self.sample.partitions}
         rows = partition_rows(self._before, self.sample._replace(partitions=part)).get(topic, ())
         return {row["partition"]: row for row in rows}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from starlette.requests import Request
@@ -42,9 +43,10 @@ def part_of(request: Request, rows: Sequence[T], size: int) -> Part[T]:
 
 def ordered(rows: Sequence[T], key: Callable[[T], Any], *, is_reversed: bool) -> list[T]:
     """Rows by a key; those with None come last in both directions."""
-    known = [row for row in rows if key(row) is not None]
-    unknown = [row for row in rows if key(row) is None]
-    return sorted(known, key=key, reverse=is_reversed) + unknown
+    keyed = [(key(row), row) for row in rows]
+    known = [each for each in keyed if each[0] is not None]
+    known.sort(key=itemgetter(0), reverse=is_reversed)
+    return [row for _, row in known] + [row for value, row in keyed if value is None]
 
 
 def order_of(request: Request, columns: Sequence[str], default: str) -> tuple[str, bool]:

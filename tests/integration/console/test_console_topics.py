@@ -8,6 +8,7 @@ from starlette.testclient import TestClient
 from odradek.client.admin import NewTopic
 from odradek.client.network.metadata import TopicInfo
 from odradek.console import clusters
+from odradek.console.pages import topics
 from odradek.records.topic_partition import TopicPartition
 from odradek.testing.blocking import BlockingBroker
 from tests.integration.console.consoles import AT, ask, console, post, until
@@ -61,6 +62,14 @@ def test_topics_are_shown_in_pages_and_sorted(client: TestClient, broker: Blocki
     assert "51 to 60 of 60 topics" in client.get(AT + "/topics?q=paged-&page=2").text
     assert names(client.get(AT + "/topics?q=paged-&sort=-topic").text)[0] == "paged-059"
     assert names(client.get(AT + "/topics?q=paged-&sort=-partitions").text)[0] == "paged-002"
+
+
+@pytest.mark.parametrize("column", topics.COLUMNS)
+def test_topics_are_sorted_by_every_column(client: TestClient, broker: BlockingBroker, column: str) -> None:
+    broker.topic(f"sorted-{column.replace('_', '-')}")
+    ascending = names(client.get(f"{AT}/topics?q=sorted-&sort={column}").text)
+    assert sorted(ascending) == sorted(names(client.get(f"{AT}/topics?q=sorted-&sort=-{column}").text))
+    assert f"sorted-{column.replace('_', '-')}" in ascending
 
 
 def test_reader_chooses_the_rows_of_a_page(client: TestClient, broker: BlockingBroker) -> None:

@@ -58,7 +58,7 @@ async def show(request: Request) -> Response:
         starts={place.partition: each.offset for place, each in starts.items()},
         ends={place.partition: each.offset for place, each in ends.items()},
         replicas=replicas,
-        figures=view.partition_figures(topic.name),
+        figures=view.partition_figures(topic.name, [each.partition for each in part.rows]),
         favourite=topic.name in favourites_of(request, view.name),
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -29,25 +29,48 @@ async def show(request: Request) -> Response:
     favourites = favourites_of(request, view.name)
     figures = view.topic_figures()
     chosen = [
-        row(each, figures.get(each.name, {}), is_favourite=each.name in favourites)
+        each
         for each in await view.topics()
         if (internal or not each.is_internal)
         and (not only or each.name in favourites)
         and text.lower() in each.name.lower()
     ]
     column, is_reversed = order_of(request, COLUMNS, "topic")
-    part = part_of(request, ordered(chosen, lambda each: each[column], is_reversed=is_reversed), PAGE_ROWS)
+    # Only the rows of the page are made: there may be ten thousand topics.
+    part = part_of(request, ordered(chosen, _key_of(column, figures), is_reversed=is_reversed), PAGE_ROWS)
+    rows = [row(each, figures.get(each.name, {}), is_favourite=each.name in favourites) for each in part.rows]
     return page(
         request,
         "topics.html",
         title="Topics",
         view=view,
         part=part,
+        rows=rows,
         q=text,
         internal=internal,
         only_favourites=only,
         sort=("-" if is_reversed else "") + column,
     )
+
+
+def _key_of(column: str, figures: Mapping[str, Mapping[str, Any]]) -> Callable[[TopicInfo], Any]:
+    """What topics are ordered by."""
+    if column in FIGURES:
+        return lambda each: figures.get(each.name, {}).get(column)
+    return {
+        "topic": lambda each: each.name,
+        "partitions": lambda each: len(each.partitions),
+        "replicas": _replicas,
+        "out_of_sync": _out_of_sync,
+    }[column]
+
+
+def _replicas(topic: TopicInfo) -> int:
+    return max((len(each.replicas) for each in topic.partitions), default=0)
+
+
+def _out_of_sync(topic: TopicInfo) -> int:
+    return sum(len(each.isr) < len(each.replicas) for each in topic.partitions)
 
 
 def row(topic: TopicInfo, figures: Mapping[str, Any], *, is_favourite: bool) -> dict[str, Any]:
@@ -57,8 +80,8 @@ def row(topic: TopicInfo, figures: Mapping[str, Any], *, is_favourite: bool) -> 
         "internal": topic.is_internal,
         "favourite": is_favourite,
         "partitions": len(topic.partitions),
-        "replicas": max((len(each.replicas) for each in topic.partitions), default=0),
-        "out_of_sync": sum(len(each.isr) < len(each.replicas) for each in topic.partitions),
+        "replicas": _replicas(topic),
+        "out_of_sync": _out_of_sync(topic),
         "leaderless": sum(each.leader < 0 for each in topic.partitions),
         **{name: figures.get(name) for name in FIGURES},
     }
