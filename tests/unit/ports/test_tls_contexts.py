@@ -53,6 +53,13 @@ def test_versions_are_tls_1_2_and_1_3_unless_limited(tmp_path: Path) -> None:
     assert versions(server_context(settings(keystore_location=store, cipher_suites=ALL_OF_1_3))) == (newest, newest)
 
 
+def test_contexts_allow_neither_renegotiation_nor_compression(tmp_path: Path) -> None:
+    store = Authority(tmp_path).issue("/CN=a").both
+    for context in (server_context(settings(keystore_location=store)), client_context(settings())):
+        for option in (ssl.OP_NO_RENEGOTIATION, ssl.OP_NO_COMPRESSION):
+            assert context.options & option
+
+
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Key stores by what is wrong with them."""
@@ -90,6 +97,15 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         ({"keystore_location": "JAVA"}, "JAVA: the JKS store is damaged; or convert it: keytool"),
         ({"keystore_location": "JCEKS"}, "JCEKS: JCEKS is not supported, .*; or convert it: keytool"),
         ({"keystore_location": "STORE", "keystore_password": "x"}, "ssl.keystore.password is for JKS and PKCS12"),
+        (
+            {
+                "keystore_location": "STORE",
+                "client_auth": "required",
+                "truststore_location": "STORE",
+                "truststore_password": "x",
+            },
+            "has no password$",
+        ),
         ({"endpoint_identification_algorithm": "ldaps"}, "ssl.endpoint.identification.algorithm=ldaps"),
     ],
 )

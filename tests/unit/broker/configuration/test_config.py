@@ -363,6 +363,18 @@ def test_unknown_names_may_be_dynamic() -> None:
     assert "some.plugin" in config.set_names()
 
 
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"ssl.client.auth": "required"}, "no listener has TLS"),
+        ({"listener.name.plaintext.ssl.client.auth": "required"}, "PLAINTEXT is not a listener with TLS"),
+    ],
+)
+def test_tls_setting_that_protects_no_listener_is_an_error(settings: dict[str, str], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        BrokerConfig(settings)
+
+
 def test_tls_setting_of_one_listener_is_stronger_than_that_of_all() -> None:
     config = BrokerConfig(
         {
