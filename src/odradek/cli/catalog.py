@@ -34,6 +34,7 @@ COMMANDS = {
     "cluster": "show the cluster's id, brokers, state and health; balance it; restart its brokers one by one",
     "console": "look into topics, records and groups in a browser",
     "top": "show brokers, topics and groups by rate and lag, live",
+    "proxy": "record what clients and a cluster say to each other, and send the requests again",
     "debug": "collect versions, configuration, metadata, metrics and logs in an archive, without secrets",
     "plan": "estimate the disks and brokers that a workload needs",
     "dump-log": "print the contents of log files in the form of Apache's tool",

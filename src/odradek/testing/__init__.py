@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from odradek.testing.child_process import BrokerFailed
     from odradek.testing.cluster import Cluster
     from odradek.testing.links import Link
+    from odradek.testing.recording import Recording, record
     from odradek.testing.simulation import Simulation, SimulationFailed, search, simulate
     from odradek.testing.waiting import eventually
 
@@ -29,9 +30,11 @@ __all__ = [
     "BrokerFailed",
     "Cluster",
     "Link",
+    "Recording",
     "Simulation",
     "SimulationFailed",
     "eventually",
+    "record",
     "search",
     "simulate",
 ]
@@ -43,9 +46,11 @@ _MODULES: Final = {
     "BrokerFailed": "child_process",
     "Cluster": "cluster",
     "Link": "links",
+    "Recording": "recording",
     "Simulation": "simulation",
     "SimulationFailed": "simulation",
     "eventually": "waiting",
+    "record": "recording",
     "search": "simulation",
     "simulate": "simulation",
 }

@@ -34,15 +34,16 @@ def message_eq(self: Any, other: object) -> bool:
     return type(other) is type(self) and all(getattr(self, name) == getattr(other, name) for name in names)
 
 
-_SECRETS: Final = frozenset({"auth_bytes", "hmac", "salted_password"})
-_SETTINGS: Final = frozenset({"AlterConfigsRequestConfig", "IncrementalAlterConfigsRequestConfig"})
+SECRET_FIELDS: Final = frozenset({"auth_bytes", "hmac", "salted_password"})
+"""Fields of messages that must not be shown."""
+SETTING_CLASSES: Final = frozenset({"AlterConfigsRequestConfig", "IncrementalAlterConfigsRequestConfig"})
 """Their values may be passwords: only who knows the definition of the name can say."""
 
 
 def message_repr(self: Any) -> str:
     """`__repr__` of every message class, without secrets; long binary values are given by their size."""
     kind = self.__class__.__name__
-    hidden = {*_SECRETS, "value"} if kind in _SETTINGS else _SECRETS
+    hidden = {*SECRET_FIELDS, "value"} if kind in SETTING_CLASSES else SECRET_FIELDS
     shown = (f"{name}={'[hidden]' if name in hidden else _shown(getattr(self, name))}" for name in self.__slots__)
     return f"{kind}({', '.join(shown)})"
 

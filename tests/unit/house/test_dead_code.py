@@ -18,7 +18,6 @@ CALLED_BY_OTHERS = {
 }
 NEEDED_BY_TESTS = {
     "broker_failed": "the end of a registration, which channels decide otherwise",
-    "encode_response_header": "the other half of parse_response_header, for brokers that tests play",
     "topic_effect": "the treatment of a topic's setting, beside that of a broker's",
 }
 """Functions that only tests call, and why they stay."""
