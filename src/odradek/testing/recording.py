@@ -62,7 +62,7 @@ class Recording:
         Topics that requests name by id are found by the recorded answers of Metadata. A batch that was sent twice
         appears twice.
         """
-        answers = [each.response or {} for each in self.of("Metadata")]
+        answers = [each.response for each in self.of("Metadata") if each.response is not None]
         names = {part["topic_id"]: part["name"] for each in answers for part in each["topics"]}
         return [
             record

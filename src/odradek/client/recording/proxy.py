@@ -102,16 +102,12 @@ class RecordingProxy:
         return round(self._loop.time() - self._began, 6)
 
     async def _serve(self, front: _Front) -> None:
-        async def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            task = asyncio.current_task()
-            assert task is not None
-            self._tasks.add(task)
+        assert self._loop is not None
+        loop = self._loop
+
+        def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             self._connections += 1
-            try:
-                await _Relay(self, front, self._connections).run(reader, writer)
-            finally:
-                self._tasks.discard(task)
-                writer.close()
+            self._keep(loop.create_task(_Relay(self, front, self._connections).run(reader, writer)))
 
         front.server = await asyncio.start_server(accepted, sock=front.socket)
 
@@ -121,11 +117,13 @@ class RecordingProxy:
         if front is None:
             front = self._fronts[address] = _Front([address], node_id)
             assert self._loop is not None
-            task = self._loop.create_task(self._serve(front))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._keep(self._loop.create_task(self._serve(front)))
         front.node_id = node_id
         return Address(HOST, front.port)
+
+    def _keep(self, task: asyncio.Task[None]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _number(self) -> int:
         self._requests += 1
@@ -142,10 +140,20 @@ class _Relay:
         self._pending: dict[int, _Pending] = {}
 
     async def run(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        upstream = await self._connect()
-        if upstream is None:
-            return
-        from_broker, to_broker = upstream
+        try:
+            upstream = await self._connect()
+            if upstream is not None:
+                await self._relay(reader, writer, *upstream)
+        finally:
+            writer.close()
+
+    async def _relay(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        from_broker: asyncio.StreamReader,
+        to_broker: asyncio.StreamWriter,
+    ) -> None:
         ways = [
             asyncio.create_task(self._requests(reader, to_broker)),
             asyncio.create_task(self._responses(from_broker, writer)),
