@@ -242,3 +242,24 @@ def test_admin_pushes_too() -> None:
 
     asyncio.run(main())
     assert "org.apache.kafka.admin.client.request.total" in cluster.pushed()
+
+
+def test_metrics_of_the_application_are_pushed_until_unregistered() -> None:
+    cluster = Receiver(["org.apache.kafka.shop."])
+    own = Metric("orders-total", "shop-metrics", {}, 3.0, True, "Orders")
+
+    def source() -> list[Metric]:
+        return [own]
+
+    async def main() -> None:
+        async with Admin(network=cluster, **OPTIONS) as admin:  # type: ignore[arg-type]
+            admin.register_metrics(source)
+            await admin.list_topics()
+            await until(lambda: cluster.pushes)
+            assert cluster.pushed() == {"org.apache.kafka.shop.orders.total": 3.0}
+            admin.unregister_metrics(source)
+            before = len(cluster.pushes)
+            await until(lambda: len(cluster.pushes) > before + 1)
+            assert cluster.pushed() == {}
+
+    asyncio.run(main())
