@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,18 +16,24 @@ from odradek.broker.lifecycle import Broker
 from odradek.client import Admin, ClientError, Consumer, KafkaError, NewTopic, Producer, TopicPartition
 from odradek.client.admin import (
     AclBinding,
+    AclFilter,
     AclOperation,
     AlterConfig,
     ClientQuotaEntity,
     ConfigResource,
     ConfigResourceType,
+    FeatureUpdate,
+    FeatureUpgradeType,
     ResourceType,
     ScramMechanism,
     ScramUpsertion,
+    TopicPartitionReplica,
 )
 from odradek.wire.errors import ErrorCode
+from tests.certificates import Authority, Certificate
 from tests.integration.clusters import QUICK, sound_cluster
 from tests.integration.sasl_brokers import ADMIN_PASSWORD, ALICE, ALICE_PASSWORD, add_users, login, sasl_settings
+from tests.integration.tls_brokers import Security
 
 SECONDS = 60
 TOPIC = "__odradek_audit"
@@ -44,11 +51,11 @@ def audited(data: Path, **others: str) -> dict[str, str]:
     )
 
 
-async def read_until(bootstrap: str, is_complete: Callable[[list[Event]], bool]) -> tuple[list[Event], bytes]:
+async def read_until(options: dict[str, Any], is_complete: Callable[[list[Event]], bool]) -> tuple[list[Event], bytes]:
     """The events of the topic, and their bytes, once they meet the condition."""
     events: list[Event] = []
     raw = b""
-    async with Consumer(TOPIC, **login(bootstrap), auto_offset_reset="earliest") as consumer:
+    async with Consumer(TOPIC, **options, auto_offset_reset="earliest") as consumer:
         while not is_complete(events):
             for record in await consumer.poll(timeout_ms=500):
                 raw += record.value
@@ -81,7 +88,7 @@ async def see_everything(bootstrap: str) -> None:
     with pytest.raises(ClientError):
         async with Admin(**login(bootstrap, "SCRAM-SHA-512", "mallory", PLANTED)) as mallory:
             await mallory.list_topics()
-    events, raw = await read_until(bootstrap, lambda events: bool(find(events, event="login_failure")))
+    events, raw = await read_until(login(bootstrap), lambda events: bool(find(events, event="login_failure")))
 
     assert {each["version"] for each in events} == {1}
     numbers = [each["sequence"] for each in events]
@@ -184,3 +191,112 @@ def test_each_broker_of_a_cluster_writes_its_events(tmp_path: Path) -> None:
     made = {(each["broker"], each["sequence"]): each for each in find(events, request="CREATE_TOPICS")}
     assert sorted(each["resource_name"] for each in made.values()) == ["t1", "t2", "t3"]
     assert len({broker for broker, _ in made}) == 1
+
+
+async def use_every_api(bootstrap: str, folder: Path) -> list[Event]:
+    place = TopicPartition("orders", 0)
+    topic = ConfigResource(ConfigResourceType.TOPIC, "orders")
+    async with Producer(**login(bootstrap)) as producer, Admin(**login(bootstrap)) as admin:
+        await admin.create_topics([NewTopic("orders", 1, 1)])
+        await admin.create_partitions({"orders": 2})
+        for _ in range(3):
+            await producer.send_and_wait("orders", b"x", partition=0)
+        await admin.delete_records({place: 2})
+        await admin.groups.alter_offsets("readers", {place: 2})
+        await admin.groups.delete_offsets("readers", [place])
+        await admin.replicas.reassign({place: [1]})
+        await admin.replicas.elect([TopicPartition("orders", 9)])
+        await admin.log_dirs.alter({TopicPartitionReplica("orders", 0, 1): str(folder)})
+        await admin.features.update({"group.version": FeatureUpdate(0, FeatureUpgradeType.SAFE_DOWNGRADE)})
+        with pytest.raises(KafkaError):
+            await admin.unregister_broker(7)
+        await admin.alter_configs({topic: [AlterConfig("retention.ms", "1")]}, validate_only=True)
+        binding = AclBinding(ResourceType.TOPIC, "orders", "User:alice", AclOperation.READ)
+        await admin.acls.create([binding])
+        await admin.acls.delete([AclFilter(ResourceType.TOPIC, "orders")])
+        token = await admin.tokens.create()
+        await admin.tokens.renew(token.hmac)
+        await admin.tokens.expire(token.hmac)
+    events, raw = await read_until(
+        login(bootstrap), lambda events: bool(find(events, request="EXPIRE_DELEGATION_TOKEN"))
+    )
+    assert token.hmac not in raw
+    return events
+
+
+def test_every_administrative_api_is_recorded(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> list[Event]:
+        settings = audited(tmp_path / "data", delegation_token_secret_key="of the tokens")
+        broker = Broker(BrokerConfig(settings))
+        await broker.start()
+        try:
+            await add_users(broker.bootstrap)
+            return await asyncio.wait_for(use_every_api(broker.bootstrap, tmp_path), SECONDS)
+        finally:
+            await broker.stop()
+
+    events = asyncio.run(scenario())
+    assert "could not be made" not in caplog.text
+    steps = {each["request"]: each for each in find(events, event="change")}
+    changed = {
+        "CREATE_PARTITIONS": ("partitions", 1, 2),
+        "DELETE_RECORDS": ("log_start_offset", 0, 2),
+        "OFFSET_DELETE": ("offsets", {"0": 2}, {"0": None}),
+        "UPDATE_FEATURES": ("group.version", None, 0),
+    }
+    for request, (field, before, after) in changed.items():
+        assert (steps[request]["before"][field], steps[request]["after"][field]) == (before, after), request
+    assert steps["ALTER_PARTITION_REASSIGNMENTS"]["after"]["replicas"] == [1]
+    assert steps["DELETE_ACLS"]["before"] == steps["CREATE_ACLS"]["after"]
+    expiries = [steps[f"{each}_DELEGATION_TOKEN"]["after"]["expiry_ms"] for each in ("CREATE", "RENEW", "EXPIRE")]
+    assert expiries[0] <= expiries[1]
+    assert expiries[2] < expiries[1]
+    assert len({steps[f"{each}_DELEGATION_TOKEN"]["resource_name"] for each in ("CREATE", "RENEW", "EXPIRE")}) == 1
+    assert {request: steps[request]["error"] for request in steps if "error" in steps[request]} == {
+        "ELECT_LEADERS": "UNKNOWN_TOPIC_OR_PARTITION",
+        "ALTER_REPLICA_LOG_DIRS": "LOG_DIR_NOT_FOUND",
+        "UNREGISTER_BROKER": "BROKER_ID_NOT_REGISTERED",
+    }
+    assert not find(events, request="INCREMENTAL_ALTER_CONFIGS"), "it was validated only"
+
+
+def test_certificates_are_logins_and_foreign_ones_failures(tmp_path: Path) -> None:
+    security = Security(tmp_path / "certificates")
+    foreign = Authority(tmp_path / "foreign", "foreign CA").issue("/CN=mallory")
+
+    def options(bootstrap: str, certificate: Certificate) -> dict[str, Any]:
+        return {
+            "bootstrap_servers": bootstrap,
+            "security_protocol": "SSL",
+            "ssl_cafile": security.authority.file,
+            "ssl_certfile": certificate.certificate,
+            "ssl_keyfile": certificate.key,
+        }
+
+    async def scenario() -> list[Event]:
+        settings = security.settings(
+            tmp_path / "data",
+            ssl_client_auth="required",
+            security_inter_broker_protocol="SSL",
+            odradek_audit_topic_enable="true",
+        )
+        broker = Broker(BrokerConfig(settings))
+        await broker.start()
+        try:
+            alice = options(broker.bootstrap, security.client)
+            async with Admin(**alice) as admin:
+                await admin.list_topics()
+            context = ssl.create_default_context(cafile=security.authority.file)
+            context.load_cert_chain(foreign.certificate, foreign.key)
+            reader, writer = await asyncio.open_connection(*broker.bootstrap.split(":"), ssl=context)
+            with pytest.raises(OSError, match="ALERT_UNKNOWN_CA"):
+                await reader.read(1)  # the handshake's end, as TLS 1.3 reports it to a client
+            writer.close()
+            events, _ = await read_until(alice, lambda events: bool(find(events, event="login_failure")))
+            return events
+        finally:
+            await broker.stop()
+
+    events = asyncio.run(asyncio.wait_for(scenario(), SECONDS))
+    assert find(events, event="login", principal="User:CN=alice,O=Acme", mechanism="TLS", listener="SSL")
+    assert find(events, event="login_failure", mechanism="TLS", listener="SSL")[0]["reason"]
