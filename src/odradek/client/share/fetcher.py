@@ -46,6 +46,7 @@ Acknowledged = Callable[[TopicPartition, frozenset[int], Exception | None], None
 _MODES: Final[Mapping[str, int]] = {"batch_optimized": 0, "record_limit": 1}
 _RENEW_SINCE: Final = 2
 _CLOSE_MS: Final = 5_000
+_SESSION_OVER: Final = "the session that acquired the records is over; the broker has released them"
 
 
 class _Buffered(NamedTuple):
@@ -238,6 +239,10 @@ class ShareFetcher:
         if apart:
             await self._acknowledge(node_id, node, apart)
             taken = {source: sent for source, sent in taken.items() if source not in apart}
+            if node.session.is_new and taken:
+                # The broker rejects acknowledgements in the first request of a session, with the whole request.
+                self._complete(taken, error_of(ErrorCode.SHARE_SESSION_NOT_FOUND, _SESSION_OVER))
+                taken = {}
         request = self._fetch_request(node, wanted, taken, max_records)
         try:
             response = await self._cluster.request(
@@ -301,8 +306,7 @@ class ShareFetcher:
 
     async def _acknowledge(self, node_id: int, node: _Node, taken: Taken, timeout_ms: float | None = None) -> None:
         if node.session.is_new:
-            why = "the session that acquired the records is over; the broker has released them"
-            self._complete(taken, error_of(ErrorCode.SHARE_SESSION_NOT_FOUND, why))
+            self._complete(taken, error_of(ErrorCode.SHARE_SESSION_NOT_FOUND, _SESSION_OVER))
             return
         renews = any(AcknowledgeType.RENEW in sent.values() for sent in taken.values())
         topics: dict[bytes, list[ShareAcknowledgeRequestPartition]] = {}
