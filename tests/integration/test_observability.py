@@ -164,6 +164,20 @@ def test_health_of_a_sound_broker_is_ok(observed: BrokerProcess) -> None:
     assert json.loads(get(observed, "/health")) == {"status": "ok", "problems": []}
 
 
+def test_scrape_has_only_the_metrics_that_are_named(observed: BrokerProcess) -> None:
+    text = get(observed, "/metrics?name[]=process_cpu_seconds_total&name[]=kafka_brokers")
+    names = {line.split()[0] for line in text.splitlines() if not line.startswith("#")}
+    assert names == {"process_cpu_seconds_total", "kafka_brokers"}
+
+
+def test_top_shows_the_processor_time_of_a_broker(observed: BrokerProcess) -> None:
+    command = [sys.executable, "-m", "odradek.cli.main", "top", "--bootstrap-server", observed.bootstrap, "-o", "json"]
+    command += ["--view", "brokers", "-n", "1", "--interval", "0.2", "--metrics", f"1={observed.http}"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
+    (row,) = json.loads(done.stdout)["brokers"]
+    assert row["cpu_percent"] >= 0
+
+
 def test_partition_series_are_absent_when_they_are_off(make_broker: MakeBroker) -> None:
     settings = {"odradek.http.listener": "127.0.0.1:0", "odradek.metrics.partitions": "none"}
     broker = make_broker(settings)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from typing import Final
 
 from odradek.broker.observability.http_messages import HttpRequest, HttpResponse
@@ -64,7 +64,10 @@ class Exporter:
         self._longest_hold_s = 0.0
         self._longest_cpu_s = 0.0
 
-    def _families(self) -> Iterator[Family | None]:
+    def _families(self, names: Sequence[str]) -> Iterator[Family | None]:
+        if names:
+            yield from self._named(frozenset(names))
+            return
         for collector in self._collectors:
             yield from collector.collect()
             yield None
@@ -73,8 +76,16 @@ class Exporter:
         yield single(LONGEST_HOLD, self._longest_hold_s)
         yield single(LONGEST_CPU, self._longest_cpu_s)
 
-    async def text(self, text_format: TextFormat) -> list[bytes]:
-        """The answer's parts."""
+    def _named(self, names: Collection[str]) -> Iterator[Family | None]:
+        for collector in self._collectors:
+            # A collector without a wanted family does no work.
+            if not any(metric.sample_name in names for metric in collector.metrics):
+                continue
+            for family in collector.collect():
+                yield family if family is not None and family.metric.sample_name in names else None
+
+    async def text(self, text_format: TextFormat, names: Sequence[str] = ()) -> list[bytes]:
+        """The answer's parts: of all families, or of those with these names."""
         now, cpu_s = self._now, self._cpu_s
         began = now()
         await self._prepare()
@@ -82,7 +93,7 @@ class Exporter:
         longest = longest_cpu = 0.0
         parts: list[bytes] = []
         text: list[str] = []
-        for portion in portions(self._families(), text_format):
+        for portion in portions(self._families(names), text_format):
             if portion:
                 text.append(portion)
                 if len(text) == _PORTIONS:
@@ -103,4 +114,4 @@ class Exporter:
     async def answer(self, request: HttpRequest) -> HttpResponse:
         """Serve the path."""
         text_format = accepted_format(request.headers.get("accept", ""))
-        return HttpResponse(200, text_format.value, await self.text(text_format))
+        return HttpResponse(200, text_format.value, await self.text(text_format, request.query.get("name[]", ())))

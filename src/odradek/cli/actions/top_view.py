@@ -16,6 +16,7 @@ COLUMNS: Final[Mapping[str, Sequence[Column]]] = {
         Column("RECORDS/S", "records_per_second", 12),
         Column("BYTES/S", "bytes_per_second", 12),
         Column("BYTES", "size_bytes"),
+        Column("CPU %", "cpu_percent"),
     ),
     "topics": (
         Column("TOPIC", "topic", 20),
