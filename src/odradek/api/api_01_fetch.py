@@ -9,7 +9,7 @@ client skips what comes before.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from odradek.api.data.new_leaders import MOVED, current_leader, endpoints
@@ -22,12 +22,14 @@ from odradek.api.requests.capabilities import (
     HasFetchers,
     HasFetchSessions,
     HasImage,
+    HasLongWork,
     HasNodeId,
     HasPartitions,
     HasQuotas,
     HasReplicaSessions,
 )
 from odradek.api.requests.context import LateAnswer, RequestContext
+from odradek.api.requests.long_work import Slices
 from odradek.api.requests.registry import api
 from odradek.api.requests.throttling import time_quota_ms
 from odradek.log.segments import cold_reads
@@ -56,6 +58,8 @@ if TYPE_CHECKING:
 _ERROR_OF_THE_WHOLE_FROM = 7
 _FROM_ANY_REPLICA = 11
 _NONE: Final = ErrorCode.NONE
+_LOOK_AGAIN_SECONDS: Final = 0.01
+"""After this a fetch of many partitions looks again if it may have missed an append: at once it would never rest."""
 
 Found = tuple[RequestedPartition, ErrorCode, PartitionRead | None, Partition | None]
 """A place, the error or what was read there, and the replica if there is one."""
@@ -69,6 +73,7 @@ class Uses(
     HasFetchSessions,
     HasFetchers,
     HasImage,
+    HasLongWork,
     HasNodeId,
     HasPartitions,
     HasQuotas,
@@ -111,7 +116,15 @@ def handle(
         reader = _Reader(request, context)
     except KafkaError as error:
         return _all_failed(request, context, error.code)
-    lacking = reader.attempt(request.max_wait_ms <= 0)
+    if context.services.long_work.is_long(len(reader.wanted)):
+        slices = context.services.long_work.begin(context, ApiKey.FETCH)
+        steps = reader.steps(context.services.long_work.step)
+        for _ in steps:
+            if slices.is_over:
+                return _read_in_slices(reader, steps, slices, request.max_wait_ms, context)
+        lacking = reader.lacking(request.max_wait_ms <= 0)
+    else:
+        lacking = reader.attempt(request.max_wait_ms <= 0)
     if not lacking:
         cold = reader.cold_ranges()
         return _warmed(reader, cold, context) if cold else reader.answer()
@@ -136,6 +149,53 @@ def handle(
     return future
 
 
+async def _read_in_slices(
+    reader: _Reader, steps: Iterator[None], slices: Slices, max_wait_ms: int, context: RequestContext[Uses]
+) -> list[Part]:
+    """The answer to a fetch of many partitions; `steps` are those that the first slice has left.
+
+    What was found may be old by the time of the answer, as in a fetch that reads ahead from the disk.
+    """
+    monotonic = context.services.clock.monotonic
+    deadline = monotonic() + max_wait_ms / 1000
+    await slices.next()
+    while True:
+        for _ in steps:
+            if slices.is_over:
+                await slices.next()
+        lacking = reader.lacking(monotonic() >= deadline)
+        if not lacking:
+            break
+        slices.end()
+        await _more_bytes(reader, lacking, deadline - monotonic())
+        await slices.next()
+        steps = reader.steps(context.services.long_work.step)
+    cold = reader.cold_ranges()
+    slices.end()
+    return await _warmed(reader, cold, context) if cold else reader.answer()
+
+
+async def _more_bytes(reader: _Reader, lacking: int, seconds: float) -> None:
+    """Return when about that many bytes have been appended, a partition has another leader, or the time is over."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[None] = loop.create_future()
+
+    def attempt(_time_is_up: bool) -> int:
+        if not future.done():
+            future.set_result(None)
+        return 0
+
+    if reader.is_outdated():
+        # A partition changed between its step and now, and called no reader.
+        seconds = min(seconds, _LOOK_AGAIN_SECONDS)
+    waiting = DelayedRead(reader.partitions, lacking, attempt)
+    waiting.start(loop, seconds)
+    try:
+        await future
+    finally:
+        waiting.stop()
+
+
 async def _warmed(reader: _Reader, cold: list[FileRange], context: RequestContext[Uses]) -> list[Part]:
     """The answer, once what it sends is in memory."""
     await context.services.disk.run(cold_reads.LANE, cold_reads.read_ahead, cold)
@@ -151,11 +211,13 @@ class _Reader:
         "_found",
         "_incremental",
         "_max_bytes",
+        "_must_answer",
         "_request",
+        "_seen",
         "_session",
         "_size",
-        "_wanted",
         "partitions",
+        "wanted",
     )
 
     def __init__(self, request: FetchRequest, context: RequestContext[Uses]) -> None:
@@ -165,12 +227,16 @@ class _Reader:
         self._session: FetchSession | None = None
         self._incremental = False
         self._max_bytes = self._most_bytes()
-        self._wanted: Iterable[tuple[RequestedPartition, FetchPartition]] = self._resolve()
+        self.wanted = self._resolve()
+        """The partitions to be read."""
         self._found: list[Found] = []
+        self._seen: list[tuple[int, int, int]] = []
         self._size = 0
+        self._must_answer = False
         self.partitions: list[Partition] = []
+        """Those that were read at the last attempt."""
 
-    def _resolve(self) -> Iterable[tuple[RequestedPartition, FetchPartition]]:
+    def _resolve(self) -> list[tuple[RequestedPartition, FetchPartition]]:
         """Everything this fetch reads, from the request and its session. Raises KafkaError of the session."""
         request, context = self._request, self._context
         asked = [((topic, entry[0]), entry) for topic, partitions in request.topics for entry in partitions]
@@ -201,21 +267,50 @@ class _Reader:
 
     def attempt(self, time_is_up: bool) -> int:
         """Read everything; 0 when the answer can go, else how many bytes it lacks."""
-        request = self._request
-        left = self._max_bytes
-        found: list[Found] = []
-        partitions: list[Partition] = []
+        self._found, self.partitions = [], []
+        self._size, self._must_answer = self._read_each(self.wanted, self._max_bytes, True)
+        return self.lacking(time_is_up)
+
+    def steps(self, count: int) -> Iterator[None]:
+        """Read everything, that many partitions in each step; see `lacking` after the last one."""
+        self._found, self.partitions, self._seen = [], [], []
+        self._size, self._must_answer = 0, False
+        wanted = self.wanted
+        for first in range(0, len(wanted), count):
+            size, must_answer = self._read_each(
+                wanted[first : first + count], self._max_bytes - self._size, self._size == 0
+            )
+            self._size += size
+            self._must_answer = self._must_answer or must_answer
+            self._seen += [_state(partition) for partition in self.partitions[len(self._seen) :]]
+            yield
+
+    def is_outdated(self) -> bool:
+        """Whether a partition has more records, or another leader, than when its step was taken."""
+        return any(_state(partition) != seen for partition, seen in zip(self.partitions, self._seen, strict=True))
+
+    def lacking(self, time_is_up: bool) -> int:
+        """0 when the answer can go, else how many bytes it lacks."""
+        lacking = min(self._request.min_bytes, self._max_bytes) - self._size
+        return 0 if lacking <= 0 or time_is_up or self._must_answer or not self.partitions else lacking
+
+    def _read_each(
+        self, places: Sequence[tuple[RequestedPartition, FetchPartition]], left: int, is_first: bool
+    ) -> tuple[int, bool]:
+        """(bytes, whether the answer must go now) of what is read from these partitions."""
+        found = self._found
+        partitions = self.partitions
         size = 0
-        must_answer = time_is_up
+        must_answer = False
         access = self._access
-        for place, wanted in self._wanted:
+        for place, wanted in places:
             partition = None
             try:
                 if access is not None:
                     # At every attempt: a fetch may wait for long, and ACLs may change meanwhile.
                     self._check_readable(place[0], access)
                 partition = self._partition(place, wanted[1])
-                read = self._read(partition, wanted, left, size == 0)
+                read = self._read(partition, wanted, left, is_first and size == 0)
             except KafkaError as error:
                 found.append((place, error.code, None, partition))
                 must_answer = True
@@ -225,11 +320,7 @@ class _Reader:
             size += read.size
             left -= read.size
             must_answer = must_answer or read.diverging_epoch is not None or read.preferred_read_replica >= 0
-        self._found = found
-        self._size = size
-        self.partitions = partitions
-        lacking = min(request.min_bytes, self._max_bytes) - size
-        return 0 if lacking <= 0 or must_answer or not partitions else lacking
+        return size, must_answer
 
     def _check_readable(self, topic: TopicKey, access: Access) -> None:
         """Raise KafkaError unless the client may read the topic; an unknown id passes."""
@@ -356,6 +447,11 @@ class _Reader:
         return encode_response(
             context.version, context.correlation_id, [], throttle_time_ms=throttle_ms, session_id=session_id
         )
+
+
+def _state(partition: Partition) -> tuple[int, int, int]:
+    """What a waiting fetch is woken for when it changes."""
+    return partition.high_watermark, partition.leader, partition.leader_epoch
 
 
 def _failed(index: int, code: ErrorCode) -> FetchedPartition:

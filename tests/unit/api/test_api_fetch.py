@@ -12,7 +12,8 @@ import pytest
 
 from odradek.api import api_01_fetch
 from odradek.api.requests.context import RequestContext
-from odradek.metadata.image import ClusterImage, PartitionState
+from odradek.api.requests.long_work import LongWork
+from odradek.metadata.image import NO_LEADER, ClusterImage, PartitionState
 from odradek.ports.disk import FileRange, SystemDisk
 from odradek.ports.randomness import SeededRandom
 from odradek.quotas.client_quotas import ClientQuotas
@@ -54,6 +55,7 @@ def context_of(find: Callable[[], Partition]) -> Any:
         fetch_sessions=FetchSessions(0, SeededRandom("")),
         clock=StandingClock(),
         disk=SystemDisk(),
+        long_work=LongWork(lambda: 0.0, 0),
     )
     return RequestContext(services, 12, 1, "client", SimpleNamespace())  # type: ignore[arg-type]
 
@@ -113,3 +115,78 @@ def test_fetch_of_a_topic_that_the_client_may_not_read_is_rejected(tmp_path: Pat
     message, _ = FetchResponse.decode(frame, position, 12)
     assert message.responses[0].partitions[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert asked == [(AclOperation.READ, ResourceType.TOPIC, "topic")]
+
+
+def wide_request(count: int) -> FetchRequest:
+    rows = [FetchRequestPartition(index, partition_max_bytes=1 << 20) for index in range(count)]
+    message = FetchMessage(
+        max_wait_ms=60_000, min_bytes=1, max_bytes=1 << 20, session_epoch=-1,
+        topics=[FetchRequestTopic("topic", partitions=rows)],
+    )  # fmt: skip
+    out = bytearray()
+    message.encode(out, 12)
+    return decode_request(memoryview(out), 0, 12)[0]
+
+
+async def fetched_in_slices(tmp_path: Path, *steps: Callable[[list[Partition]], object]) -> list[tuple[int, int, int]]:
+    """(partition, error, bytes) of a fetch of three partitions; the steps follow each other, a slice apart."""
+    partitions = []
+    for index in range(3):
+        (tmp_path / str(index)).mkdir()
+        partitions.append(leader_of(tmp_path / str(index)))
+    context = context_of(lambda: partitions[0])
+    context.services.partitions = SimpleNamespace(require=lambda _topic, index: partitions[index])
+    context.services.image = ClusterImage
+    context.services.cluster = SimpleNamespace()
+    context.connection.session = SimpleNamespace(listener_name="PLAINTEXT")
+    answer: Any = api_01_fetch.handle(wide_request(3), context)
+    task = asyncio.ensure_future(answer)
+    for step in steps:
+        step(partitions)
+        for _ in range(4):
+            await asyncio.sleep(0)
+    parts = await asyncio.wait_for(task, 30)
+    head = b"".join(bytes(part.size) if isinstance(part, FileRange) else bytes(part) for part in parts)
+    view = memoryview(head)[4:]
+    _, position = parse_response_header(view, ApiKey.FETCH, 12)
+    response, _ = FetchResponse.decode(view, position, 12)
+    return [
+        (row.partition_index, row.error_code, len(row.records or b""))
+        for topic in response.responses
+        for row in topic.partitions
+    ]
+
+
+def append_to(index: int) -> Callable[[list[Partition]], object]:
+    return lambda partitions: partitions[index].append(batch(), now_ms=NOW)
+
+
+def nothing(_partitions: list[Partition]) -> None:
+    return None
+
+
+SIZE = len(batch())
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        (append_to(0),),  # its step was the first one: the fetch waits for nothing there yet
+        (append_to(2),),
+        (nothing, nothing, nothing, append_to(0)),
+    ],
+)
+def test_sliced_fetch_answers_with_what_is_appended(
+    tmp_path: Path, steps: tuple[Callable[[list[Partition]], object], ...]
+) -> None:
+    rows = asyncio.run(fetched_in_slices(tmp_path, *steps))
+    assert [(index, error) for index, error, _ in rows] == [(0, 0), (1, 0), (2, 0)]
+    assert sum(size for _, _, size in rows) == SIZE
+
+
+def test_sliced_fetch_notices_a_leader_that_resigned_between_slices(tmp_path: Path) -> None:
+    def resign(partitions: list[Partition]) -> None:
+        partitions[0].apply_state(PartitionState(NO_LEADER, 1, (1, 2), (2,), partition_epoch=1))
+
+    rows = asyncio.run(fetched_in_slices(tmp_path, resign))
+    assert [error for _, error, _ in rows] == [ErrorCode.NOT_LEADER_OR_FOLLOWER, 0, 0]

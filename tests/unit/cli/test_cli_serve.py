@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 from pathlib import Path
@@ -95,3 +96,15 @@ def test_listen_is_rejected_when_the_file_protects_its_listener(
     error = capsys.readouterr().err
     assert error.startswith("odradek serve: --listen 127.0.0.1:0 would replace the SSL listener"), error
     assert "use --set listeners=SSL://127.0.0.1:0" in error
+
+
+def test_full_collections_are_rare_while_a_broker_serves() -> None:
+    thresholds = gc.get_threshold()
+    try:
+        serve.collect_rarely()
+        assert gc.get_freeze_count() > 0
+        assert gc.get_threshold()[:2] == thresholds[:2]
+        assert gc.get_threshold()[2] > thresholds[2]
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*thresholds)
