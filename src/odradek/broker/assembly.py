@@ -360,6 +360,7 @@ def _log_config(config: BrokerConfig, topic: Topic) -> LogConfig:
             **config.topic_settings(topic.configs),
             "batch.validation": config.text("odradek.batch.validation"),
             "max.record.headers": config.number("odradek.max.record.headers"),
+            "max.decompressed.bytes": config.number("odradek.max.decompressed.bytes"),
         }
     )
 

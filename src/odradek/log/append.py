@@ -26,10 +26,9 @@ from odradek.records.batch import (
     split_batches,
 )
 from odradek.records.builder import BatchFields, finish_batch
-from odradek.records.compression import MAX_UNCOMPRESSED_BYTES
 from odradek.records.control import ControlRecord, decode_control_record
-from odradek.records.errors import CorruptRecords, InvalidRecords, UnsupportedMagic
-from odradek.records.record import Record, decode_records, records_section
+from odradek.records.errors import CorruptRecords, InvalidRecords, TooLargeRecords, UnsupportedMagic
+from odradek.records.record import Record, RecordColumns, decode_columns, decode_records, records_section
 from odradek.wire.errors import ErrorCode, KafkaError
 
 
@@ -84,7 +83,10 @@ def _names_no_batch(batches: memoryview) -> bool:
 
 def refused(error: CorruptRecords, batches: memoryview | None = None) -> NoReturn:
     """Raise the KafkaError for what `records` found; `batches` are given if a client sent them."""
-    if batches is not None and isinstance(error, UnsupportedMagic):
+    if batches is not None and isinstance(error, TooLargeRecords):
+        # Java's and librdkafka's producers know what to do with it, which CORRUPT_MESSAGE would have them repeat.
+        code = ErrorCode.MESSAGE_TOO_LARGE
+    elif batches is not None and isinstance(error, UnsupportedMagic):
         code = ErrorCode.INVALID_RECORD if _names_no_batch(batches) else ErrorCode.CORRUPT_MESSAGE
     elif isinstance(error, UnsupportedMagic):
         code = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
@@ -203,18 +205,45 @@ def _check_records(batches: memoryview, position: int, header: BatchHeader, conf
     check_each_offset = config.batch_validation == VALIDATE_RECORDS
     if not config.compact and not check_each_time and not check_each_offset:
         return
+    columns = decode_columns(batches, header, position, max_uncompressed_bytes=config.max_decompressed_bytes)
+    # Column by column, in C: naming the invalid records is worth a loop only if there are any.
+    is_valid = not (config.compact and None in columns.keys)
+    if is_valid and check_each_offset:
+        is_valid = list(columns.offsets) == list(range(header.base_offset, header.base_offset + len(columns.offsets)))
+        is_valid = is_valid and max(map(len, columns.headers), default=0) <= config.max_record_headers
+    if is_valid and check_each_time and columns.timestamps:
+        least = min((each for each in columns.timestamps if each != NO_TIMESTAMP), default=NO_TIMESTAMP)
+        is_valid = _is_timely(least, config, now_ms) and _is_timely(max(columns.timestamps), config, now_ms)
+    if not is_valid:
+        _name_invalid(columns, header, config, now_ms, check_each_time=check_each_time)
+
+
+def _is_timely(timestamp: int, config: LogConfig, now_ms: int) -> bool:
+    try:
+        check_timestamp(timestamp, config, now_ms)
+    except KafkaError:
+        return False
+    return True
+
+
+def _name_invalid(
+    columns: RecordColumns, header: BatchHeader, config: LogConfig, now_ms: int, *, check_each_time: bool
+) -> None:
+    """Raise RejectedRecords if there are invalid records."""
+    check_each_offset = config.batch_validation == VALIDATE_RECORDS
     errors: list[tuple[int, str]] = []
     code = ErrorCode.INVALID_RECORD
-    for index, record in enumerate(decode_records(batches, header, position)):
-        if config.compact and record.key is None:
+    rows = zip(columns.offsets, columns.timestamps, columns.keys, columns.headers, strict=True)
+    for index, (offset, timestamp, key, headers) in enumerate(rows):
+        if config.compact and key is None:
             errors.append((index, "the record has no key, and the topic is compacted"))
-        elif check_each_offset and record.offset - header.base_offset != index:
-            errors.append((index, f"the record has the offset delta {record.offset - header.base_offset}"))
-        elif check_each_offset and len(record.headers) > config.max_record_headers:
-            errors.append((index, f"the record has {len(record.headers)} headers (odradek.max.record.headers)"))
+        elif check_each_offset and offset - header.base_offset != index:
+            errors.append((index, f"the record has the offset delta {offset - header.base_offset}"))
+        elif check_each_offset and len(headers) > config.max_record_headers:
+            errors.append((index, f"the record has {len(headers)} headers (odradek.max.record.headers)"))
         elif check_each_time:
             try:
-                check_timestamp(record.timestamp, config, now_ms)
+                check_timestamp(timestamp, config, now_ms)
             except KafkaError as error:
                 code = error.code
                 errors.append((index, error.message))
@@ -226,7 +255,7 @@ def recompress(batches: memoryview, position: int, header: BatchHeader, config: 
     """The batch in the topic's `compression.type`, all else as it was."""
     target = config.target_codec
     assert target is not None
-    section = records_section(batches, header, position, max_uncompressed_bytes=MAX_UNCOMPRESSED_BYTES)
+    section = records_section(batches, header, position, max_uncompressed_bytes=config.max_decompressed_bytes)
     fields = BatchFields(
         header.base_offset,
         header.partition_leader_epoch,

@@ -57,6 +57,8 @@ class LogConfig:
     """Not a topic's setting but the broker's `odradek.batch.validation`: whether every record is looked at, too."""
     max_record_headers: int = 10_000
     """The broker's `odradek.max.record.headers`; checked only where every record is decoded."""
+    max_decompressed_bytes: int = 64 << 20
+    """The broker's `odradek.max.decompressed.bytes`, for batches that an append decompresses."""
     compact: bool = field(init=False, default=False)
     delete: bool = field(init=False, default=True)
     roll_ms: int = field(init=False, default=0)

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Final, TypeAlias
 
-from odradek.records.errors import CorruptRecords
+from odradek.records.errors import CorruptRecords, TooLargeRecords
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -75,7 +75,10 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
 
 
 def decompress(codec: int, data: Buffer, max_bytes: int = MAX_UNCOMPRESSED_BYTES) -> Buffer:
-    """The content of `data`. Raises CorruptRecords for anything malformed, cut off, or larger than `max_bytes`."""
+    """The content of `data`.
+
+    Raises CorruptRecords for anything malformed or cut off, TooLargeRecords beyond `max_bytes`.
+    """
     if codec == 0:
         return data
     decompressor = _DECOMPRESSORS.get(codec)
@@ -84,8 +87,8 @@ def decompress(codec: int, data: Buffer, max_bytes: int = MAX_UNCOMPRESSED_BYTES
     return decompressor(memoryview(data), max_bytes)
 
 
-def _too_large(codec: str, max_bytes: int) -> CorruptRecords:
-    return CorruptRecords(f"{codec} content is larger than the limit of {max_bytes} bytes")
+def _too_large(codec: str, max_bytes: int) -> TooLargeRecords:
+    return TooLargeRecords(f"{codec} content is larger than the limit of {max_bytes} bytes")
 
 
 def _no_compression(data: Buffer, _level: int) -> bytes:
@@ -243,7 +246,7 @@ def _zstd_decompress(data: memoryview, max_bytes: int) -> Buffer:
         size = zstd.decompress_into(data, output) if output else 0
     except DecompressionError as error:
         if bound > max_bytes:
-            raise CorruptRecords(f"zstd: {error}, or larger than the limit of {max_bytes} bytes") from error
+            raise TooLargeRecords(f"zstd: {error}, or larger than the limit of {max_bytes} bytes") from error
         raise CorruptRecords(f"zstd: {error}") from error
     return output if size == len(output) else memoryview(output)[:size]
 

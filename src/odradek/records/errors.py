@@ -17,5 +17,9 @@ class InvalidRecords(CorruptRecords):
     """A well-formed batch that a client may not append (INVALID_RECORD)."""
 
 
+class TooLargeRecords(CorruptRecords):
+    """Compressed records that take more bytes than the caller allows (MESSAGE_TOO_LARGE)."""
+
+
 class RecordTooLarge(ValueError):
     """One record alone does not fit in the batch size that the caller allows (MESSAGE_TOO_LARGE)."""

@@ -4,8 +4,8 @@ import ast
 
 from tests.unit.house.sources import Source, package_sources
 
-CAPABILITIES_MAX = 11
-"""Those of Fetch, which serves consumers and followers."""
+CAPABILITIES_MAX = 12
+"""Those of Fetch, which serves consumers and followers, at once or in slices."""
 
 
 def _handler_modules() -> list[Source]:

@@ -57,9 +57,10 @@ def _find_in(segment: Segment, timestamp_ms: int, start_offset: int) -> FoundTim
         header = found.header
         if header.max_timestamp < timestamp_ms or header.last_offset < start_offset:
             continue
-        for record in segment.records(found):
-            if record.timestamp >= timestamp_ms and record.offset >= start_offset:
-                return FoundTimestamp(record.offset, record.timestamp, header.partition_leader_epoch)
+        columns = segment.columns(found).since(start_offset)
+        for index, timestamp in enumerate(columns.timestamps):
+            if timestamp >= timestamp_ms:
+                return FoundTimestamp(columns.offsets[index], timestamp, header.partition_leader_epoch)
     return None
 
 
@@ -74,8 +75,7 @@ def _max_between(segment: Segment, start_offset: int, upper_offset: int) -> tupl
             break
         timestamp = header.max_timestamp
         if header.base_offset < start_offset:
-            later = [record.timestamp for record in segment.records(found) if record.offset >= start_offset]
-            timestamp = max(later, default=NO_TIMESTAMP)
+            timestamp = max(segment.columns(found).since(start_offset).timestamps, default=NO_TIMESTAMP)
         if best is None or timestamp > best[0]:
             best = timestamp, header.last_offset
     return best
@@ -102,9 +102,10 @@ def max_timestamp(
     if found is None:
         return None
     header = found.header
-    for record in segment.records(found):
-        if record.timestamp == timestamp and record.offset >= start_offset:
-            return FoundTimestamp(record.offset, timestamp, header.partition_leader_epoch)
+    columns = segment.columns(found).since(start_offset)
+    if timestamp in columns.timestamps:
+        at = columns.offsets[columns.timestamps.index(timestamp)]
+        return FoundTimestamp(at, timestamp, header.partition_leader_epoch)
     # The header names a timestamp that no record has: its producer was wrong, and the batch is all there is to name.
     return FoundTimestamp(max(header.base_offset, start_offset), timestamp, header.partition_leader_epoch)
 

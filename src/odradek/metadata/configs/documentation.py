@@ -437,6 +437,7 @@ DOCUMENTATION: dict[str, str] = {
     "odradek.max.control.request.bytes": "Bytes of a client's request other than Produce; a larger one ends its "
     "connection.",
     "odradek.max.request.partitions": "Partitions that one request may name; with more it is refused as a whole.",
+    "odradek.max.decompressed.bytes": "Bytes that a producer's batch may have once it is decompressed.",
     "odradek.max.record.headers": "Headers that a record may have, where odradek.batch.validation is records.",
     "odradek.oauthbearer.allowed.urls": "URLs that keys of tokens may be read from; empty: file, https, local http.",
     "odradek.oauthbearer.required.scopes": "Scopes that a bearer token must have, all of them.",

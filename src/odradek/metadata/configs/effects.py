@@ -208,6 +208,7 @@ IMPLEMENTED = FILE_SETTINGS | frozenset(
         "odradek.login.max.failures",
         "odradek.loop.slice.ms",
         "odradek.max.control.request.bytes",
+        "odradek.max.decompressed.bytes",
         "odradek.max.in.flight.requests",
         "odradek.max.record.headers",
         "odradek.max.request.partitions",

@@ -27,6 +27,8 @@ ODRADEK_CONFIGS = (
     _c("odradek.max.request.topics", INT, "100000", at_least(1)),
     _c("odradek.max.request.partitions", INT, "200000", at_least(1)),
     # With odradek.batch.validation=records; otherwise headers are not decoded, and message.max.bytes bounds them.
+    # Of a producer's batch whose records the broker has to read: a few KB may expand to any size.
+    _c("odradek.max.decompressed.bytes", INT, str(64 << 20), at_least(1024)),
     _c("odradek.max.record.headers", INT, "10000", at_least(0)),
     # A peer that is not admitted has so long to complete its TLS handshake, and as long for SASL or its first request.
     _c("odradek.unauthenticated.timeout.ms", INT, "10000", at_least(1)),
