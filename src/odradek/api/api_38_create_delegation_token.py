@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from odradek.api.requests.capabilities import HasAuthorization, HasTokens
 from odradek.api.requests.context import RequestContext
@@ -12,6 +12,8 @@ from odradek.wire.acls import AclOperation, ResourceType
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.create_delegation_token import CreateDelegationTokenRequest, CreateDelegationTokenResponse
+
+_REQUESTER_FROM: Final = 3
 
 
 class Capabilities(HasTokens, HasAuthorization, Protocol):
@@ -29,9 +31,11 @@ async def handle(
         if request.owner_principal_name
         else (context.session.principal.type, context.session.principal.name)
     )
-    answer = CreateDelegationTokenResponse(
-        0, owner_kind, owner_name, context.session.principal.type, context.session.principal.name, -1, -1, -1
-    )
+    answer = CreateDelegationTokenResponse(0, owner_kind, owner_name)
+    answer.issue_timestamp_ms = answer.expiry_timestamp_ms = answer.max_timestamp_ms = -1
+    if context.version >= _REQUESTER_FROM:
+        answer.token_requester_principal_type = context.session.principal.type
+        answer.token_requester_principal_name = context.session.principal.name
     try:
         check_token_request(context.session)
         owner = user(owner_kind, owner_name)

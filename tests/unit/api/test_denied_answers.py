@@ -159,10 +159,11 @@ def test_group_with_hidden_topics_is_answered_without_its_epochs() -> None:
 )
 def test_denied_token_names_owner_and_requester(principal: Principal, code: ErrorCode) -> None:
     session = SimpleNamespace(principal=principal, is_broker=False)
-    context: Any = SimpleNamespace(
-        session=session, access=Access(), services=SimpleNamespace(authorization=object(), tokens=None)
-    )
-    answer = asyncio.run(create_token(CreateDelegationTokenRequest("User", "zoe", [], -1), context))
-    assert (answer.error_code, answer.principal_name) == (code, "zoe")
-    assert answer.token_requester_principal_name == principal.name
-    assert (answer.issue_timestamp_ms, answer.expiry_timestamp_ms, answer.max_timestamp_ms) == (-1, -1, -1)
+    services = SimpleNamespace(authorization=object(), tokens=None)
+    for version in (1, 2, 3):
+        context: Any = SimpleNamespace(session=session, access=Access(), services=services, version=version)
+        answer = asyncio.run(create_token(CreateDelegationTokenRequest("User", "zoe", [], -1), context))
+        assert (answer.error_code, answer.principal_name) == (code, "zoe")
+        assert answer.token_requester_principal_name == (principal.name if version == 3 else "")
+        assert (answer.issue_timestamp_ms, answer.expiry_timestamp_ms, answer.max_timestamp_ms) == (-1, -1, -1)
+        answer.encode(bytearray(), version)
