@@ -7,7 +7,7 @@ import heapq
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
@@ -16,6 +16,7 @@ from odradek.client.errors import ClientError
 from odradek.client.network.metadata import TopicInfo
 from odradek.client.reports.activity import Sample, group_rows, partition_rows, sample_cluster, topic_rows
 from odradek.client.reports.cluster import topics_of
+from odradek.console.broker_metrics import BrokerMetrics
 from odradek.console.group_watch import GroupWatch
 from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import KafkaError
@@ -56,10 +57,10 @@ class HistoryPoint(NamedTuple):
 class ClusterView:
     """One cluster as one user sees it. Asks the cluster only after `start`."""
 
-    __slots__ = ("_before", "_figures", "_sample_s", "_task", "_topics", "_topics_s", "admin", "failure", "groups",
-                 "history", "name", "options", "sample")  # fmt: skip
+    __slots__ = ("_before", "_figures", "_sample_s", "_task", "_topics", "_topics_s", "admin", "brokers", "failure",
+                 "groups", "history", "name", "options", "sample")  # fmt: skip
 
-    def __init__(self, name: str, options: Mapping[str, Any], sample_s: float) -> None:
+    def __init__(self, name: str, options: Mapping[str, Any], sample_s: float, metrics: Sequence[str] = ()) -> None:
         self.name = name
         """The cluster's name in the console."""
         self.options = {"default_api_timeout_ms": REQUEST_MS, "request_timeout_ms": REQUEST_MS, **options}
@@ -72,6 +73,8 @@ class ClusterView:
         """Why the last sample failed; empty if it did not."""
         self.history: deque[HistoryPoint] = deque(maxlen=HISTORY)
         """Lag of groups over time, the oldest first."""
+        self.brokers = BrokerMetrics(metrics)
+        """Latencies that brokers report."""
         self.groups = GroupWatch()
         """Members of groups over time."""
         self._before: Sample | None = None
@@ -140,6 +143,7 @@ class ClusterView:
     async def _run(self) -> None:
         while True:
             began = time.monotonic()
+            await self.brokers.scrape()
             try:
                 await self.take_sample()
                 self.failure = ""
@@ -192,8 +196,10 @@ class Clusters:
 
     __slots__ = ("_views",)
 
-    def __init__(self, options: Mapping[str, Mapping[str, Any]], sample_s: float) -> None:
-        self._views = {name: ClusterView(name, each, sample_s) for name, each in options.items()}
+    def __init__(
+        self, options: Mapping[str, Mapping[str, Any]], sample_s: float, metrics: Mapping[str, Sequence[str]] = {}
+    ) -> None:
+        self._views = {name: ClusterView(name, each, sample_s, metrics.get(name, ())) for name, each in options.items()}
 
     async def start(self) -> None:
         """Start all clients."""

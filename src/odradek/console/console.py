@@ -34,7 +34,7 @@ class Console:
         """Lines about changes."""
         self._readings = 0
         # With logins, no request acts with the console's own credentials.
-        self._shared = Clusters({} if settings.login else settings.clusters, settings.sample_s)
+        self._shared = Clusters({} if settings.login else settings.clusters, settings.sample_s, settings.metrics)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Any, Final
@@ -51,6 +51,8 @@ class ConsoleSettings:
     """What keys and values are decoded by."""
     dead_letters: tuple[str, ...] = DEAD_LETTERS
     """Patterns of topics of dead letters, with * and ?, without regard to case."""
+    metrics: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """URLs of the metrics of brokers by the name of the cluster."""
     audit_log: str | None = None
     """File for the lines about changes; None: the log."""
 

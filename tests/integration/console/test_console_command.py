@@ -60,6 +60,10 @@ def test_serve_starts_a_console_that_ends_with_it(tmp_path: Path) -> None:
         (["--login"], "security.protocol"),
         (["--schema", "orders=missing.avsc"], "--schema orders=missing.avsc: No such file"),
         (["--schema", "orders"], "TOPIC=FILE.avsc"),
+        (["--metrics", "x"], "HOST:PORT expected"),
+        (["--metrics", "other=h:1"], "NAME of a cluster"),
+        (["--metrics", "file:///etc/passwd"], "--metrics file:///etc/passwd"),
+        (["--metrics", "h:1", "--cluster", "a=h:1", "--cluster", "b=h:1"], "with several clusters"),
     ],
 )
 def test_wrong_options_are_one_line(options: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ import re
 import pytest
 from starlette.testclient import TestClient
 
+from bench.peers.zookeeper import free_ports
 from odradek.client.admin import NewTopic
 from odradek.client.network.metadata import TopicInfo
 from odradek.console import clusters
@@ -118,6 +119,23 @@ def test_plots_show_what_is_written_and_read(broker: BlockingBroker, monkeypatch
 
         until(is_plotted)
         assert topic in client.get(AT + "/metrics").text
+
+
+def test_latencies_of_brokers_are_plotted() -> None:
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    with BlockingBroker({"odradek.http.listener": address}) as broker:
+        url = f"http://{address}/metrics"
+        topic = broker.topic()
+        with console(broker.bootstrap_servers, sample_s=0.05, metrics={"test": [url]}) as client:
+
+            def is_plotted() -> bool:
+                broker.produce(topic, "x")
+                text = client.get(AT + "/metrics").text
+                return bool(re.search(r"Produce requests, quantile 0.99: [0-9.]+ ms.*?<svg", text, re.DOTALL))
+
+            until(is_plotted)
+            until(lambda: re.search(r"event loop, quantile 0.99: [0-9.]+ ms", client.get(AT + "/metrics").text))
+            assert "does not answer" not in client.get(AT + "/metrics").text
 
 
 def test_topic_page_shows_partitions_with_offsets(client: TestClient, broker: BlockingBroker) -> None:

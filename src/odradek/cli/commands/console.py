@@ -7,7 +7,7 @@ import copy
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from odradek.cli.arguments.errors import CommandError, UsageError, client_log
@@ -64,6 +64,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="name by which browsers may call the console, beside its address (repeatable)",
     )
+    _add_contents(parser)
+    parser.add_argument(
+        "--idle-timeout",
+        type=seconds,
+        default=DEFAULT_IDLE_S,
+        metavar="SECONDS",
+        help=f"time without a request after which a login ends (default: {DEFAULT_IDLE_S:g})",
+    )
+    parser.add_argument("--audit-log", metavar="FILE", help="append a line of JSON for each change (default: the log)")
+    # Of `odradek serve --console`, whose console ends when its input does.
+    parser.add_argument("--until-input-ends", action="store_true", help=argparse.SUPPRESS)
+    add_connection(parser)
+    add_examples(parser, EXAMPLES)
+
+
+def _add_contents(parser: argparse.ArgumentParser) -> None:
+    """Options about what pages show."""
     parser.add_argument(
         "--mask",
         action="append",
@@ -87,17 +104,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="names of topics of dead letters, with * and ? (repeatable; default: *dlq*, *dlt, *dead-letter*, …)",
     )
     parser.add_argument(
-        "--idle-timeout",
-        type=seconds,
-        default=DEFAULT_IDLE_S,
-        metavar="SECONDS",
-        help=f"time without a request after which a login ends (default: {DEFAULT_IDLE_S:g})",
+        "--metrics",
+        action="append",
+        default=[],
+        metavar="[NAME=]HOST:PORT",
+        help="HTTP listener of a broker, or a URL, for plots of latencies; NAME is that of the --cluster (repeatable)",
     )
-    parser.add_argument("--audit-log", metavar="FILE", help="append a line of JSON for each change (default: the log)")
-    # Of `odradek serve --console`, whose console ends when its input does.
-    parser.add_argument("--until-input-ends", action="store_true", help=argparse.SUPPRESS)
-    add_connection(parser)
-    add_examples(parser, EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -113,9 +125,10 @@ def run(arguments: argparse.Namespace) -> int:
 
     configure_logging("info", "text")
     host, port = address_of(arguments.listen)
+    clusters = clusters_of(arguments)
     try:
         settings = ConsoleSettings(
-            clusters=clusters_of(arguments),
+            clusters=clusters,
             host=host,
             port=port,
             allow_changes=arguments.allow_changes,
@@ -125,6 +138,7 @@ def run(arguments: argparse.Namespace) -> int:
             idle_s=arguments.idle_timeout,
             masks=masks_of(arguments),
             schemas=schemas_of(arguments),
+            metrics=metrics_of(arguments, list(clusters)),
             dead_letters=tuple(arguments.dead_letters or DEAD_LETTERS),
             audit_log=arguments.audit_log,
         )
@@ -197,6 +211,24 @@ def schemas_of(arguments: argparse.Namespace) -> Any:
         if isinstance(error.__cause__, ImportError):
             raise CommandError(f"--schema needs packages that are not installed: {install_hint('formats')}") from error
         raise UsageError(f"--schema {error}") from error
+
+
+def metrics_of(arguments: argparse.Namespace, names: Sequence[str]) -> dict[str, list[str]]:
+    """URLs of metrics by the name of the cluster. Raises UsageError."""
+    found: dict[str, list[str]] = {}
+    for text in arguments.metrics:
+        name, equals, url = text.partition("=")
+        if not equals or "://" in name:
+            name, url = names[0], text
+            if len(names) > 1:
+                raise UsageError(f"--metrics {text}: with several clusters, NAME=URL is expected")
+        if "://" not in url:
+            host, port = address_of(url, "--metrics")
+            url = f"http://{f'[{host}]' if ':' in host else host}:{port}/metrics"
+        if name not in names or not url.startswith(("http://", "https://")):
+            raise UsageError(f"--metrics {text}: HOST:PORT or a URL, and NAME of a cluster, expected")
+        found.setdefault(name, []).append(url)
+    return found
 
 
 def _show_ready(url: str) -> None:

@@ -47,7 +47,7 @@ async def enter(request: Request) -> Response:
         console.record_change(request, "login failed", user)
         message = "The cluster does not accept this user and password."
         return page(request, "login.html", title="Log in", status=403, message=message)
-    clusters = Clusters(options, console.settings.sample_s)
+    clusters = Clusters(options, console.settings.sample_s, console.settings.metrics)
     await clusters.start()
     session = await console.sessions.open(user, clusters)
     console.record_change(request, "login", user)

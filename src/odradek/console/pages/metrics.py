@@ -8,12 +8,13 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
+from odradek.console.broker_metrics import QUANTILES, REQUESTS, Latencies
 from odradek.console.clusters import ClusterView, Rates
 from odradek.console.pages.preferences import favourites_of
 from odradek.console.pages.topic import found_topic
 from odradek.console.paging import part_of
 from odradek.console.plots import Plot, curve_of
-from odradek.console.rendering import console_of, page, rate, size_rate
+from odradek.console.rendering import DASH, console_of, page, rate, size_rate
 
 PAGE_ROWS: Final = 100
 Label = Callable[[float | None], str]
@@ -34,7 +35,8 @@ async def show(request: Request) -> Response:
         "metrics.html",
         title="Metrics",
         view=view,
-        plots=_plots(view, None),
+        plots=_plots(view, None) + _latency_plots(view),
+        failures=sorted(view.brokers.failures.items()),
         busiest=busiest[:BUSIEST],
     )
 
@@ -93,3 +95,23 @@ def _plots(view: ClusterView, topic: str | None) -> list[tuple[str, str, Plot | 
         drawn("Bytes in, as stored by leaders", size_rate, lambda each: each.bytes_in),
         drawn("Records out, by commits of groups", rate, lambda each: each.records_out),
     ]
+
+
+def _latency_plots(view: ClusterView) -> list[tuple[str, str, Plot | None]]:
+    """Title, current value and plot of what brokers report: nothing without their URLs."""
+    if not view.brokers.is_configured:
+        return []
+
+    def drawn(title: str, pick: Callable[[Latencies], float | None]) -> tuple[str, str, Plot | None]:
+        points = [(each.at_s, value) for each in view.brokers.history if (value := pick(each)) is not None]
+        return title, _ms(points[-1][1] if points else None), curve_of(points, _ms)
+
+    def latency(name: str, quantile: str) -> tuple[str, str, Plot | None]:
+        return drawn(f"{name} requests, quantile {quantile}", lambda each: each.latencies_ms.get((name, quantile)))
+
+    found = [latency(name, quantile) for name in REQUESTS for quantile in QUANTILES]
+    return [*found, drawn("Delay of the event loop, quantile 0.99", lambda each: each.delay_ms)]
+
+
+def _ms(number: float | None) -> str:
+    return DASH if number is None else f"{number:.3g} ms"
