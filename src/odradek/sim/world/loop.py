@@ -89,7 +89,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._running = False
         self._closed = False
-        self._graveyard: list[asyncio.Task[Any]] = []
+        self._graveyard: list[asyncio.Task[Any] | asyncio.Handle] = []
         self.trace = Trace()
         self.steps = 0
         self.broken: Exception | None = None
@@ -221,7 +221,8 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         process = handle._context.get(PROCESS)  # type: ignore[attr-defined]
         if process is not None:
             if not process.alive:
-                self._bury(handle)
+                # Kept until `close`: tasks that never began and exceptions that no task read would complain as they go.
+                self._graveyard.append(handle)
                 return
             if process.paused_until > self._now:
                 process.held.append(handle)
@@ -250,16 +251,11 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         # Nor do those of a task that it creates while an exception unwinds its last call; `step` finds that one.
         mine = f"{process.name}|"
         self._graveyard.extend(task for task in asyncio.all_tasks(self) if task.get_name().startswith(mine))
+        self._graveyard.extend(process.held)
         process.held.clear()
         for each in process.doomed:
             each()
         process.doomed.clear()
-
-    def _bury(self, handle: asyncio.Handle) -> None:
-        """Keep the task behind a dead process's step until `close`: a coroutine that never began warns as it goes."""
-        owner = getattr(handle._callback, "__self__", None)  # type: ignore[attr-defined]
-        if isinstance(owner, asyncio.Task):
-            self._graveyard.append(owner)
 
     def run_until_complete(self, future: Any) -> Any:
         """Run steps until the future is done; its result."""
