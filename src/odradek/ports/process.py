@@ -1,9 +1,12 @@
-"""What the operating system knows of this process: processor time, memory, descriptors."""
+"""What the operating system knows of this process (processor time, memory, descriptors), and signals to children."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import resource
+import signal
 import time
 from typing import NamedTuple, Protocol
 
@@ -38,6 +41,17 @@ class Process(Protocol):
     def loop_cpu_s(self) -> float:
         """Processor time of the calling thread, in seconds."""
         ...
+
+
+def signal_child(child: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    """Send a signal to a child process, unless it has ended.
+
+    The process's own method looks first whether it has ended, and if it has just done so, takes the exit status away
+    from asyncio's watcher, which then reports 255.
+    """
+    if child.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child.pid, number)
 
 
 def _io_bytes() -> tuple[int, int]:

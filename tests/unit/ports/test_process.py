@@ -1,13 +1,17 @@
-"""What the system reports of this process."""
+"""What the system reports of this process, and signals to children."""
 
 from __future__ import annotations
 
+import asyncio
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from odradek.ports.process import SystemProcess
+from odradek.ports.process import SystemProcess, signal_child
 
 PROC = Path("/proc/self/fd")
 needs_proc = pytest.mark.skipif(not PROC.exists(), reason="the system has no /proc")
@@ -36,3 +40,18 @@ def test_descriptors_are_listed_when_the_folder_has_no_size(monkeypatch: pytest.
 
     monkeypatch.setattr(os, "stat", without_size)
     assert abs(SystemProcess().figures().open_descriptors - expected) <= 1
+
+
+def test_signal_to_a_child_leaves_its_exit_status_to_asyncio(monkeypatch: pytest.MonkeyPatch) -> None:
+    def taken(_process: object) -> None:
+        pytest.fail("the exit status may be taken here")
+
+    async def main() -> None:
+        child = await asyncio.create_subprocess_exec(sys.executable, "-c", "input()", stdin=asyncio.subprocess.PIPE)
+        with monkeypatch.context() as patched:
+            patched.setattr(subprocess.Popen, "poll", taken)
+            signal_child(child, signal.SIGTERM)
+            assert await child.wait() == -signal.SIGTERM
+            signal_child(child, signal.SIGTERM)
+
+    asyncio.run(main())

@@ -9,6 +9,7 @@ from typing import Final
 
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.cli.arguments.errors import UsageError
+from odradek.ports.process import signal_child
 
 _STOP_S: Final = 10.0
 
@@ -47,10 +48,10 @@ class ConsoleProcess:
         process = self._process
         if process is None or process.returncode is not None:
             return
-        process.send_signal(signal.SIGTERM)
+        signal_child(process, signal.SIGTERM)
         try:
             async with asyncio.timeout(_STOP_S):
                 await process.wait()
         except TimeoutError:
-            process.kill()
+            signal_child(process, signal.SIGKILL)
             await process.wait()

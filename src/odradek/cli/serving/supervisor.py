@@ -26,6 +26,7 @@ from odradek.cli.serving.data_directories import reject_broker_directory
 from odradek.cli.serving.service_manager import ServiceManager
 from odradek.ports.clock import process_age
 from odradek.ports.disk import DirectoryLock, Disk, SystemDisk
+from odradek.ports.process import signal_child
 
 _FIRST_BACKOFF_SECONDS: Final = 0.1
 _LONGEST_BACKOFF_SECONDS: Final = 10.0
@@ -194,12 +195,12 @@ class Supervisor:
         self._manager.stopping("stopping the brokers")
         await self._console.stop()
         for child in self._children:
-            if child.process is not None and child.process.returncode is None:
-                child.process.send_signal(signal.SIGTERM)
+            if child.process is not None:
+                signal_child(child.process, signal.SIGTERM)
         _, unfinished = await asyncio.wait(keepers, timeout=_KILL_AFTER_SECONDS)
         for child in self._children:
-            if unfinished and child.process is not None and child.process.returncode is None:
-                child.process.kill()
+            if unfinished and child.process is not None:
+                signal_child(child.process, signal.SIGKILL)
         await asyncio.wait(keepers)
         alive.cancel()
         return max(child.status for child in self._children)
@@ -269,7 +270,7 @@ class Supervisor:
         assert process.stderr is not None
         self._note_processes()
         if self._stop.is_set():
-            process.send_signal(signal.SIGTERM)
+            signal_child(process, signal.SIGTERM)
         await asyncio.gather(self._follow_output(child, process.stdout), self._follow_log(child, process.stderr))
         return await process.wait()
 
