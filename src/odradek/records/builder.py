@@ -1,7 +1,6 @@
-"""Writing record batches: `finish_batch` puts the header before encoded records, `encode_batch` and
-`rebuild_batch` do both."""
+"""Writing record batches: `finish_batch` puts the header before encoded records, `encode_batch` does both."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from odradek.records.batch import (
@@ -14,15 +13,12 @@ from odradek.records.batch import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
-    NO_TIMESTAMP,
-    TIMESTAMP_TYPE_BIT,
     TRANSACTIONAL_BIT,
-    BatchHeader,
     patch_crc,
 )
 from odradek.records.compression import Codec, check_level, compress
-from odradek.records.record import Headers, Record
-from odradek.records.section import Data, encode_headers, encode_record, encode_section
+from odradek.records.record import Headers
+from odradek.records.section import Data, encode_headers, encode_section
 
 
 class BatchFields(NamedTuple):
@@ -97,36 +93,3 @@ def encode_batch(
     section = encode_section(timestamps, keys, values, encoded_headers)
     shape = (len(rows), len(rows) - 1, timestamps[0], max(timestamps))
     return finish_batch(section, codec, level, shape, fields)
-
-
-def rebuild_batch(header: BatchHeader, records: Sequence[Record], *, level: int | None = None) -> bytearray:
-    """A batch like `header`'s with only these of its records: what compaction leaves.
-
-    Offsets, producer fields, leader epoch, codec and last offset delta stay (so that the last sequence stays known); no
-    records give Kafka's empty batch. For LogAppendTime the records' timestamps are the header's.
-    """
-    base_timestamp = header.base_timestamp
-    max_timestamp = header.max_timestamp
-    if not header.attributes & TIMESTAMP_TYPE_BIT:
-        max_timestamp = max((record.timestamp for record in records), default=NO_TIMESTAMP)
-        if records and not header.has_delete_horizon:
-            base_timestamp = records[0].timestamp
-    section = b"".join(
-        encode_record(
-            record.timestamp - base_timestamp if not header.attributes & TIMESTAMP_TYPE_BIT else 0,
-            record.offset - header.base_offset,
-            record.key,
-            record.value,
-            encode_headers(record.headers),
-        )
-        for record in records
-    )
-    fields = BatchFields(
-        header.base_offset,
-        header.partition_leader_epoch,
-        header.producer_id,
-        header.producer_epoch,
-        header.base_sequence,
-    )
-    shape = (len(records), header.last_offset_delta, base_timestamp, max_timestamp)
-    return finish_batch(section, header.compression, level, shape, fields, header.attributes & ~0x07)

@@ -38,24 +38,6 @@ def varint(value: int) -> bytes:
     return bytes(output)
 
 
-def encode_record(
-    timestamp_delta: int, offset_delta: int, key: Data | None, value: Data | None, headers: bytes
-) -> bytes:
-    """One record with its length prefix; `headers` already encoded, count included."""
-    parts = (
-        b"\0",
-        varint(timestamp_delta),
-        varint(offset_delta),
-        b"\1" if key is None else varint(len(key)),
-        b"" if key is None else key,
-        b"\1" if value is None else varint(len(value)),
-        b"" if value is None else value,
-        headers,
-    )
-    body = b"".join(parts)
-    return varint(len(body)) + body
-
-
 def encode_headers(headers: Headers) -> bytes:
     """Record headers with their count. Raises TypeError for a name that is not a str."""
     parts: list[Data] = [varint(len(headers))]

@@ -8,13 +8,14 @@ from odradek.client.consumer.consumer import Consumer
 from odradek.client.consumer.positions import Chunk, PartitionState
 from odradek.client.consumer.record_batches import RecordBatch, take_batch
 from odradek.records.batch import HEADER_SIZE, parse_header
-from odradek.records.builder import BatchFields, encode_batch, rebuild_batch
+from odradek.records.builder import BatchFields, encode_batch
 from odradek.records.errors import CorruptRecords
 from odradek.records.record import decode_records
 from odradek.records.topic_partition import TopicPartition
 from odradek.wire.apis import ApiKey
 from tests.unit.client.consumers import filled, run, until
 from tests.unit.client.fake_cluster import FakeCluster
+from tests.unit.records.rebuilding import rebuild_batch
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 ROWS = [(1_000 + number, b"key", b"value %d" % number, (("h", b"x"),)) for number in range(20)]

@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 from odradek.records.arrow import SCHEMA, SCHEMA_WITH_HEADERS, decode_to_arrow, encode_from_arrow
 from odradek.records.batch import check_batch, parse_header, patch_crc, set_log_append_time, split_batches
-from odradek.records.builder import BatchFields, encode_batch, finish_batch, rebuild_batch
+from odradek.records.builder import BatchFields, encode_batch, finish_batch
 from odradek.records.control import encode_end_transaction
 from odradek.records.errors import CorruptRecords, RecordTooLarge, UnsupportedMagic
 from odradek.records.record import decode_records
-from odradek.records.section import encode_record, varint
+from odradek.records.section import varint
+from tests.unit.records.rebuilding import encode_record, rebuild_batch
 from tests.unit.records.strategies import BATCHES, CODECS, Row, row_of
 from tests.unit.records.test_record import BROKEN
 

@@ -5,10 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.records.batch import HEADER_SIZE, check_batch, parse_header, patch_crc, set_log_append_time
-from odradek.records.builder import BatchFields, encode_batch, finish_batch, rebuild_batch
+from odradek.records.builder import BatchFields, encode_batch, finish_batch
 from odradek.records.errors import CorruptRecords
 from odradek.records.record import Record, _decode, _decode_uniform, decode_columns, decode_records, read_varint
-from odradek.records.section import encode_record, varint
+from odradek.records.section import varint
+from tests.unit.records.rebuilding import encode_record, rebuild_batch
 from tests.unit.records.strategies import BATCHES, CODECS, Row, row_of
 
 

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from odradek.records.batch import check_batch
 from odradek.records.builder import encode_batch
 from odradek.records.record import decode_records
-from odradek.records.section import encode_headers, encode_record, encode_section
+from odradek.records.section import encode_headers, encode_section
+from tests.unit.records.rebuilding import encode_record
 from tests.unit.records.strategies import BATCHES, CODECS, Row, row_of
 
 DELTAS = st.one_of(st.integers(-64, 63), st.integers(-70_000, 70_000))
