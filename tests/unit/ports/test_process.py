@@ -24,22 +24,29 @@ def test_open_descriptors_are_counted() -> None:
     after = SystemProcess().figures().open_descriptors
     for descriptor in opened:
         os.close(descriptor)
-    assert after - before == 50
+    # Clients of earlier tests may still connect in threads of their own.
+    assert 40 < after - before < 60
 
 
 @needs_proc
 def test_descriptors_are_listed_when_the_folder_has_no_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """Linux before 6.2."""
-    expected = len(list(PROC.iterdir()))
     real = os.stat
 
-    def without_size(path: str) -> os.stat_result:
-        found = list(real(path))
+    def without_size(path: str, **options: bool) -> os.stat_result:
+        found = list(real(path, **options))
         found[6] = 0
         return os.stat_result(found)
 
-    monkeypatch.setattr(os, "stat", without_size)
-    assert abs(SystemProcess().figures().open_descriptors - expected) <= 1
+    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(50)]
+    # Only around the reading: pytest itself needs `os.stat` to report a failure.
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "stat", without_size)
+        before = SystemProcess().figures().open_descriptors
+        for descriptor in opened:
+            os.close(descriptor)
+        after = SystemProcess().figures().open_descriptors
+    assert 40 < before - after < 60
 
 
 def test_signal_to_a_child_leaves_its_exit_status_to_asyncio(monkeypatch: pytest.MonkeyPatch) -> None:
