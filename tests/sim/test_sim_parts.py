@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import random
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -155,6 +157,38 @@ def test_task_that_a_dying_process_creates_never_runs() -> None:
         del loop._graveyard[:]
     assert not ran
     assert not [str(each.message) for each in found]
+
+
+def test_close_ends_coroutines_that_wait_while_they_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = new_loop("1")
+    complaints: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", complaints.append)
+    steps: list[str] = []
+
+    async def last() -> None:
+        await asyncio.sleep(1)
+
+    async def stubborn() -> None:
+        try:
+            await asyncio.sleep(1000)
+        finally:
+            try:
+                await asyncio.gather(last())
+            finally:
+                steps.append("gathered")
+                await asyncio.sleep(1)
+
+    async def main() -> None:
+        tasks.append(asyncio.create_task(stubborn()))
+        await asyncio.sleep(1)
+
+    tasks: list[asyncio.Task[None]] = []
+    loop.run_until_complete(main())
+    loop.close()
+    assert steps == ["gathered"]
+    tasks.clear()
+    gc.collect()
+    assert not complaints
 
 
 # --- disk ---

@@ -22,6 +22,9 @@ T = TypeVar("T")
 STEP_SECONDS = 4e-6
 """What a step costs in simulated time: a loop that never waits must not stop the clock."""
 
+_MOST_WAITS = 100
+"""Waits in `finally` blocks of one coroutine that `close` ends."""
+
 
 class SimulationDeadlock(Exception):
     """Nothing can ever run again, although somebody still waits."""
@@ -277,17 +280,30 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self._closed = True
         events._set_running_loop(self)
         try:
-            for task in asyncio.all_tasks(self):
-                task._log_destroy_pending = False  # type: ignore[attr-defined]
-                try:
-                    task.get_coro().close()
-                except (Exception, asyncio.CancelledError):  # noqa: BLE001 - a dead process may say what it likes
-                    continue
+            ended: set[asyncio.Task[Any]] = set()
+            # The end of one may begin others.
+            while waiting := asyncio.all_tasks(self) - ended:
+                for task in waiting:
+                    task._log_destroy_pending = False  # type: ignore[attr-defined]
+                    _end(task.get_coro())
+                ended |= waiting
         finally:
             events._set_running_loop(None)
         self._callbacks.clear()
         self._tasks.clear()
         self._timers.clear()
+
+
+def _end(coroutine: Any) -> None:
+    """Close a coroutine, however often it waits in `finally` blocks; a dead process may say what it likes."""
+    for _ in range(_MOST_WAITS):
+        try:
+            coroutine.close()
+        except RuntimeError:
+            continue  # It waits again: the next close ends that wait.
+        except (Exception, asyncio.CancelledError):  # noqa: BLE001 - see above
+            return
+        return
 
 
 def new_loop(seed: str) -> SimulatedLoop:
