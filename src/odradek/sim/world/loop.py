@@ -8,13 +8,14 @@ belongs to a killed one never runs again, just as after a kill -9.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import hashlib
 import heapq
 import random
 from asyncio import events
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -23,7 +24,7 @@ STEP_SECONDS = 4e-6
 """What a step costs in simulated time: a loop that never waits must not stop the clock."""
 
 _MOST_WAITS = 100
-"""Waits in `finally` blocks of one coroutine that `close` ends."""
+"""Closed coroutines of one task, counting those that wait again in `finally` blocks."""
 
 
 class SimulationDeadlock(Exception):
@@ -295,15 +296,25 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
 
 
 def _end(coroutine: Any) -> None:
-    """Close a coroutine, however often it waits in `finally` blocks; a dead process may say what it likes."""
+    """Close a coroutine and those that it awaits, also if they wait again in `finally` blocks.
+
+    One that does so ends its callers, and remains itself. What a dead process raises has no meaning.
+    """
+    waiting = [coroutine]
     for _ in range(_MOST_WAITS):
-        try:
-            coroutine.close()
-        except RuntimeError:
-            continue  # It waits again: the next close ends that wait.
-        except (Exception, asyncio.CancelledError):  # noqa: BLE001 - see above
+        if not waiting:
             return
-        return
+        awaited = list(_awaited(waiting.pop()))
+        with contextlib.suppress(Exception, asyncio.CancelledError):
+            awaited[0].close()
+        waiting += [each for each in awaited if each.cr_frame is not None]
+
+
+def _awaited(coroutine: Any) -> Iterator[Any]:
+    """The coroutine, the one that it awaits, and so on."""
+    while hasattr(coroutine, "cr_await"):
+        yield coroutine
+        coroutine = coroutine.cr_await
 
 
 def new_loop(seed: str) -> SimulatedLoop:
