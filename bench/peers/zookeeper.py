@@ -94,6 +94,8 @@ class ZooKeeper:
         """`host` is where a single server listens, `prefix` what runs it (as `nice` would)."""
         self.settings: dict[str, str] = {}
         """More lines of its configuration, for TLS for example."""
+        self.options: list[str] = []
+        """More options of Java, for a login file for example."""
         self.directory = directory
         self.host = host
         self.prefix = list(prefix)
@@ -143,7 +145,7 @@ class ZooKeeper:
     def start_server(self, index: int) -> None:
         config = self._configured(index)
         main = "ZooKeeperServerMain" if len(self.ports) == 1 else "quorum.QuorumPeerMain"
-        options = [*JVM, f"-Dlog4j2.configurationFile={config.parent / 'log4j2.properties'}"]
+        options = [*JVM, *self.options, f"-Dlog4j2.configurationFile={config.parent / 'log4j2.properties'}"]
         if not self.sync:
             options.append("-Dzookeeper.forceSync=no")
         with open(config.parent / "console.log", "ab") as log:

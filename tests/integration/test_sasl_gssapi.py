@@ -10,10 +10,15 @@ from typing import Any
 import pytest
 
 from bench.peers.kdc import REALM, Kdc, missing_program
+from bench.peers.zookeeper import ZooKeeper
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.lifecycle import Broker, StartError
 from odradek.client import Admin
 from odradek.client.errors import AuthenticationFailed
+from odradek.metadata.nodes import CLUSTER_ID
+from odradek.metadata.stores.selection import open_store
+from odradek.ports.disk import SystemDisk
+from odradek.ports.store import Create, StoreError
 
 SECONDS = 60
 MODULE = "com.sun.security.auth.module.Krb5LoginModule"
@@ -29,7 +34,7 @@ def realm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Kdc, dict[
     if missing := missing_program():
         pytest.skip(f"{missing} is not installed (Debian: krb5-kdc, krb5-admin-server, krb5-user)")
     with Kdc(tmp_path_factory.mktemp("kdc")) as kdc:
-        names = ("kafka/localhost", "other/localhost", "alice", "robot/host")
+        names = ("kafka/localhost", "other/localhost", "zookeeper/localhost", "alice", "robot/host")
         yield kdc, {name: kdc.key_table(name) for name in names}
 
 
@@ -137,6 +142,46 @@ def test_ticket_for_another_service_is_rejected(keys: dict[str, str], tmp_path: 
 
     with pytest.raises(AuthenticationFailed, match="invalid credentials"):
         served(settings(tmp_path, keys), use)
+
+
+def test_broker_logs_in_at_zookeeper_by_kerberos(
+    realm: tuple[Kdc, dict[str, str]], keys: dict[str, str], tmp_path: Path
+) -> None:
+    """Nodes belong to the broker's Kerberos name, and a server whose key is another's gets no session."""
+
+    def section(name: str, principal: str, owner: str) -> str:
+        options = f'useKeyTab=true storeKey=true keyTab="{keys[owner]}" principal="{principal}@{REALM}"'
+        return f"{name} {{ {MODULE} required {options}; }};\n"
+
+    server = ZooKeeper(tmp_path, tick_ms=2000, sync=False, host="localhost")
+    logins = tmp_path / "server.jaas"
+    logins.write_text(section("Server", "zookeeper/localhost", "zookeeper/localhost"))
+    config = realm[0].environment["KRB5_CONFIG"]
+    server.options = [f"-Djava.security.auth.login.config={logins}", f"-Djava.security.krb5.conf={config}"]
+    server.settings = {"authProvider.sasl": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"}
+    mine = tmp_path / "broker.jaas"
+    mine.write_text(section("Client", "robot/host", "robot/host"))
+    given = {
+        "log.dirs": str(tmp_path / "data"),
+        "zookeeper.connect": f"{server.connect}/kerberos",
+        "zookeeper.set.acl": "true",
+        "java.security.auth.login.config": str(mine),
+    }
+
+    async def owners() -> set[str]:
+        store: Any = await open_store(BrokerConfig(given), SystemDisk(), "")
+        try:
+            await store.apply([Create(CLUSTER_ID, b"id")])
+            acls = await asyncio.to_thread(store._client.get_acls, f"/kerberos{CLUSTER_ID}")
+            return {f"{each.id.scheme}:{each.id.id}" for each in acls[0]}
+        finally:
+            await store.close()
+
+    with server:
+        assert asyncio.run(owners()) == {f"sasl:robot/host@{REALM}", "world:anyone"}
+        given["zookeeper.sasl.client.username"] = "other"
+        with pytest.raises(StoreError, match="login at ZooKeeper"):
+            asyncio.run(owners())
 
 
 @pytest.mark.parametrize("library", ["kafka-python", "aiokafka"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,12 +17,15 @@ from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.lifecycle import Broker, StartError
 from odradek.metadata.nodes import CLUSTER_ID, CLUSTER_KEY
 from odradek.metadata.stores.selection import open_store
+from odradek.metadata.stores.zookeeper_store import ZooKeeperStore
 from odradek.ports.disk import SystemDisk
-from odradek.ports.store import Create, MetadataStore, StoreError
+from odradek.ports.store import ConnectionLost, Create, MetadataStore, StoreError
 from tests.certificates import Authority
 
 SECONDS = 30.0
-DIGEST = "broker:planted-password"
+PASSWORD = "planted-password"
+DIGEST = f"broker:{PASSWORD}"
+DIGEST_MODULE = "org.apache.zookeeper.server.auth.DigestLoginModule"
 
 
 class Secured(NamedTuple):
@@ -52,11 +56,15 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     folder = tmp_path_factory.mktemp("zookeeper")
     authority = Authority(folder / "certificates")
     server, (port,) = ZooKeeper(folder, tick_ms=2000, sync=False), free_ports(1)
+    logins = folder / "server.jaas"
+    logins.write_text(f'Server {{ {DIGEST_MODULE} required user_broker="{PASSWORD}"; }};\n')
+    server.options = [f"-Djava.security.auth.login.config={logins}"]
     own = authority.issue("/CN=localhost")
     server.settings = {
         "secureClientPort": str(port),
         "secureClientPortAddress": "127.0.0.1",
         "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+        "authProvider.sasl": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider",
         "authProvider.x509": "org.apache.zookeeper.server.auth.X509AuthenticationProvider",
         "ssl.clientAuth": "need",
         "ssl.clientHostnameVerification": "false",
@@ -67,6 +75,26 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     }
     with server:
         yield Secured(server, port, authority)
+
+
+def login_file(folder: Path, content: str = "") -> str:
+    """A login file of a broker, by default with the server's user."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "client.jaas"
+    module = f'{DIGEST_MODULE} required\n username="broker" password="{PASSWORD}"; // the brokers\n'
+    path.write_text(content or f"KafkaServer {{ Other optional; More required; }};\nClient {{\n {module}}};\n")
+    return str(path)
+
+
+def by_sasl(secured: Secured, folder: Path, chroot: str, content: str = "") -> dict[str, str]:
+    """Settings of a broker that logs in by DIGEST-MD5 over plain text."""
+    return {
+        "log.dirs": str(folder),
+        "odradek.zookeeper.wait.ms": "0",
+        "zookeeper.connect": f"{secured.server.connect}/{chroot}",
+        "zookeeper.set.acl": "true",
+        "java.security.auth.login.config": login_file(folder, content),
+    }
 
 
 def stored(settings: dict[str, str], use: Any = None) -> Any:
@@ -117,7 +145,7 @@ def test_zookeeper_is_not_reached_without_the_right_certificates(
         stored(settings)
 
 
-@pytest.mark.parametrize("by", ["certificate", "digest"])
+@pytest.mark.parametrize("by", ["certificate", "digest", "sasl"])
 def test_nodes_get_acls_of_their_creator(by: str, secured: Secured, tmp_path: Path) -> None:
     settings = secured.settings(tmp_path, f"acl-{by}", zookeeper_set_acl="true")
     if by == "digest":
@@ -126,6 +154,8 @@ def test_nodes_get_acls_of_their_creator(by: str, secured: Secured, tmp_path: Pa
             "zookeeper.connect": f"{secured.server.connect}/acl-{by}",
             "odradek.zookeeper.digest": DIGEST,
         }
+    elif by == "sasl":
+        settings = by_sasl(secured, tmp_path, "acl-sasl")
 
     async def use(store: MetadataStore) -> None:
         await store.apply([Create(CLUSTER_ID, b"id"), Create(CLUSTER_KEY, b"secret"), Create("/consumers", b"")])
@@ -141,6 +171,11 @@ def test_nodes_get_acls_of_their_creator(by: str, secured: Secured, tmp_path: Pa
         with pytest.raises(NoAuthError):
             stranger.set(f"{root}{CLUSTER_ID}", b"other")
         stranger.set(f"{root}/consumers", b"anybody")
+        if by == "sasl":
+            assert {str(each.id) for each in stranger.get_acls(f"{root}{CLUSTER_ID}")[0]} == {
+                "Id(scheme='sasl', id='broker')",
+                "Id(scheme='world', id='anyone')",
+            }
     finally:
         stranger.stop()
         stranger.close()
@@ -183,3 +218,55 @@ def test_credentials_are_not_logged(secured: Secured, tmp_path: Path, caplog: py
         )
     assert "Auth(" in caplog.text
     assert "planted" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (f'Client {{ {DIGEST_MODULE} required username="broker" password="planted"; }};', "rejects the user"),
+        (f'Client {{ {DIGEST_MODULE} required username="nobody" password="planted"; }};', "rejects the user"),
+        (f'Client {{ {DIGEST_MODULE} required username="planted"; }};', "needs username and password"),
+        (f'Other {{ {DIGEST_MODULE} required username="planted"; }};', "has no section Client"),
+        ("Client { planted.Module required; };", "is not one of"),
+        ("Client { planted", "a section has no end"),
+    ],
+)
+def test_start_ends_when_the_login_fails(content: str, text: str, secured: Secured, tmp_path: Path) -> None:
+    """A wrong password is not retried until the end of `odradek.zookeeper.wait.ms`."""
+    settings = by_sasl(secured, tmp_path, "rejected", content) | {"odradek.zookeeper.wait.ms": "300000"}
+    with pytest.raises(StoreError, match=text) as raised:
+        stored(settings)
+    assert "planted" not in str(raised.value).replace("'planted.Module'", "")
+
+
+def test_login_is_left_out_when_it_is_switched_off(secured: Secured, tmp_path: Path) -> None:
+    settings = by_sasl(secured, tmp_path, "off", "no login file")
+    stored(settings | {"zookeeper.sasl.client": "false", "zookeeper.set.acl": "false"})
+
+
+def test_sasl_password_is_not_logged(secured: Secured, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(1):
+        stored(by_sasl(secured, tmp_path, "quiet-sasl"))
+    assert "SASL(" in caplog.text
+    assert "planted" not in caplog.text
+    assert "response=" not in caplog.text
+
+
+def test_connection_that_was_lost_logs_in_again(secured: Secured, tmp_path: Path) -> None:
+    """The session's next connection may do what needs the login."""
+
+    async def use(store: MetadataStore) -> object:
+        assert isinstance(store, ZooKeeperStore)
+        await store.apply([Create(CLUSTER_KEY, b"secret")])
+        client = store._client
+        assert client is not None
+        client._connection._socket.shutdown(socket.SHUT_RDWR)
+        async with asyncio.timeout(SECONDS):
+            while True:
+                try:
+                    return await store.get(CLUSTER_KEY)
+                except ConnectionLost:
+                    await asyncio.sleep(0.01)
+
+    node = stored(by_sasl(secured, tmp_path, "again"), use)
+    assert node.data == b"secret"

@@ -14,10 +14,15 @@ _MODULES: Final = {
     "org.apache.kafka.common.security.scram.ScramLoginModule": ("SCRAM-SHA-256", "SCRAM-SHA-512"),
     "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule": ("OAUTHBEARER",),
     "com.sun.security.auth.module.Krb5LoginModule": ("GSSAPI",),
+    "org.apache.zookeeper.server.auth.DigestLoginModule": ("DIGEST-MD5",),
 }
 """Accepted modules and the mechanisms that each is for."""
 _FLAGS: Final = ("required", "requisite", "sufficient", "optional")
-_TOKEN: Final = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|\'((?:[^\'\\]|\\.)*)\'|([=;])|([^\s=;"\']+))', re.DOTALL)
+_TOKEN: Final = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|\'((?:[^\'\\]|\\.)*)\'|([=;{}])|([^\s=;{}"\']+))', re.DOTALL)
+_COMMENT: Final = re.compile(r'("(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\')|//[^\n]*|/\*.*?\*/', re.DOTALL)
+"""Text in quotation marks, which stays, or a comment."""
+_Token = tuple[str, bool]
+"""A word, and whether it is a mark of the syntax."""
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 
 
@@ -40,7 +45,33 @@ class LoginModule(NamedTuple):
 
 def parse_jaas(text: str) -> LoginModule:
     """The only login module of a `sasl.jaas.config`. Raises JaasError."""
-    tokens = _tokens(text)
+    return _login_module(_tokens(text))
+
+
+def section_of(text: str, name: str) -> LoginModule | None:
+    """The login module of a section of a login file; None without that section. Raises JaasError.
+
+    The file has sections `NAME { MODULE FLAG OPTION="VALUE" …; };`. Others may have any module, also several.
+    """
+    tokens = _tokens(_COMMENT.sub(lambda match: match[1] or " ", text))
+    found: LoginModule | None = None
+    position = 0
+    while position < len(tokens):
+        try:
+            end = tokens.index(("}", True), position)
+        except ValueError:
+            raise JaasError("a section has no end") from None
+        if tokens[position][1] or tokens[position + 1] != ("{", True) or tokens[end + 1 : end + 2] != [(";", True)]:
+            raise JaasError('sections are NAME { MODULE FLAG OPTION="VALUE"; };')
+        if tokens[position][0] == name:
+            if found is not None:
+                raise JaasError(f"the section {name} is there twice")
+            found = _login_module(tokens[position + 2 : end])
+        position = end + 2
+    return found
+
+
+def _login_module(tokens: list[_Token]) -> LoginModule:
     if len(tokens) < 3 or tokens[-1] != (";", True):
         raise JaasError('MODULE required NAME="VALUE" …; expected')
     name, flag = tokens[0][0], tokens[1][0]
@@ -66,8 +97,7 @@ def plain_users(options: Mapping[str, str]) -> dict[str, str]:
     return {name.removeprefix("user_"): text for name, text in options.items() if name.startswith("user_")}
 
 
-def _tokens(text: str) -> list[tuple[str, bool]]:
-    """(text, whether it is a mark of the syntax)."""
+def _tokens(text: str) -> list[_Token]:
     found = []
     position, text = 0, text.strip()
     while position < len(text):

@@ -8,6 +8,7 @@ from tests.unit.house.sources import PACKAGE, functions, package_sources
 FOR_USERS = ("client/", "testing/", "spark/", "cli/", "console/", "sim/planted/")
 """Packages whose functions others call: users, argparse, and the search for planted bugs."""
 CALLED_BY_OTHERS = {
+    "_authenticate_with_sasl": "kazoo",
     "_read_watch_event": "kazoo",
     "_serves": "the type checker",
     "_timer_handle_cancelled": "asyncio",

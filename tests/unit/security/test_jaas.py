@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.security.jaas import JaasError, parse_jaas, plain_users
+from odradek.security.jaas import JaasError, parse_jaas, plain_users, section_of
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
@@ -56,3 +56,49 @@ def test_any_text_is_a_module_or_an_error(text: str) -> None:
             parse_jaas(each)
         except JaasError:
             continue
+
+
+DIGEST = "org.apache.zookeeper.server.auth.DigestLoginModule"
+FILE = f"""
+// users of the brokers; KafkaServer {{ is ours }}
+KafkaServer {{ {PLAIN} required username="a//b"; other.Module optional; }};
+/* Client {{ }} */
+Client {{
+   {DIGEST} required
+   username="broker" password="/* x */ }}";
+}};
+"""
+
+
+def test_section_of_a_login_file_is_read() -> None:
+    module = section_of(FILE, "Client")
+    assert module is not None
+    assert module.mechanisms == ("DIGEST-MD5",)
+    assert module.options == {"username": "broker", "password": "/* x */ }"}
+    assert section_of(FILE, "KafkaClient") is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Client {",
+        "Client { }",
+        f"Client {{ {DIGEST} required; }}",
+        "Client };",
+        f"Client {{ {DIGEST} required; }}; Client {{ {DIGEST} required; }};",
+        f"Client {{ {DIGEST} required; {DIGEST} required; }};",
+        "}",
+        "a",
+    ],
+)
+def test_login_file_with_another_form_is_an_error(text: str) -> None:
+    with pytest.raises(JaasError):
+        section_of(text, "Client")
+
+
+@given(st.text(alphabet="Client{};=\"'/* \n", max_size=60))
+def test_any_login_file_is_read_or_an_error(text: str) -> None:
+    try:
+        section_of(text, "Client")
+    except JaasError:
+        return

@@ -490,6 +490,10 @@ DOCUMENTATION: dict[str, str] = {
     "odradek.peer.silence.timeout.ms": (
         "A connection to another broker breaks whose other end has acknowledged nothing for that long."
     ),
+    "java.security.auth.login.config": "Login file whose section Client has the login at ZooKeeper by SASL.",
+    "zookeeper.sasl.client": "Whether brokers log in at ZooKeeper when there is a login file.",
+    "zookeeper.sasl.client.username": "First part of the Kerberos name of ZooKeeper's servers.",
+    "zookeeper.sasl.clientconfig": "Section of the login file for ZooKeeper.",
     "odradek.zookeeper.wait.ms": (
         "For how long a start tries to reach ZooKeeper; 0: once, for zookeeper.connection.timeout.ms, as Kafka does."
     ),

@@ -90,7 +90,7 @@ ODRADEK_CONFIGS = (
     _c("odradek.loop.slice.ms", INT, "4", at_least(0), MEDIUM, CLUSTER_WIDE),
     # Requests and slices of them that hold the event loop for that long are counted, the worst are logged; -1: none.
     _c("odradek.slow.loop.ms", INT, "100", at_least(-1), MEDIUM, CLUSTER_WIDE),
-    # Java's login file has it for Kafka.
+    # Credentials without a login file.
     _c("odradek.zookeeper.digest", PASSWORD, None),
     # Machines boot in any order; Kafka's zookeeper.connection.timeout.ms, 18 s in most files, also bounds requests.
     _c("odradek.zookeeper.wait.ms", INT, "300000", at_least(0)),
@@ -124,6 +124,11 @@ _LEGACY = (
     _c("zookeeper.ssl.enabled.protocols", LIST, None, None, LOW),
     _c("zookeeper.ssl.cipher.suites", LIST, None, None, LOW),
     _c("zookeeper.ssl.endpoint.identification.algorithm", STRING, "HTTPS", None, LOW),
+    # In Java these are properties of the system, which Kafka's start script has in KAFKA_OPTS.
+    _c("java.security.auth.login.config", STRING, None),
+    _c("zookeeper.sasl.client", BOOLEAN, "true"),
+    _c("zookeeper.sasl.clientconfig", STRING, "Client"),
+    _c("zookeeper.sasl.client.username", STRING, "zookeeper"),
     _c("zookeeper.ssl.crl.enable", BOOLEAN, "false", None, LOW),
     _c("zookeeper.ssl.ocsp.enable", BOOLEAN, "false", None, LOW),
     # addresses, to 2.8

@@ -1,7 +1,8 @@
 """How brokers reach ZooKeeper and what they allow others there: TLS, credentials, ACLs of nodes.
 
-Settings: `zookeeper.ssl.*` as in Kafka, `zookeeper.set.acl`, and `odradek.zookeeper.digest`, which takes the place of
-Java's login file. ACLs are those of Kafka's `ZkData`: the creator may do everything, others read, except secrets.
+Settings: `zookeeper.ssl.*` as in Kafka, `zookeeper.set.acl`; for credentials those of `zookeeper_login`, or
+`odradek.zookeeper.digest`, which needs no login file. ACLs are those of Kafka's `ZkData`: the creator may do
+everything, others read, except secrets.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from odradek.metadata.nodes import BROKER_CONFIGS, CLUSTER_KEY, USER_CONFIGS
+from odradek.metadata.stores.zookeeper_login import FILE, Exchange, zookeeper_login
 from odradek.ports.store import WrongStore
 
 if TYPE_CHECKING:
@@ -69,9 +71,14 @@ class ZooKeeperAccess(NamedTuple):
     """`USER:PASSWORD` for ZooKeeper's scheme `digest`; empty for none."""
     sets_acl: bool = False
     """Whether nodes get ACLs when they are created."""
+    login: Callable[[str], Exchange] | None = None
+    """Begins a login by SASL at a host; None for none."""
 
     def __repr__(self) -> str:
-        return f"ZooKeeperAccess(tls={self.context is not None}, digest={bool(self.digest)}, acl={self.sets_acl})"
+        return (
+            f"ZooKeeperAccess(tls={self.context is not None}, digest={bool(self.digest)}, acl={self.sets_acl}, "
+            f"login={self.login is not None})"
+        )
 
 
 OPEN_ACCESS: Final = ZooKeeperAccess()
@@ -84,16 +91,17 @@ def zookeeper_access(config: AccessConfig) -> ZooKeeperAccess:
     digest, sets_acl = config.text("odradek.zookeeper.digest"), config.flag("zookeeper.set.acl")
     if digest and not all(digest.partition(":")):
         raise WrongStore("odradek.zookeeper.digest: USER:PASSWORD is expected")
-    if sets_acl and not digest and not (is_secured and config.text(_KEY_STORE)):
-        raise WrongStore(f"zookeeper.set.acl needs odradek.zookeeper.digest, or {_KEY_STORE} with TLS")
+    login = zookeeper_login(config)
+    if sets_acl and not digest and login is None and not (is_secured and config.text(_KEY_STORE)):
+        raise WrongStore(f"zookeeper.set.acl needs odradek.zookeeper.digest, or {_KEY_STORE} with TLS, or {FILE}")
     if not is_secured:
-        return ZooKeeperAccess(None, digest, sets_acl)
+        return ZooKeeperAccess(None, digest, sets_acl, login)
 
     def context() -> ssl.SSLContext:
         return _context(config)
 
     context()
-    return ZooKeeperAccess(context, digest, sets_acl)
+    return ZooKeeperAccess(context, digest, sets_acl, login)
 
 
 def _context(config: AccessConfig) -> ssl.SSLContext:

@@ -12,13 +12,15 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import EXCEPTIONS, NoNodeError
+from kazoo.exceptions import EXCEPTIONS, AuthFailedError, ConnectionDropped, NoNodeError
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.connection import ConnectionHandler
-from kazoo.protocol.serialization import read_buffer, read_string, write_string
+from kazoo.protocol.serialization import SASL, read_buffer, read_string, write_string
 from kazoo.protocol.states import KazooState
 
 from odradek.metadata.stores.zookeeper_access import ZooKeeperAccess
+from odradek.metadata.stores.zookeeper_login import authenticate
+from odradek.security.errors import SaslError
 
 _INT = struct.Struct("!i")
 _MULTI_HEADER = struct.Struct("!iBi")
@@ -179,6 +181,15 @@ class _Unshown(str):
         return "'***'"
 
 
+class _UnshownBytes(bytes):
+    """Proof of a password, by which others can guess it."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "b'***'"
+
+
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     """Makes connections, each within the patience for a server."""
 
@@ -226,6 +237,36 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         path, _ = read_string(buffer, offset + 2 * _INT.size)
         self.client.changed(path)
 
+    def _authenticate_with_sasl(self, host: str, timeout: float) -> None:
+        """Log in before any request of this connection, in the place of kazoo's own, which needs `pure-sasl`."""
+        client: Client = self.client
+        xid = 0
+
+        def ask(message: bytes) -> bytes:
+            nonlocal xid
+            xid += 1
+            self._submit(SASL(_UnshownBytes(message)), timeout, xid)
+            header, buffer, offset = self._read_header(timeout)
+            if header.xid != xid:
+                raise SaslError("the server answers a login by something else")
+            if header.err:
+                raise AuthFailedError("the server rejects the user or the password")
+            return bytes(SASL.deserialize(buffer, offset)[0] or b"")
+
+        try:
+            authenticate(self.sasl_options["login"](host), ask)
+        except ConnectionDropped:
+            # A server that stops, or one that answers a wrong password so: the next connection shows it.
+            client.login_error = "it closes connections during the login"
+            raise
+        except AuthFailedError as error:
+            client.login_error = str(error)
+            raise
+        except SaslError as error:
+            client.login_error = str(error)
+            raise AuthFailedError(str(error)) from error
+        client.login_error = ""
+
 
 class Client(KazooClient):  # type: ignore[misc]
     """A client of one session: when that is over, so is the client, and nothing waits for the next one.
@@ -254,7 +295,10 @@ class Client(KazooClient):  # type: ignore[misc]
         self._on_connected = connected
         self._on_lost = lost
         self.over = False
-        self._connection = _Connection(self, self._conn_retry.copy(), logger=self.logger)
+        self.login_error = ""
+        """Why the last login by SASL failed; empty after one that did not."""
+        options = None if access.login is None else {"login": access.login}
+        self._connection = _Connection(self, self._conn_retry.copy(), logger=self.logger, sasl_options=options)
         self.add_listener(self._state_changed)
 
     def _state_changed(self, state: str) -> None:

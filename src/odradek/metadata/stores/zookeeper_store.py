@@ -146,9 +146,14 @@ class ZooKeeperStore:
             lambda client: self._on_loop(self._on_lost, client),
         )
         await self._disk.run(_LANE, client.start_async)
-        await self._wait_for_connection()
-        # The server may lag behind what others have read elsewhere, this broker's last process among them.
-        await self._ask(client, Sync(self._full("/")))
+        try:
+            await self._wait_for_connection()
+            # The server may lag behind what others have read elsewhere, this broker's last process among them.
+            await self._ask(client, Sync(self._full("/")))
+        except SessionExpired as error:
+            if client.login_error:
+                raise StoreError(f"login at ZooKeeper at {self._hosts} failed: {client.login_error}") from error
+            raise
 
     def _on_loop(self, function: Callable[..., None], *args: Any) -> None:
         try:
@@ -162,7 +167,9 @@ class ZooKeeperStore:
             async with asyncio.timeout(self._connection_timeout):
                 await self._connected.wait()
         except TimeoutError:
-            raise StoreUnavailable(f"ZooKeeper at {self._hosts} cannot be reached") from None
+            reason = self._client.login_error if self._client is not None else ""
+            text = f"ZooKeeper at {self._hosts} cannot be reached"
+            raise StoreUnavailable(f"{text}: {reason}" if reason else text) from None
         if self._closed:
             raise StoreUnavailable("the store is closed")
         if self._expired:
@@ -192,7 +199,10 @@ class ZooKeeperStore:
     def _on_lost(self, client: Client) -> None:
         if client is not self._client or self._closed or self._expired:
             return
-        logger.warning("ZooKeeper ended session %#x", self.session)
+        if client.login_error:
+            logger.error("login at ZooKeeper at %s failed: %s", self._hosts, client.login_error)
+        else:
+            logger.warning("ZooKeeper ended session %#x", self.session)
         self._expired = True
         # Whoever waits for the connection gets to know, too.
         self._connected.set()
@@ -498,4 +508,6 @@ _ERRORS: dict[type[BaseException], type[StoreError]] = {
     kazoo.RequestTimeoutError: ConnectionLost,
     kazoo.SessionMovedError: ConnectionLost,
     kazoo.SessionExpiredError: SessionExpired,
+    # A login that fails ends the session.
+    kazoo.AuthFailedError: SessionExpired,
 }
