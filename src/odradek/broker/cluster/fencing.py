@@ -13,7 +13,7 @@ from odradek.broker.cluster.broker_events import Events
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.controller.broker_liveness import BrokerLiveness, FencedBrokers
 from odradek.controller.brokers import fencing_changed
-from odradek.metadata.image import ClusterImage
+from odradek.metadata.image import Broker, ClusterImage
 from odradek.ports.clock import Clock
 
 logger = logging.getLogger(__name__)
@@ -67,6 +67,10 @@ class Fencing:
     def note_request(self, broker_id: int, epoch: int) -> None:
         """A broker has asked for a lease under this registration."""
         self._liveness.note_request(broker_id, epoch, self._clock.monotonic())
+
+    def fences(self, broker: Broker) -> bool:
+        """Whether the broker is fenced as silent, or the event that fences it is under way."""
+        return broker in self._fenced
 
     def leaves(self, broker_id: int) -> None:
         """The broker shuts down: it stays fenced although its requests arrive."""

@@ -13,6 +13,7 @@ from odradek.metadata.nodes import CONTROLLER, BrokerNode, ControllerNode
 from odradek.records.topic_partition import PartitionKey, TopicIdPartition
 from odradek.replication.partition import Partition
 from odradek.sim.checkers.history import Violation
+from odradek.sim.checkers.isr_changes import check_isr_change, leader_knowledge
 from odradek.sim.checkers.stored_metadata import StoredStates
 from odradek.sim.checkers.writability import BROKER_SESSION_SECONDS, WritabilityWatch
 from odradek.sim.world.hosts import BrokerHost, World
@@ -120,10 +121,13 @@ class ClusterWatch:
                 self._world.loop.broken = violation
                 return
 
-    def _on_stored(self, key: PartitionKey) -> None:
-        """Check at the very moment at which a replica joins the ISR. The calling broker must not see a Violation."""
+    def _on_stored(self, key: PartitionKey, before: PartitionState | None, after: PartitionState) -> None:
+        """Check at the very moment at which the ISR changes. The calling broker must not see a Violation."""
         try:
             self._see_committed(key)
+            if before is not None:
+                topic_id = self._stored.topic_id(key[0])
+                check_isr_change(key, before, after, leader_knowledge(self._world, key, before, topic_id))
         except Violation as violation:
             self._world.loop.broken = violation
 

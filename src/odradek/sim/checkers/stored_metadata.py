@@ -24,7 +24,11 @@ _PARTITION: Final = _TOPIC + 2
 _STATE: Final = _TOPIC + 3
 
 
-def _nothing(_key: PartitionKey) -> None:
+StateListener = Callable[[PartitionKey, PartitionState | None, PartitionState], None]
+"""Called with a partition, its state before a write, and its state after."""
+
+
+def _nothing(_key: PartitionKey, _before: PartitionState | None, _after: PartitionState) -> None:
     return None
 
 
@@ -43,9 +47,9 @@ class StoredStates:
         self._controller_epoch = 0
         self.broken: Violation | None = None
         """The first change that must not be. It was a broker that made it: who looks at the cluster raises it."""
-        self._listener: Callable[[PartitionKey], None] = _nothing
+        self._listener: StateListener = _nothing
 
-    def watch_states(self, listener: Callable[[PartitionKey], None]) -> None:
+    def watch_states(self, listener: StateListener) -> None:
         """Call the listener, instead of an earlier one, with each partition whose state was written."""
         self._listener = listener
 
@@ -113,7 +117,7 @@ class StoredStates:
             self._break("leader in the ISR", f"{key}: {_described(after)}")
         if before is not None:
             self._check_step(key, before, after)
-        self._listener(key)
+        self._listener(key, before, after)
 
     def _check_step(self, key: PartitionKey, before: PartitionState, after: PartitionState) -> None:
         step = f"{key}: {_described(before)} became {_described(after)}"

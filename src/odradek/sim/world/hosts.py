@@ -146,8 +146,8 @@ class BrokerHost:
     """A machine with a disk and, most of the time, a broker."""
 
     __slots__ = (
-        "broker", "clock", "host", "incarnation", "is_dark", "node_id", "process", "serves", "settings", "store",
-        "volume", "world",
+        "broker", "clock", "host", "incarnation", "is_dark", "is_stopping", "node_id", "process", "serves", "settings",
+        "store", "volume", "world",
     )  # fmt: skip
 
     def __init__(self, world: World, node_id: int, settings: Mapping[str, str]) -> None:
@@ -167,6 +167,8 @@ class BrokerHost:
         """The machine has lost power, and the cluster has not overcome it yet."""
         self.serves = False
         """Whether the start of the newest process has come to its end."""
+        self.is_stopping = False
+        """Whether the newest process has been asked to stop."""
 
     @property
     def is_up(self) -> bool:
@@ -180,7 +182,7 @@ class BrokerHost:
             # Another fault has come to its end first.
             return True
         self.incarnation += 1
-        self.serves = False
+        self.serves = self.is_stopping = False
         name = f"{self.host}.{self.incarnation}"
         process = self.process = Process(name, self.host)
         world.network.powered_off.discard(self.host)
@@ -224,6 +226,7 @@ class BrokerHost:
             self.kill()
             return False
         self.world.note(f"{process.name} stops")
+        self.is_stopping = True
         ended: asyncio.Future[None] = self.world.loop.create_future()
         process.doomed.append(partial(_set, ended))
         task = self.world.loop.create_task(broker.stop(), name="stop", context=process.context)
