@@ -98,8 +98,13 @@ def _creatable(names: list[str], access: Access) -> list[str]:
 def _missing(request: MetadataRequest, image: ClusterImage) -> list[str]:
     if not request.topics:
         return []
-    names = dict.fromkeys(topic.name for topic in request.topics if topic.name and topic.topic_id == ZERO_UUID)
-    return [name for name in names if name not in image.topics]
+    known = image.topics
+    missing: dict[str, None] = {}
+    for topic in request.topics:
+        name = topic.name
+        if name and name not in known and topic.topic_id == ZERO_UUID:
+            missing[name] = None
+    return list(missing)
 
 
 def _answer(

@@ -105,7 +105,7 @@ def _known(topics: Topics, context: RequestContext[Uses]) -> tuple[list[OffsetTo
     by_id = context.version >= TOPIC_ID_FROM
     denied = context.denied
     offsets: list[OffsetToCommit] = []
-    codes: list[ErrorCode] = []
+    refused: list[ErrorCode] | None = None
     new = tuple.__new__
     for key, partitions in topics:
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -122,7 +122,10 @@ def _known(topics: Topics, context: RequestContext[Uses]) -> tuple[list[OffsetTo
             if 0 <= index < count:
                 # Without the keyword handling of a NamedTuple's constructor.
                 offsets.append(new(OffsetToCommit, (name, index, offset, epoch, metadata, topic_id)))
-                codes.append(ErrorCode.NONE)
+                if refused is not None:
+                    refused.append(ErrorCode.NONE)
             else:
-                codes.append(unknown)
-    return offsets, None if len(offsets) == len(codes) else codes
+                if refused is None:
+                    refused = [ErrorCode.NONE] * len(offsets)
+                refused.append(unknown)
+    return offsets, refused

@@ -8,8 +8,9 @@ understands.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import cache
-from typing import Protocol
+from typing import Any, Protocol
 
 from odradek.api.requests.capabilities import HasImage, HasTelemetry
 from odradek.api.requests.context import RequestContext
@@ -33,13 +34,40 @@ class Needs(HasImage, HasTelemetry, Protocol):
     """What ApiVersions takes of the broker."""
 
 
+class _Table:
+    """Stands where the codec expects a list of API versions: one element writes them all, encoded once a version."""
+
+    __slots__ = ("_encoded", "_rows")
+
+    def __init__(self, rows: list[ApiVersionsResponseApiVersion]) -> None:
+        self._rows = rows
+        self._encoded: dict[int, bytes] = {}
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[_Table]:
+        yield self
+
+    def encode(self, out: bytearray, version: int) -> None:
+        encoded = self._encoded.get(version)
+        if encoded is None:
+            rows = bytearray()
+            for row in self._rows:
+                row.encode(rows, version)
+            encoded = self._encoded[version] = bytes(rows)
+        out += encoded
+
+
 @cache
-def _table(*, with_sasl: bool, with_telemetry: bool) -> list[ApiVersionsResponseApiVersion]:
-    return [
-        # KAFKA-18659: librdkafka before 2.8 stops compressing unless Produce seems to begin at 0.
-        ApiVersionsResponseApiVersion(key, 0 if key == ApiKey.PRODUCE else spec.min_version, spec.max_version)
-        for key, spec in apis_for_clients(with_sasl=with_sasl, with_telemetry=with_telemetry).items()
-    ]
+def _table(*, with_sasl: bool, with_telemetry: bool) -> Any:
+    return _Table(
+        [
+            # KAFKA-18659: librdkafka before 2.8 stops compressing unless Produce seems to begin at 0.
+            ApiVersionsResponseApiVersion(key, 0 if key == ApiKey.PRODUCE else spec.min_version, spec.max_version)
+            for key, spec in apis_for_clients(with_sasl=with_sasl, with_telemetry=with_telemetry).items()
+        ]
+    )
 
 
 @api(ApiKey.API_VERSIONS)

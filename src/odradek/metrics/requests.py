@@ -6,6 +6,7 @@ bisection when its answer is ready. Everything else (totals, quantiles) is deriv
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections import Counter
 
@@ -13,6 +14,10 @@ from odradek.metrics.histogram import DURATION_BOUNDS
 
 BOUNDS = DURATION_BOUNDS
 """Bounds of all histograms of requests, in seconds."""
+FIRST_BOUND = BOUNDS[0]
+"""The bound of the first bucket, to which most times on the event loop belong: a comparison spares the bisection."""
+CEILINGS = (*BOUNDS, math.inf)
+"""The bound of each bucket; the last bucket has none."""
 
 
 class RequestCounters:

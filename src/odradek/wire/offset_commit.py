@@ -6,6 +6,7 @@ The generated codec (`messages/offset_commit.py`) says the same thing; tests hol
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import repeat
 from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
@@ -40,7 +41,9 @@ TOPIC_ID_FROM: Final = 10
 _MIN_VERSION: Final = 2
 _MAX_VERSION: Final = 10
 
+_unpack_int16 = Struct(">h").unpack_from
 _unpack_int32 = Struct(">i").unpack_from
+_unpack_generation = Struct(">ih").unpack_from
 _unpack_int64 = Struct(">q").unpack_from
 _unpack_old = Struct(">iqh").unpack_from
 _unpack_epoch = Struct(">iqih").unpack_from
@@ -84,9 +87,17 @@ def decode_request(view: memoryview, position: int, version: int) -> tuple[Offse
 
 def _decode_classic(view: memoryview, position: int, version: int) -> tuple[OffsetCommit, int]:
     limit = len(view)
-    group_id, position = read_string(view, position)
-    (generation_id,) = _unpack_int32(view, position)
-    member_id, position = read_string(view, position + 4)
+    # Strings are read here and not by `read_string`: calls are a tenth of the time that a commit takes.
+    (size,) = _unpack_int16(view, position)
+    end = position + 2 + size
+    if size < 0 or end > limit:
+        raise _too_long(size, limit - position - 2)
+    group_id = str(view[position + 2 : end], "utf-8")
+    generation_id, size = _unpack_generation(view, end)
+    position = end + 6 + size
+    if size < 0 or position > limit:
+        raise _too_long(size, limit - end - 6)
+    member_id = str(view[end + 6 : position], "utf-8")
     instance_id = None
     retention_ms = -1
     if version >= 7:
@@ -102,9 +113,13 @@ def _decode_classic(view: memoryview, position: int, version: int) -> tuple[Offs
         spend_elements(topic_count)
     topics: Topics = []
     for _ in range(topic_count):
-        name, position = read_string(view, position)
-        (count,) = _unpack_int32(view, position)
-        position += 4
+        (size,) = _unpack_int16(view, position)
+        end = position + 2 + size
+        if size < 0 or end > limit:
+            raise _too_long(size, limit - position - 2)
+        name = str(view[position + 2 : end], "utf-8")
+        (count,) = _unpack_int32(view, end)
+        position = end + 4
         if count < 0 or count * 14 > limit - position:
             raise DecodeError(f"{count} partitions with {limit - position} bytes left")
         if limit > COUNTED_FROM_BYTES:
@@ -126,7 +141,13 @@ def _decode_classic(view: memoryview, position: int, version: int) -> tuple[Offs
             else:
                 raise DecodeError(f"metadata of {size} bytes")
         topics.append((name, partitions))
-    return OffsetCommit(group_id, generation_id, member_id, instance_id, retention_ms, topics), position
+    # Without the keyword handling of a NamedTuple's constructor.
+    fields = (group_id, generation_id, member_id, instance_id, retention_ms, topics)
+    return tuple.__new__(OffsetCommit, fields), position
+
+
+def _too_long(size: int, left: int) -> DecodeError:
+    return DecodeError(f"string length {size} with {left} bytes left")
 
 
 def _decode_flexible(view: memoryview, position: int, version: int) -> tuple[OffsetCommit, int]:
@@ -154,7 +175,7 @@ def _decode_flexible(view: memoryview, position: int, version: int) -> tuple[Off
         position = skip_tags(view, position) if view[position] else position + 1
         topics.append((key, partitions))
     position = skip_tags(view, position) if view[position] else position + 1
-    return OffsetCommit(group_id, generation_id, member_id, instance_id, -1, topics), position
+    return tuple.__new__(OffsetCommit, (group_id, generation_id, member_id, instance_id, -1, topics)), position
 
 
 def _flexible_partitions(view: memoryview, position: int, count: int) -> tuple[list[Position], int]:
@@ -193,10 +214,14 @@ def encode_response(
             else:
                 out = bytearray(_pack_head_v2(0, correlation_id, len(topics)))
             for key, partitions in topics:
-                write_string(out, _name(key))
+                out += _string(key)
                 out += _pack_int32(len(partitions))
-                for partition in partitions:
-                    out += _pack_code(partition[0], next(errors))
+                if codes is None:
+                    for partition in partitions:
+                        out += _pack_code(partition[0], 0)
+                else:
+                    for partition in partitions:
+                        out += _pack_code(partition[0], next(errors))
         _pack_into_int32(out, 0, len(out) - 4)
     except ENCODE_FAULTS as fault:
         raise EncodeError(f"OffsetCommitResponse version {version}: {fault}") from fault
@@ -218,6 +243,14 @@ def _encode_flexible(out: bytearray, version: int, topics: Topics, errors: Itera
             out += _pack_flexible_code(partition[0], next(codes), 0)
         out.append(0)
     out.append(0)
+
+
+@lru_cache(maxsize=10_000)
+def _string(key: TopicKey) -> bytes:
+    """A topic's name as older versions have it: groups commit the same topics repeatedly. Raises EncodeError."""
+    out = bytearray()
+    write_string(out, _name(key))
+    return bytes(out)
 
 
 def _name(key: TopicKey) -> str:

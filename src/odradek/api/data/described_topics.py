@@ -28,14 +28,14 @@ def described_topics(
 ) -> list[Any]:
     """Each a MetadataResponseTopic, or an encoded one; `failures` are of topics that were to be created."""
     if asks_for_all(request, version):
-        return [described_topic(image.topics[name], image, version, operations) for name in sorted(image.topics)]
+        return [_ENCODED.get(image.topics[name], image, version, operations) for name in sorted(image.topics)]
     described: list[Any] = []
     for wanted in request.topics or ():
         topic = wanted_topic(wanted, image, version)
         if topic is None:
             described.append(missing_topic(wanted, version, failures, operations))
         else:
-            described.append(described_topic(topic, image, version, operations))
+            described.append(_ENCODED.get(topic, image, version, operations))
     return described
 
 
@@ -46,7 +46,7 @@ def described_topic(topic: Topic, image: ClusterImage, version: int, operations:
 
 def wanted_topic(wanted: MetadataRequestTopic, image: ClusterImage, version: int) -> Topic | None:
     """The topic that is asked for by id or name; None if it does not exist."""
-    if is_by_id(wanted, version):
+    if version >= _BY_ID and is_by_id(wanted, version):
         return image.topic_by_id(wanted.topic_id)
     return image.topics.get(wanted.name) if wanted.name else None
 

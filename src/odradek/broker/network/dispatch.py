@@ -25,7 +25,7 @@ from odradek.broker.network.connection import Disconnect, InboundConnection, Pen
 from odradek.broker.network.limits import RequestLimits
 from odradek.broker.network.loop_holds import LoopHolds
 from odradek.broker.network.slow_requests import RequestTiming, SlowRequestLog
-from odradek.metrics.requests import BOUNDS, FOLLOWER_FETCH, RequestCounters, RequestCounterTable
+from odradek.metrics.requests import BOUNDS, FIRST_BOUND, FOLLOWER_FETCH, RequestCounters, RequestCounterTable
 from odradek.ports.network import Part
 from odradek.wire.apis import APIS, ApiKey, response_class
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -134,9 +134,8 @@ class Dispatcher:
                 return self._rejected(route.endpoint, version, correlation_id, connection)
             decode = partial(self._decode_counted, route) if is_counted else route.decode
             request, _end = decode(frame, position, version)
-            counters = route.counters
-            if key == _FETCH and request.replica_id >= 0:
-                counters = self.counters[FOLLOWER_FETCH]
+            follows = key == _FETCH and request.replica_id >= 0
+            counters = self.counters[FOLLOWER_FETCH] if follows else route.counters
             counters.bytes_in += size
             answer: Any
             context = RequestContext(self._services, version, correlation_id, client_id, connection, size, counters)
@@ -151,15 +150,19 @@ class Dispatcher:
                     answer = handle(request, context)
                     if type(answer) is route.response:
                         answer = self._encoded(route, answer, request, context)
+                    elif type(answer) is Pending:
+                        self._remember(answer, context)
                     elif type(answer) is not list:
                         answer = self._other_answer(route, answer, request, context)
                 except Exception as error:  # noqa: BLE001 - whatever a handler raises costs this request only
                     answer = self._failed(route.endpoint, request, context, error)
             took = self._now() - started
             if type(answer) is Pending and not answer.ready:
-                answer.timing = RequestTiming(context, key, self.slow, self._now, started + took, took)
+                # Without the keyword handling of a NamedTuple's constructor.
+                timing = (context, key, self.slow, self._now, started + took, took)
+                answer.timing = tuple.__new__(RequestTiming, timing)
                 return answer
-            counters.immediate[bisect_left(BOUNDS, took)] += 1
+            counters.immediate[0 if took <= FIRST_BOUND else bisect_left(BOUNDS, took)] += 1
             counters.immediate_s += took
             if took >= self.slow.least_s:
                 self.slow.took(context, key, took)
@@ -189,11 +192,7 @@ class Dispatcher:
     def _other_answer(
         self, route: _Route, answer: Any, request: Any, context: RequestContext[Services]
     ) -> list[Part] | Pending | None:
-        """What follows from an answer that is not the finished frame."""
-        if type(answer) is Pending:
-            if self._time_quota.active:
-                context.waits(self._now() * 1000)
-            return self._remember(answer)
+        """What follows from an answer that is neither the finished frame nor its place."""
         if hasattr(answer, "__await__"):
             if self._time_quota.active:
                 # Of a coroutine nothing has run yet: its steps count for nothing, as little as a thread's would.
@@ -212,8 +211,10 @@ class Dispatcher:
             return complete(None)
         return _completed(decided_by_controller(found, rest, context), complete)
 
-    def _remember(self, pending: Pending) -> Pending:
+    def _remember(self, pending: Pending, context: RequestContext[Services]) -> None:
         """`drain` waits for it."""
+        if self._time_quota.active:
+            context.waits(self._now() * 1000)
         late = self._late
         late.append(pending)
         while late and late[0].ready:
@@ -222,7 +223,6 @@ class Dispatcher:
             # One that takes its time must not keep all that came after it.
             self._late = deque(each for each in late if not each.ready)
             self._late_limit = max(_LATE_KEPT, 2 * len(self._late))
-        return pending
 
     def _rejected(
         self, found: Endpoint, version: int, correlation_id: int, connection: InboundConnection

@@ -6,10 +6,11 @@ import logging
 import math
 from bisect import bisect_left
 from collections.abc import Callable
+from typing import NamedTuple
 
 from odradek.api.requests.context import RequestContext
 from odradek.broker.network.loop_holds import LoopHolds
-from odradek.metrics.requests import BOUNDS
+from odradek.metrics.requests import BOUNDS, CEILINGS, FIRST_BOUND
 from odradek.wire.apis import APIS
 
 logger = logging.getLogger("odradek.requests.slow")
@@ -40,6 +41,14 @@ class SlowRequestLog:
             self.holds.observe(context, key, local_s)
         if local_s >= self.threshold_s:
             self.served(context, key, local_s, 0.0)
+
+    def answered(self, context: RequestContext[object], key: int, local_s: float, waited_s: float) -> None:
+        """Note a request that was answered later, after `least_s` or more with the time that it waited."""
+        if local_s >= self.holds.threshold_s:
+            self.holds.observe(context, key, local_s)
+        waits_by_design = context.counters is not None and context.counters.waits_by_design
+        if local_s >= self.threshold_s or (local_s + waited_s >= self.threshold_s and not waits_by_design):
+            self.served(context, key, local_s, waited_s)
 
     def served(self, context: RequestContext[object], key: int, local_s: float, waited_s: float) -> None:
         """Log the request. Times are those on the event loop, and between the handler's return and the answer."""
@@ -73,48 +82,39 @@ class SlowRequestLog:
         )
 
 
-class RequestTiming:
-    """The times of one request whose answer comes later."""
+class RequestTiming(NamedTuple):
+    """The times of one request whose answer comes later. A tuple: one is made for each such request."""
 
-    __slots__ = ("_context", "_key", "_local_s", "_now", "_returned", "_slow")
-
-    def __init__(
-        self,
-        context: RequestContext[object],
-        key: int,
-        slow: SlowRequestLog,
-        now: Callable[[], float],
-        returned: float,
-        local_s: float,
-    ) -> None:
-        self._context = context
-        self._key = key
-        self._slow = slow
-        self._now = now
-        self._returned = returned
-        self._local_s = local_s
+    context: RequestContext[object]
+    key: int
+    """The API."""
+    slow: SlowRequestLog
+    now: Callable[[], float]
+    """Seconds of the monotonic clock."""
+    returned: float
+    """When the handler returned, by that clock."""
+    local_s: float
+    """Seconds that the request held the event loop until then."""
 
     @property
     def api(self) -> str:
         """The API's name, as metrics have it; empty if the request is not counted."""
-        counters = self._context.counters
+        counters = self.context.counters
         return "" if counters is None else counters.api
 
     def answered(self) -> None:
         """Count the request: its answer is ready."""
-        counters = self._context.counters
+        context, key, slow, now, returned, local_s = self
+        counters = context.counters
         if counters is None:
             return
-        local_s = self._local_s
-        waited_s = self._now() - self._returned
-        counters.waited[bisect_left(BOUNDS, waited_s)] += 1
+        waited_s = now() - returned
+        bucket = bisect_left(BOUNDS, waited_s)
+        counters.waited[bucket] += 1
         counters.waited_s += waited_s
-        counters.waited_local[bisect_left(BOUNDS, local_s)] += 1
+        counters.waited_local[0 if local_s <= FIRST_BOUND else bisect_left(BOUNDS, local_s)] += 1
         counters.waited_local_s += local_s
-        counters.waited_total[bisect_left(BOUNDS, waited_s + local_s)] += 1
-        slow = self._slow
-        if local_s >= slow.holds.threshold_s:
-            slow.holds.observe(self._context, self._key, local_s)
-        threshold_s = slow.threshold_s
-        if local_s >= threshold_s or (local_s + waited_s >= threshold_s and not counters.waits_by_design):
-            slow.served(self._context, self._key, local_s, waited_s)
+        total_s = waited_s + local_s
+        counters.waited_total[bucket if total_s <= CEILINGS[bucket] else bisect_left(BOUNDS, total_s, bucket)] += 1
+        if total_s >= slow.least_s:
+            slow.answered(context, key, local_s, waited_s)

@@ -12,7 +12,7 @@ from odradek.api.requests.context import RequestContext
 from odradek.api.requests.session import Session
 from odradek.broker.network.loop_holds import LoopHolds
 from odradek.broker.network.slow_requests import RequestTiming, SlowRequestLog
-from odradek.metrics.requests import RequestCounters
+from odradek.metrics.requests import BOUNDS, RequestCounters
 from odradek.wire.apis import ApiKey
 
 
@@ -74,6 +74,16 @@ def test_waiting_request_is_counted_by_its_parts() -> None:
     assert counters.requests == 1
     assert counters.total_s == pytest.approx(0.202)
     assert sum(counters.local_counts) == sum(counters.remote_counts) == sum(counters.total_counts) == 1
+
+
+@pytest.mark.parametrize("local_s", [0.0, 1e-5, 1.1e-5, 0.3, 60.0])
+@pytest.mark.parametrize("waited_s", [0.0, 1e-5, 2.4e-5, 49.9, 60.0])
+def test_waiting_request_is_counted_in_the_buckets_of_its_times(local_s: float, waited_s: float) -> None:
+    counters = RequestCounters("Produce")
+    answered(slow_log(), counters, ApiKey.PRODUCE, local_s=local_s, waited_s=waited_s)
+    times = ((local_s, counters.waited_local), (waited_s, counters.waited), (local_s + waited_s, counters.waited_total))
+    for seconds, counts in times:
+        assert counts.index(1) == sum(bound < seconds for bound in BOUNDS)
 
 
 @pytest.mark.parametrize(("loop_ms", "held", "logged"), [(20, 1, 0), (-1, 0, 0), (60, 0, 0)])
