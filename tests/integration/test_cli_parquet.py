@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import signal
 import subprocess
@@ -10,10 +12,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import fastavro
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from odradek.client.framing import framed
 from odradek.testing import BlockingBroker
 
 
@@ -50,6 +54,37 @@ def test_columns_become_json(kafka: BlockingBroker, tmp_path: Path) -> None:
     assert odradek(kafka, "produce", topic, "--from-parquet", file, *arguments).returncode == 0
     (record,) = kafka.records(topic)
     assert (record.key, record.value) == (b"UA", b'{"origin":"JFK","delay":4}')
+
+
+AVRO = {"type": "record", "name": "Row", "fields": [{"name": "number", "type": "long"}]}
+
+
+def avro(number: int) -> bytes:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(AVRO), {"number": number})
+    return out.getvalue()
+
+
+def test_avro_values_become_columns_of_the_file(kafka: BlockingBroker, tmp_path: Path) -> None:
+    topic, schema, file = kafka.topic(), tmp_path / "row.avsc", tmp_path / "rows.parquet"
+    schema.write_text(json.dumps(AVRO))
+    kafka.produce(topic, framed(7, avro(1)), None, framed(8, avro(2)))
+    options = ("--value-schema", schema, "--value-schema-id", f"7={schema}", "--value-schema-id", f"8={schema}")
+    done = odradek(kafka, "consume", topic, "--offset", "earliest", "-e", "--to-parquet", file, *options)
+    assert (done.returncode, done.stderr) == (0, "Processed a total of 3 messages\n")
+    assert parquet.read_table(file)["value"].to_pylist() == [{"number": 1}, None, {"number": 2}]
+
+
+def test_value_that_is_not_avro_leaves_no_file(kafka: BlockingBroker, tmp_path: Path) -> None:
+    topic, schema, file = kafka.topic(), tmp_path / "row.avsc", tmp_path / "rows.parquet"
+    schema.write_text(json.dumps(AVRO))
+    kafka.produce(topic, "text")
+    done = odradek(
+        kafka, "consume", topic, "--offset", "earliest", "-eq", "--to-parquet", file, "--value-schema", schema
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert f"{topic}-0: a value is not Avro of this schema" in done.stderr
+    assert os.listdir(tmp_path) == ["row.avsc"]
 
 
 def test_limit_bounds_the_rows_and_an_empty_topic_gives_a_file(kafka: BlockingBroker, tmp_path: Path) -> None:
@@ -89,6 +124,9 @@ def test_signal_completes_the_file(kafka: BlockingBroker, tmp_path: Path) -> Non
     [
         (("consume", "t", "-e", "--to-parquet", "THERE"), 1, "exists already"),
         (("consume", "t", "-o", "json", "--to-parquet", "new"), 2, "--to-parquet goes neither with"),
+        (("consume", "t", "--value-schema", "s"), 2, "--value-schema goes with --to-parquet only"),
+        (("consume", "t", "--to-parquet", "f", "--value-schema", "missing"), 2, "--value-schema missing: No such file"),
+        (("consume", "t", "--to-parquet", "f", "--value-schema", "THERE"), 2, "not an Avro schema"),
         (("produce", "t", "--from-parquet", "THERE"), 1, "is not a Parquet file"),
         (("produce", "t", "--from-parquet", "missing"), 1, "missing: "),
         (("produce", "t", "--key-column", "k"), 2, "--key-column goes with --from-parquet only"),

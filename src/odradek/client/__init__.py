@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from odradek.client.blocking_clients import BlockingDelivery as BlockingDelivery
     from odradek.client.blocking_clients import BlockingProducer as BlockingProducer
     from odradek.client.blocking_clients import BlockingTransactionalProducer as BlockingTransactionalProducer
+    from odradek.client.consumer.avro_columns import AvroValues as AvroValues
     from odradek.client.consumer.consumer import Consumer as Consumer
     from odradek.client.consumer.record_batches import RecordBatch as RecordBatch
     from odradek.client.errors import BufferExhausted as BufferExhausted
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from odradek.client.errors import SerializationError as SerializationError
     from odradek.client.errors import TransactionAborted as TransactionAborted
     from odradek.client.errors import UnsupportedByBroker as UnsupportedByBroker
+    from odradek.client.framing import FixedSchemas as FixedSchemas
+    from odradek.client.framing import Schemas as Schemas
     from odradek.client.group.rebalance_listener import RebalanceListener as RebalanceListener
     from odradek.client.model import ConsumerRecord as ConsumerRecord
     from odradek.client.model import OffsetAndMetadata as OffsetAndMetadata
@@ -61,6 +64,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AcknowledgeType",
     "Admin",
+    "AvroValues",
     "Blocking",
     "BlockingConsumer",
     "BlockingDelivery",
@@ -83,6 +87,7 @@ __all__ = [
     "DoubleDeserializer",
     "DoubleSerializer",
     "ErrorCode",
+    "FixedSchemas",
     "IllegalState",
     "IntegerDeserializer",
     "IntegerSerializer",
@@ -101,6 +106,7 @@ __all__ = [
     "RebalanceListener",
     "RecordBatch",
     "RecordMetadata",
+    "Schemas",
     "SerializationError",
     "ShareConsumer",
     "ShareRecord",
@@ -116,6 +122,7 @@ __all__ = [
 _HOMES = {
     "AcknowledgeType": "odradek.client.share.acknowledgements",
     "Admin": "odradek.client.admin",
+    "AvroValues": "odradek.client.consumer.avro_columns",
     "Blocking": "odradek.client.blocking",
     "BlockingConsumer": "odradek.client.blocking_clients",
     "BlockingDelivery": "odradek.client.blocking_clients",
@@ -138,6 +145,7 @@ _HOMES = {
     "DoubleDeserializer": "odradek.client.serializers",
     "DoubleSerializer": "odradek.client.serializers",
     "ErrorCode": "odradek.wire.errors",
+    "FixedSchemas": "odradek.client.framing",
     "IllegalState": "odradek.client.errors",
     "IntegerDeserializer": "odradek.client.serializers",
     "IntegerSerializer": "odradek.client.serializers",
@@ -156,6 +164,7 @@ _HOMES = {
     "RebalanceListener": "odradek.client.group.rebalance_listener",
     "RecordBatch": "odradek.client.consumer.record_batches",
     "RecordMetadata": "odradek.client.model",
+    "Schemas": "odradek.client.framing",
     "SerializationError": "odradek.client.errors",
     "ShareConsumer": "odradek.client.share.share_consumer",
     "ShareRecord": "odradek.client.share.records",

@@ -44,6 +44,8 @@ from odradek.records.topic_partition import TopicPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from odradek.client.consumer.avro_columns import AvroValues
+
 T = TypeVar("T")
 
 _POLL_MS: Final = 1_000
@@ -407,7 +409,11 @@ class BlockingConsumer(Generic[Key_co, Value_co]):
                 return
 
     def arrow(
-        self, batch_rows: int = ROWS_AT_ONCE, *, include_headers: bool = False, values: pa.Schema | None = None
+        self,
+        batch_rows: int = ROWS_AT_ONCE,
+        *,
+        include_headers: bool = False,
+        values: pa.Schema | AvroValues | None = None,
     ) -> Iterator[pa.Table]:
         """As `Consumer.arrow`, until `close`. Raises IllegalState while records of a loop are not read yet."""
         yield from self._each(self._consumer.arrow(batch_rows, include_headers=include_headers, values=values))

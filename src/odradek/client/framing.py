@@ -1,12 +1,12 @@
 """Confluent's wire format: a zero byte, the schema's id as four bytes, big-endian; Protobuf adds which message it is.
 
-Where ids come from is the business of a schema registry; the format alone needs none.
+Which schema has an id, a `Schemas` knows, such as a client of a schema registry; the format alone needs none.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import Final
+from typing import Final, Protocol
 
 MAGIC: Final = 0
 HEADER: Final = struct.Struct(">bI")
@@ -15,6 +15,28 @@ HEADER: Final = struct.Struct(">bI")
 
 class FramingError(ValueError):
     """The value does not begin as its framing says."""
+
+
+class Schemas(Protocol):
+    """Looks schemas up. With Spark it goes to executors, so it has to pickle there; an id's schema never changes."""
+
+    def schema(self, schema_id: int) -> str:
+        """The text of a schema. Raises LookupError. It may block: the client calls it in a thread, once for each id."""
+        ...
+
+
+class FixedSchemas:
+    """Schemas that are known beforehand: {id: text}."""
+
+    __slots__ = ("_texts",)
+
+    def __init__(self, texts: dict[int, str]) -> None:
+        """`texts` are schemas by id."""
+        self._texts = texts
+
+    def schema(self, schema_id: int) -> str:
+        """The schema with that id. Raises KeyError."""
+        return self._texts[schema_id]
 
 
 def framed(schema_id: int, payload: bytes, indexes: tuple[int, ...] | None = None) -> bytes:

@@ -36,6 +36,8 @@ CHAPTERS: Final = (
         {
             "consumer/consumer": ("Consumer", "CommitCallback"),
             "consumer/record_batches": ("RecordBatch",),
+            "consumer/avro_columns": ("AvroValues",),
+            "framing": ("Schemas", "FixedSchemas"),
             "group/rebalance_listener": (),
         },
     ),

@@ -74,18 +74,18 @@ def gather_binary(buffer: Any, data: Array, start: Array, length: Array) -> pa.A
 
 def _inline(views: Array, rows: Any, data: Array, start: Array, length: Array) -> None:
     """Copy up to 12 bytes per row, in an unaligned load of 8 and one of 4."""
-    low = _load(data, start, np.uint64) & _EIGHT_BYTE_MASKS[np.minimum(length, 8)]
+    low = load_words(data, start, np.uint64) & _EIGHT_BYTE_MASKS[np.minimum(length, 8)]
     views[rows, 1] = low.astype(np.uint32).view(np.int32)
     views[rows, 2] = (low >> np.uint64(32)).astype(np.uint32).view(np.int32)
     rest: Array = length - 8
     if int(rest.max()) > 0:
-        high = _load(data, start + 8, np.uint32) & _FOUR_BYTE_MASKS[np.maximum(rest, 0)]
+        high = load_words(data, start + 8, np.uint32) & _FOUR_BYTE_MASKS[np.maximum(rest, 0)]
         views[rows, 3] = high.view(np.int32)
     else:
         views[rows, 3] = 0
 
 
-def _load(data: Array, position: Array, kind: Any) -> Array:
+def load_words(data: Array, position: Array, kind: Any) -> Array:
     """A little-endian word at each position; bytes beyond the end of `data` read as zero."""
     width = np.dtype(kind).itemsize
     last = len(data) - width

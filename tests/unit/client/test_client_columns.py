@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import json
+import threading
 from collections.abc import Iterator
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pytest
 
+from odradek.client import AvroValues
 from odradek.client.blocking_clients import BlockingConsumer, BlockingProducer
 from odradek.client.consumer.consumer import Consumer
+from odradek.client.framing import framed
 from odradek.client.producer.producer import Producer
 from odradek.client.producer.transactions import TransactionalProducer
 from odradek.records.murmur import partition_for_key
@@ -95,6 +101,59 @@ def test_value_that_is_no_object_is_an_error_and_is_not_skipped(kafka: BlockingB
                 with pytest.raises(ValueError, match=f"{topic}-0: a value is not"):
                     await anext(consumer.arrow(values=SCHEMA))
             assert await consumer.position(TopicPartition(topic, 0)) == 0
+
+    asyncio.run(main())
+
+
+AVRO = json.dumps({"type": "record", "name": "Row", "fields": [{"name": "number", "type": "long"}]})
+
+
+def avro(number: int, schema_id: int | None = None) -> bytes:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(json.loads(AVRO)), {"number": number})
+    return out.getvalue() if schema_id is None else framed(schema_id, out.getvalue())
+
+
+def test_avro_values_become_columns(kafka: BlockingBroker) -> None:
+    topic = kafka.topic()
+    kafka.produce(topic, avro(1), None, avro(-(2**40)))
+    read = asyncio.run(tables(kafka.bootstrap_servers, topic, 3, values=AvroValues(AVRO)))
+    assert read["value"].to_pylist() == [{"number": 1}, None, {"number": -(2**40)}]
+
+
+class Registry:
+    """Notes which schemas were looked up, and in which threads."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, bool]] = []
+
+    def schema(self, schema_id: int) -> str:
+        self.asked.append((schema_id, threading.current_thread() is threading.main_thread()))
+        return {5: AVRO}[schema_id]
+
+
+def test_schemas_are_looked_up_once_by_id_in_a_thread(kafka: BlockingBroker) -> None:
+    topic, registry = kafka.topic(partitions=2), Registry()
+    kafka.produce(topic, *(avro(number, 5) for number in (1, 2)), key="one")
+    kafka.produce(topic, avro(3, 5), key="other")
+    read = asyncio.run(tables(kafka.bootstrap_servers, topic, 3, values=AvroValues(AVRO, schemas=registry)))
+    assert sorted(each["number"] for each in read["value"].to_pylist()) == [1, 2, 3]
+    assert registry.asked == [(5, False)]
+
+
+def test_avro_value_that_cannot_be_read_is_not_skipped(kafka: BlockingBroker) -> None:
+    topic = kafka.topic()
+    kafka.produce(topic, avro(1, 6), avro(2, 5))
+
+    async def main() -> None:
+        async with Consumer(topic, bootstrap_servers=kafka.bootstrap_servers, auto_offset_reset="earliest") as consumer:
+            values = AvroValues(AVRO, schemas=Registry())
+            with pytest.raises(ValueError, match=f"^{topic}-0: there is no schema with id 6"):
+                await anext(consumer.arrow(values=values))
+            assert await consumer.position(TopicPartition(topic, 0)) == 0
+            consumer.seek(TopicPartition(topic, 0), 1)
+            table = await anext(consumer.arrow(values=values))
+            assert table["value"].to_pylist() == [{"number": 2}]
 
     asyncio.run(main())
 

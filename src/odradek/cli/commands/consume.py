@@ -26,7 +26,7 @@ from odradek.cli.arguments.options import (
     renamed,
 )
 from odradek.cli.records.offset_spec import END, START, OffsetRange, parse_range, resolve
-from odradek.cli.records.parquet_files import ParquetOutput, below, require_parquet
+from odradek.cli.records.parquet_files import ParquetOutput, avro_values, below, require_parquet
 from odradek.cli.records.record_format import (
     DEFAULT_FORMATTERS,
     NO_OP_FORMATTERS,
@@ -40,6 +40,7 @@ from odradek.cli.records.record_format import (
 )
 
 if TYPE_CHECKING:
+    from odradek.client.consumer.avro_columns import AvroValues
     from odradek.client.consumer.consumer import Consumer
     from odradek.client.model import ConsumerRecord
     from odradek.records.topic_partition import TopicPartition
@@ -64,6 +65,8 @@ odradek consume greetings --group family --from-beginning -n 2
 odradek consume greetings --offset earliest -e -f '%t %p %o %k %v\n'
 # write what a topic has to a Parquet file
 odradek consume greetings --offset earliest -e --to-parquet greetings.parquet
+# write Avro values as columns
+odradek consume orders --offset earliest -e --to-parquet orders.parquet --value-schema order.avsc
 # read all topics that match
 odradek consume --include 'test-.*' --from-beginning -e
 """
@@ -123,6 +126,14 @@ def _configure_output(shape: argparse._ArgumentGroup) -> None:
         metavar="FILE",
         help="write the records to a new Parquet file instead of printing them",
     )
+    shape.add_argument("--value-schema", metavar="FILE.avsc", help="with --to-parquet: write Avro values as columns")
+    shape.add_argument(
+        "--value-schema-id",
+        action="append",
+        default=[],
+        metavar="ID=FILE.avsc",
+        help="values begin with a schema id (Confluent's wire format); this is the schema of ID (repeatable)",
+    )
     shape.add_argument("-q", "--quiet", action="store_true", help="do not print the number of records at the end")
     shape.add_argument(
         "--formatter-property",
@@ -166,6 +177,10 @@ def check(arguments: argparse.Namespace) -> None:
         raise UsageError("--from-beginning and --offset exclude each other")
     if arguments.to_parquet is not None and (arguments.output is not None or arguments.format is not None):
         raise UsageError("--to-parquet goes neither with --format nor with --output")
+    if arguments.value_schema is not None and arguments.to_parquet is None:
+        raise UsageError("--value-schema goes with --to-parquet only")
+    if arguments.value_schema_id and arguments.value_schema is None:
+        raise UsageError("--value-schema-id goes with --value-schema only")
     for option in ("partition", "offset"):
         if arguments.group is not None and getattr(arguments, option) is not None:
             raise UsageError(f"--group and --{option} exclude each other: a group shares partitions and keeps offsets")
@@ -242,9 +257,12 @@ async def consume(arguments: argparse.Namespace, form: Format | None, span: Offs
         # Reading what there is must not create a topic; waiting for records does, as in Apache's tool.
         settings.setdefault("allow_auto_create_topics", False)
     printer = Printer(form, arguments.skip_message_on_error)
-    parquet = None
+    parquet = values = None
     if arguments.to_parquet is not None:
         require_parquet()
+        values = (
+            None if arguments.value_schema is None else avro_values(arguments.value_schema, arguments.value_schema_id)
+        )
         parquet = ParquetOutput(arguments.to_parquet)
     ended = end_on_signals()
     try:
@@ -255,7 +273,7 @@ async def consume(arguments: argparse.Namespace, form: Format | None, span: Offs
                 if parquet is None:
                     await read(consumer, arguments, printer, ends)
                 else:
-                    await write_parquet(consumer, arguments, parquet, ends)
+                    await write_parquet(consumer, arguments, parquet, ends, values)
             finally:
                 if not arguments.quiet:
                     count = printer.count if parquet is None else parquet.count
@@ -370,8 +388,12 @@ async def write_parquet(
     arguments: argparse.Namespace,
     output: ParquetOutput,
     ends: dict[TopicPartition, int] | None,
+    values: AvroValues | None,
 ) -> None:
-    """Write records to the file until one of the conditions to end holds, or a signal comes. It is complete then."""
+    """Write records to the file until one of the conditions to end holds, or a signal comes. It is complete then.
+
+    Raises CommandError for a value that is not Avro of the schema.
+    """
     from odradek.client.consumer.columns import table_schema
 
     limit = arguments.max_messages
@@ -383,22 +405,24 @@ async def write_parquet(
                 break
             try:
                 async with asyncio.timeout(patience.left_ms(_POLL_MS) / 1000):
-                    table = await anext(consumer.arrow(include_headers=True))
+                    table = await anext(consumer.arrow(include_headers=True, values=values))
             except TimeoutError:
                 if patience.is_over():
                     break
                 continue
+            except ValueError as error:
+                raise CommandError(str(error)) from error
             if bounded and ends is not None:
                 table = below(table, ends)
             output.write(table if limit < 0 else table.slice(0, limit - output.count))
             patience = Patience(arguments.timeout_ms)
     except asyncio.CancelledError:
-        output.finish(table_schema(include_headers=True))
+        output.finish(table_schema(include_headers=True, values=values))
         raise
     except BaseException:
         output.abandon()
         raise
-    output.finish(table_schema(include_headers=True))
+    output.finish(table_schema(include_headers=True, values=values))
 
 
 class Patience:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Final
 
-from odradek.cli.arguments.errors import CommandError
+from odradek.cli.arguments.errors import CommandError, UsageError
 from odradek.ports.installation import install_hint
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     import pyarrow as pa
 
+    from odradek.client.consumer.avro_columns import AvroValues
     from odradek.records.topic_partition import TopicPartition
 
 COMPRESSION: Final = "zstd"
@@ -25,6 +26,38 @@ def require_parquet() -> Any:
     except ImportError as error:
         raise CommandError(f"Parquet needs pyarrow: {install_hint('arrow')}") from error
     return parquet
+
+
+def avro_values(path: str, by_id: Iterable[str]) -> AvroValues:
+    """How values in Avro become columns: by the schema of a file, and what values of each `ID=FILE` were written with.
+
+    Raises UsageError for a file that cannot be read or is not a schema, CommandError without fastavro.
+    """
+    from odradek.client.consumer.avro_columns import AvroValues
+    from odradek.client.framing import FixedSchemas
+
+    texts = {}
+    for rule in by_id:
+        schema_id, equals, file = rule.partition("=")
+        if not equals or not (schema_id.isascii() and schema_id.isdigit()):
+            raise UsageError(f"--value-schema-id {rule}: expected ID=FILE.avsc")
+        texts[int(schema_id)] = _read_schema("value-schema-id", file)
+    try:
+        return AvroValues(_read_schema("value-schema", path), schemas=FixedSchemas(texts) if texts else None)
+    except ModuleNotFoundError as error:
+        raise CommandError(str(error)) from error
+    except ValueError as error:
+        raise UsageError(f"--value-schema {path}: {error}") from error
+
+
+def _read_schema(option: str, path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"--{option} {path}: {error}") from error
+    except OSError as error:
+        raise UsageError(f"--{option} {path}: {error.strerror or error}") from error
 
 
 class ParquetOutput:

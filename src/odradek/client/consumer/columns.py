@@ -9,6 +9,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from odradek.client.consumer.avro_columns import AvroValues, UnknownSchemaId
 from odradek.records.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
@@ -125,8 +126,8 @@ def _json_objects(table: pa.Table, names: Sequence[str]) -> Any:
     return pa.array([encode(row).encode() for row in table.select(list(names)).to_pylist()], pa.binary())
 
 
-def table_schema(*, include_headers: bool = False) -> pa.Schema:
-    """The columns of a topic's tables, with values as bytes."""
+def table_schema(*, include_headers: bool = False, values: AvroValues | None = None) -> pa.Schema:
+    """The columns of a topic's tables, with values as bytes unless they are Avro."""
     import pyarrow as pa
 
     from odradek.records.arrow_decode import HEADER_TYPE
@@ -135,7 +136,7 @@ def table_schema(*, include_headers: bool = False) -> pa.Schema:
         ("topic", pa.dictionary(pa.int32(), pa.string())),
         ("partition", pa.int32()),
         ("key", pa.binary()),
-        ("value", pa.binary()),
+        ("value", pa.binary() if values is None else values.type),
         ("offset", pa.int64()),
         ("timestamp", pa.timestamp("ms", "UTC")),
     ]
@@ -147,14 +148,17 @@ class ColumnReader:
 
     __slots__ = ("_check_crcs", "_include_headers", "_values")
 
-    def __init__(self, *, check_crcs: bool, include_headers: bool, values: pa.Schema | None) -> None:
-        """`values` is the schema of values in JSON, which become a struct column; None leaves them binary."""
+    def __init__(self, *, check_crcs: bool, include_headers: bool, values: pa.Schema | AvroValues | None) -> None:
+        """`values` is the schema of values, which become columns: of JSON objects, or Avro; None leaves them binary."""
         self._check_crcs = check_crcs
         self._include_headers = include_headers
         self._values = values
 
     def read(self, key: TopicPartition, chunk: Chunk, from_offset: int) -> pa.Table:
-        """The records of a chunk from an offset on. Raises CorruptRecords; ValueError for values that are not JSON."""
+        """The records of a chunk from an offset on.
+
+        Raises CorruptRecords; ValueError for values that do not fit the schema; UnknownSchemaId.
+        """
         import pyarrow as pa
 
         from odradek.records.arrow import decode_to_arrow
@@ -172,7 +176,14 @@ class ColumnReader:
             raise CorruptRecords(f"{key}: {error}") from error
         rows = batch.num_rows
         columns = {name: batch.column(name) for name in batch.schema.names if name != "timestamp_type"}
-        if self._values is not None:
+        if isinstance(self._values, AvroValues):
+            try:
+                columns["value"] = self._values.to_columns(columns["value"])
+            except UnknownSchemaId as unknown:
+                raise UnknownSchemaId(unknown.schema_id, key) from unknown
+            except ValueError as error:
+                raise ValueError(f"{key}: {error}") from error
+        elif self._values is not None:
             columns["value"] = _from_json(columns["value"], self._values, key)
         columns["timestamp"] = columns["timestamp"].cast(pa.timestamp("ms", "UTC"))
         topic = pa.DictionaryArray.from_arrays(pa.nulls(rows, pa.int32()).fill_null(0), pa.array([key.topic]))

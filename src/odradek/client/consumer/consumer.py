@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, Unpack
 
 from odradek.client.config import ConsumerOptions, resolve_consumer
+from odradek.client.consumer.avro_columns import AvroValues, UnknownSchemaId
 from odradek.client.consumer.columns import ROWS_AT_ONCE, ColumnReader, concatenated
 from odradek.client.consumer.fetcher import Fetcher
 from odradek.client.consumer.positions import PartitionState, RecordReader
@@ -380,20 +381,26 @@ class Consumer(Generic[Key_co, Value_co]):
         batch_rows: int = ROWS_AT_ONCE,
         *,
         include_headers: bool = False,
-        values: pa.Schema | None = None,
+        values: pa.Schema | AvroValues | None = None,
     ) -> AsyncGenerator[pa.Table, None]:
         """Records as Arrow tables, without end: topic, partition, key, value, offset, timestamp, perhaps headers.
 
         A table has what was fetched meanwhile, up to the answer with which it has `batch_rows` rows. `values` is the
-        schema of values in JSON, which become structs. Deserializers and interceptors are not called. The positions are
-        behind a table while it is in use. Raises as `poll`, and ValueError for values that are not JSON objects.
+        schema of values in JSON, which become structs, or an `AvroValues`. Deserializers and interceptors are not
+        called. The positions are behind a table while it is in use. Raises as `poll`, and ValueError for values that do
+        not fit the schema.
         """
         fetcher, _ = self._started()
         loop = asyncio.get_running_loop()
         reader = ColumnReader(check_crcs=self._config["check_crcs"], include_headers=include_headers, values=values)
         while not self._closed:
             wait_s = await self._prepare(loop.time() + _IDLE_S)
-            tables = self._take_tables(reader, batch_rows)
+            try:
+                tables = self._take_tables(reader, batch_rows)
+            except UnknownSchemaId as unknown:
+                assert isinstance(values, AvroValues)
+                await asyncio.to_thread(values.look_up, unknown)
+                continue
             fetcher.poke()
             if tables:
                 yield tables[0] if len(tables) == 1 else concatenated(tables)
