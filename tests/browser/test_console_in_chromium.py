@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from odradek.client.admin import Admin
 from odradek.client.blocking import shared
 from odradek.records.topic_partition import TopicPartition
 from odradek.testing.blocking import BlockingBroker
+from tests.integration.token_issuer import CLIENT, SECRET, Issuer, bearer_settings
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 sync_api: Any = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
 
+CONSOLE = [sys.executable, "-m", "odradek.cli.main", "console", "--listen", "127.0.0.1:0"]
 AT = "/c/cluster"
 PAGES = {
     "overview": AT,
@@ -80,12 +83,20 @@ def broker() -> Iterator[BlockingBroker]:
 @pytest.fixture(scope="module")
 def url(broker: BlockingBroker) -> Iterator[str]:
     """The address of a console for the broker."""
-    command = [sys.executable, "-m", "odradek.cli.main", "console", "--listen", "127.0.0.1:0", "--allow-changes"]
-    with subprocess.Popen([*command, "-b", broker.bootstrap_servers], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        yield process.stdout.readline().split("url=")[1].split()[0].rstrip("/")
-        process.terminate()
-        process.wait(30)
+    with serving([*CONSOLE, "--allow-changes", "-b", broker.bootstrap_servers]) as found:
+        yield found
+
+
+@contextmanager
+def serving(command: list[str]) -> Iterator[str]:
+    """The address of a console in a process of its own."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().split("url=")[1].split()[0].rstrip("/")
+        finally:
+            process.terminate()
+            process.wait(30)
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +131,7 @@ def opened(chromium: "Browser", url: str) -> Iterator[Callable[..., "Page"]]:
 
 # Each page in one of the themes: they share all rules but the values of colours.
 @pytest.mark.parametrize(("name", "scheme"), list(zip(PAGES, itertools.cycle(["light", "dark"]), strict=False)))
-def test_axe_finds_nothing_serious(opened: Callable[..., "Page"], name: str, scheme: str) -> None:
+def test_page_is_accessible_and_fits_a_narrow_window(opened: Callable[..., "Page"], name: str, scheme: str) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     page = opened(PAGES[name], scheme=scheme)
     found = axe.run(page).response["violations"]
@@ -130,11 +141,7 @@ def test_axe_finds_nothing_serious(opened: Callable[..., "Page"], name: str, sch
         if each["impact"] in ("serious", "critical")
     ]
     assert serious == []
-
-
-@pytest.mark.parametrize("name", PAGES)
-def test_page_fits_into_a_narrow_window(opened: Callable[..., "Page"], name: str) -> None:
-    page = opened(PAGES[name], width=360)
+    page.set_viewport_size({"width": 360, "height": 800})
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
@@ -184,6 +191,30 @@ def test_topic_is_deleted_only_after_its_name_was_typed(opened: Callable[..., "P
     button.click()
     page.wait_for_url("**/topics")
     assert topic not in page.content()
+
+
+def test_login_at_an_issuer_of_another_site(chromium: "Browser", tmp_path: Path) -> None:
+    """The browser holds strict cookies back on the way from the issuer, and the session must work all the same."""
+    issuer = Issuer()
+    issuer.name = issuer.url
+    secret, config = tmp_path / "secret", tmp_path / "client.properties"
+    secret.write_text(SECRET)
+    config.write_text("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=OAUTHBEARER\n")
+    options = ["--login", "--oidc-issuer", issuer.url, "--oidc-client-id", CLIENT]
+    options += ["--oidc-client-secret-file", str(secret), "--command-config", str(config)]
+    try:
+        with (
+            BlockingBroker(bearer_settings(issuer)) as broker,
+            serving([*CONSOLE, *options, "-b", broker.bootstrap_servers]) as url,
+        ):
+            page = chromium.new_page()
+            page.goto(url.replace("127.0.0.1", "localhost") + AT)
+            page.click("text=Log in at")
+            page.wait_for_url(f"**{AT}", timeout=30_000)
+            assert page.locator("form[action='/logout']").inner_text() == "Log out alice"
+            page.context.close()
+    finally:
+        issuer.close()
 
 
 def test_theme_is_switched_without_scripts(chromium: "Browser", url: str) -> None:

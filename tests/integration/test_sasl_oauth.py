@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import http.server
-import json
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -16,71 +13,17 @@ from typing import Any
 import aiokafka
 import aiokafka.abc
 import confluent_kafka
-import jwt
 import kafka
 import kafka.net.sasl.oauth
 import pytest
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.lifecycle import Broker, StartError
 from odradek.client import Admin
 from odradek.client.errors import AuthenticationFailed
+from tests.integration.token_issuer import Issuer
 
 SECONDS = 30
-
-
-class Issuer:
-    """Keys, tokens, and both over HTTP."""
-
-    def __init__(self) -> None:
-        self.keys: dict[str, ec.EllipticCurvePrivateKey] = {}
-        self.requests: list[str] = []
-        self.status = 200
-        self.rotate("one")
-        issuer = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def _answer(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length", "0"))).decode()
-                issuer.requests.append(f"{self.path} {self.headers.get('Authorization', '')} {body}")
-                content = issuer.jwks() if self.path == "/keys" else json.dumps({"access_token": issuer.token()})
-                self.send_response(issuer.status)
-                self.send_header("Location", "/elsewhere")
-                self.end_headers()
-                self.wfile.write(content.encode())
-
-            do_GET = _answer  # noqa: N815
-            do_POST = _answer  # noqa: N815
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-        self.thread = threading.Thread(target=self.server.serve_forever)
-        self.thread.start()
-
-    def rotate(self, kid: str) -> None:
-        self.kid = kid
-        self.keys = {kid: ec.generate_private_key(ec.SECP256R1())}
-
-    def jwks(self) -> str:
-        entries = [
-            json.loads(jwt.algorithms.ECAlgorithm.to_jwk(key.public_key())) | {"kid": kid}
-            for kid, key in self.keys.items()
-        ]
-        return json.dumps({"keys": entries})
-
-    def token(self, **claims: Any) -> str:
-        now = time.time()
-        content = {"sub": "alice", "iat": now, "exp": now + 300, "iss": "me", "aud": "kafka"} | claims
-        return jwt.encode(content, self.keys[self.kid], "ES256", headers={"kid": self.kid})
-
-    def close(self) -> None:
-        self.server.shutdown()
-        self.thread.join()
-        self.server.server_close()
 
 
 @pytest.fixture

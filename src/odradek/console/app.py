@@ -29,6 +29,7 @@ from odradek.console.pages import (
     login,
     messages,
     metrics,
+    openid_login,
     overview,
     preferences,
     produce,
@@ -40,7 +41,7 @@ from odradek.console.pages import (
     transactions,
 )
 from odradek.console.rendering import page
-from odradek.console.settings import ConsoleSettings
+from odradek.console.settings import CALLBACK, ConsoleSettings
 from odradek.records.errors import CorruptRecords
 from odradek.wire.errors import KafkaError
 
@@ -72,6 +73,8 @@ READS: Final[tuple[tuple[str, Handler], ...]] = (
     ("/c/{cluster}/dead-letters/{topic}", dead_letters.show),
     ("/c/{cluster}/dead-letters/{topic}/preview", dead_letters.preview),
     ("/login", login.show),
+    ("/login/openid", openid_login.begin),
+    (CALLBACK, openid_login.finish),
 )
 """Pages by path."""
 

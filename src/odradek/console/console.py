@@ -13,6 +13,7 @@ from starlette.requests import Request
 
 from odradek.console.audit import Audit
 from odradek.console.clusters import Clusters, ClusterView
+from odradek.console.openid import Attempts, Issuer
 from odradek.console.sessions import Session, Sessions
 from odradek.console.settings import ConsoleSettings
 
@@ -23,7 +24,7 @@ MAX_READINGS: Final = 32
 class Console:
     """What the pages share."""
 
-    __slots__ = ("_readings", "_shared", "audit", "sessions", "settings")
+    __slots__ = ("_readings", "_shared", "attempts", "audit", "issuer", "sessions", "settings")
 
     def __init__(self, settings: ConsoleSettings) -> None:
         self.settings = settings
@@ -32,6 +33,10 @@ class Console:
         """Logins."""
         self.audit = Audit(settings.audit_log)
         """Lines about changes."""
+        self.issuer = None if settings.openid is None else Issuer(settings.openid)
+        """The OpenID provider of logins."""
+        self.attempts = Attempts(time.time)
+        """Begun logins at that provider."""
         self._readings = 0
         # With logins, no request acts with the console's own credentials.
         self._shared = Clusters({} if settings.login else settings.clusters, settings.sample_s, settings.metrics)

@@ -6,12 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from odradek.console.messages.masks import Masks
 from odradek.console.messages.schemas import Schemas
+from odradek.ports.http import FetchError, check_url
 
 LOGIN_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 """SASL mechanisms with user name and password."""
+BEARER: Final = "OAUTHBEARER"
+"""SASL mechanism of logins by OpenID Connect."""
+CALLBACK: Final = "/login/callback"
+"""Path of the console to which an issuer sends browsers back."""
 LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -21,6 +27,44 @@ DEAD_LETTERS: Final = ("*dlq*", "*dlt", "*dead-letter*", "*dead_letter*", "*dead
 
 class SettingsError(Exception):
     """A combination of settings that the console does not accept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenIdSettings:
+    """The issuer of logins, and what the console is to it."""
+
+    issuer: str
+    """URL of the issuer, as in its tokens."""
+    client_id: str
+    """The console's id at the issuer."""
+    client_secret: str = field(default="", repr=False)
+    """The console's secret at the issuer; empty for a public client."""
+    scopes: tuple[str, ...] = ("openid",)
+    """Scopes to ask for; `openid` is always one of them."""
+    user_claim: str = "sub"
+    """Claim of the ID token that names the user in pages and in the audit log."""
+    public_url: str = ""
+    """URL of the console as browsers and the issuer know it; empty for http and the requested host."""
+
+    def __post_init__(self) -> None:
+        """Raises SettingsError."""
+        parts = urlsplit(self.issuer)
+        try:
+            check_url(self.issuer)
+        except FetchError as error:
+            raise SettingsError(f"--oidc-issuer {error}") from error
+        if parts.scheme == "file" or parts.query or parts.fragment:
+            raise SettingsError(f"--oidc-issuer {self.issuer}: an https URL without a query expected")
+        if not self.client_id:
+            raise SettingsError("--oidc-issuer needs --oidc-client-id")
+        if self.public_url:
+            public = urlsplit(self.public_url)
+            if public.scheme not in ("http", "https") or not public.hostname or public.path.strip("/") or public.query:
+                raise SettingsError(f"--public-url {self.public_url}: https://HOST expected")
+
+    def redirect_uri(self, host: str) -> str:
+        """Where the issuer sends a browser back that has called the console by this host."""
+        return f"{self.public_url.rstrip('/') or f'http://{host}'}{CALLBACK}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +81,8 @@ class ConsoleSettings:
     """Whether the pages may change clusters."""
     login: bool = False
     """Whether each person logs in as a user of the cluster."""
+    openid: OpenIdSettings | None = None
+    """Logins are those of this issuer, whose access tokens the cluster accepts; None: by user and password."""
     allow_anonymous: bool = False
     """Whether everyone who reaches the address may use the console, beyond loopback."""
     hosts: frozenset[str] = frozenset()
@@ -65,17 +111,24 @@ class ConsoleSettings:
                 f"--listen {self.host}: other machines could read all records; add --login, or --allow-anonymous if "
                 "the network decides who connects"
             )
+        if self.openid is not None and not self.login:
+            raise SettingsError("--oidc-issuer needs --login")
         if self.login:
-            for name, options in self.clusters.items():
-                if not str(options.get("security_protocol", "")).startswith("SASL_"):
-                    raise SettingsError(
-                        f"--login needs security.protocol=SASL_PLAINTEXT or SASL_SSL for the cluster {name}"
-                    )
-                mechanism = options.get("sasl_mechanism")
-                if mechanism not in LOGIN_MECHANISMS:
-                    raise SettingsError(
-                        f"--login needs sasl.mechanism={', '.join(LOGIN_MECHANISMS)} for the cluster {name}"
-                    )
+            self._check_login()
+
+    def _check_login(self) -> None:
+        accepted = LOGIN_MECHANISMS if self.openid is None else (BEARER,)
+        option = "--login" if self.openid is None else "--oidc-issuer"
+        for name, options in self.clusters.items():
+            if not str(options.get("security_protocol", "")).startswith("SASL_"):
+                raise SettingsError(
+                    f"{option} needs security.protocol=SASL_PLAINTEXT or SASL_SSL for the cluster {name}"
+                )
+            mechanism = options.get("sasl_mechanism")
+            if mechanism == BEARER and self.openid is None:
+                raise SettingsError(f"--login with sasl.mechanism={BEARER} needs --oidc-issuer (cluster {name})")
+            if mechanism not in accepted:
+                raise SettingsError(f"{option} needs sasl.mechanism={', '.join(accepted)} for the cluster {name}")
 
     @property
     def is_loopback(self) -> bool:
@@ -90,6 +143,8 @@ class ConsoleSettings:
     def accepts_host(self, header: str) -> bool:
         """Whether a Host header names this console: a page of a foreign name may not use it (DNS rebinding)."""
         name = host_of(header)
+        if self.openid is not None and self.openid.public_url and name == urlsplit(self.openid.public_url).hostname:
+            return True
         return name in LOOPBACK_NAMES or name == self.host.lower() or name in self.hosts
 
 

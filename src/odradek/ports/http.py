@@ -16,6 +16,9 @@ MAX_BYTES: Final = 1 << 20
 class FetchError(Exception):
     """There is no answer; the text names the URL without its query."""
 
+    status: int | None = None
+    """The HTTP status of an answer that is not 2xx."""
+
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
     """An answer that leads elsewhere is an error: the other place was not allowed."""
@@ -52,7 +55,9 @@ def fetch(url: str, timeout: float, data: bytes | None = None, headers: Mapping[
                 body = answer.read(MAX_BYTES + 1)
     except urllib.error.HTTPError as error:
         error.close()
-        raise FetchError(f"{shown(url)}: HTTP status {error.code}") from None
+        failure = FetchError(f"{shown(url)}: HTTP status {error.code}")
+        failure.status = error.code
+        raise failure from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
         raise FetchError(f"{shown(url)}: {reason}") from error

@@ -107,6 +107,11 @@ class UnknownKey(SaslError):
 
 def accept_token(token: str, keys: Sequence[VerificationKey], rules: JwtRules, now: float) -> AcceptedToken:
     """The identity that a token proves at that time. Raises SaslError. Verifies a signature: not for an event loop."""
+    return accept_claims(verified_claims(token, keys), rules, now)
+
+
+def verified_claims(token: str, keys: Sequence[VerificationKey]) -> dict[str, Any]:
+    """The claims of a token with a valid signature; they are not checked. Raises SaslError. Not for an event loop."""
     if len(token) > MAX_TOKEN_BYTES:
         raise SaslError("the token is too long")
     try:
@@ -125,7 +130,7 @@ def accept_token(token: str, keys: Sequence[VerificationKey], rules: JwtRules, n
         raise SaslError("the token's signature is not valid") from None
     if not isinstance(claims, dict):
         raise SaslError("the token has no claims")
-    return _accepted(claims, rules, now)
+    return claims
 
 
 def _key_of(header: Mapping[str, Any], keys: Sequence[VerificationKey]) -> VerificationKey:
@@ -141,7 +146,8 @@ def _key_of(header: Mapping[str, Any], keys: Sequence[VerificationKey]) -> Verif
     return found[0]
 
 
-def _accepted(claims: Mapping[str, Any], rules: JwtRules, now: float) -> AcceptedToken:
+def accept_claims(claims: Mapping[str, Any], rules: JwtRules, now: float) -> AcceptedToken:
+    """The identity in the claims of a verified token at that time. Raises SaslError."""
     expires = _time(claims, "exp")
     if expires + rules.clock_skew <= now:
         raise SaslError("the token has expired")

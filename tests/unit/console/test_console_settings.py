@@ -2,7 +2,7 @@
 
 import pytest
 
-from odradek.console.settings import ConsoleSettings, SettingsError, host_of
+from odradek.console.settings import ConsoleSettings, OpenIdSettings, SettingsError, host_of
 
 CLUSTERS = {"c": {"bootstrap_servers": "127.0.0.1:9092"}}
 
@@ -24,10 +24,48 @@ def test_login_needs_sasl() -> None:
         ConsoleSettings(clusters=CLUSTERS, login=True)
 
 
-def test_login_needs_a_mechanism_with_password() -> None:
-    options = {"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"}
-    with pytest.raises(SettingsError, match=r"sasl\.mechanism"):
+@pytest.mark.parametrize(
+    ("mechanism", "match"), [("GSSAPI", r"sasl\.mechanism=PLAIN"), ("OAUTHBEARER", "--oidc-issuer")]
+)
+def test_login_needs_a_mechanism_with_password(mechanism: str, match: str) -> None:
+    options = {"security_protocol": "SASL_SSL", "sasl_mechanism": mechanism}
+    with pytest.raises(SettingsError, match=match):
         ConsoleSettings(clusters={"c": options}, login=True)
+
+
+def test_issuer_needs_bearer_tokens_and_login() -> None:
+    openid = OpenIdSettings(issuer="https://login.example", client_id="console")
+    options = {"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"}
+    assert ConsoleSettings(clusters={"c": options}, login=True, openid=openid).openid is openid
+    with pytest.raises(SettingsError, match="--login"):
+        ConsoleSettings(clusters={"c": options}, openid=openid)
+    with pytest.raises(SettingsError, match="OAUTHBEARER"):
+        ConsoleSettings(clusters={"c": options | {"sasl_mechanism": "PLAIN"}}, login=True, openid=openid)
+
+
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        ({"issuer": "http://login.example"}, "https expected"),
+        ({"issuer": "file:///etc/issuer"}, "https URL"),
+        ({"issuer": "https://login.example?x=1"}, "without a query"),
+        ({"client_id": ""}, "--oidc-client-id"),
+        ({"public_url": "kafka.example"}, "--public-url"),
+        ({"public_url": "https://kafka.example/console"}, "--public-url"),
+    ],
+)
+def test_wrong_issuer_is_rejected(given: dict[str, str], match: str) -> None:
+    with pytest.raises(SettingsError, match=match):
+        OpenIdSettings(**{"issuer": "https://login.example", "client_id": "console", **given})
+
+
+def test_public_url_is_a_host_of_the_console() -> None:
+    openid = OpenIdSettings(issuer="https://login.example", client_id="c", public_url="https://kafka.example/")
+    options = {"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"}
+    settings = ConsoleSettings(clusters={"c": options}, login=True, openid=openid)
+    assert settings.accepts_host("kafka.example")
+    assert not settings.accepts_host("login.example")
+    assert openid.redirect_uri("127.0.0.1:8080") == "https://kafka.example/login/callback"
 
 
 @pytest.mark.parametrize(

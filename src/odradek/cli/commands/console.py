@@ -8,13 +8,16 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from odradek.cli.arguments.errors import CommandError, UsageError, client_log
 from odradek.cli.arguments.examples import add_examples
 from odradek.cli.arguments.options import add_connection, client_settings, seconds
 from odradek.client.config import ADMIN_DEFAULTS
 from odradek.ports.installation import install_hint
+
+if TYPE_CHECKING:
+    from odradek.console.settings import OpenIdSettings
 
 DEFAULT_LISTEN: Final = "127.0.0.1:8080"
 DEFAULT_IDLE_S: Final = 1800.0
@@ -27,6 +30,9 @@ odradek console
 odradek console --allow-changes --cluster dev=127.0.0.1:9092 --cluster test=127.0.0.1:9192
 # let people of other machines log in as users of the cluster
 odradek console --listen 0.0.0.0:8080 --login --allowed-host kafka.example.org --command-config client.properties
+# let people log in at an OpenID provider whose access tokens the cluster accepts
+odradek console --listen 0.0.0.0:8080 --login --oidc-issuer https://login.example.org/realms/shop \
+    --oidc-client-id console --public-url https://kafka.example.org --command-config client.properties
 # hide card numbers in all records
 odradek console --mask 'payments*:value.card.number' --mask '*:headers.authorization'
 # show Avro and Protobuf values
@@ -64,6 +70,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="name by which browsers may call the console, beside its address (repeatable)",
     )
+    _add_openid(parser)
     _add_contents(parser)
     parser.add_argument(
         "--idle-timeout",
@@ -77,6 +84,38 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--until-input-ends", action="store_true", help=argparse.SUPPRESS)
     add_connection(parser)
     add_examples(parser, EXAMPLES)
+
+
+def _add_openid(parser: argparse.ArgumentParser) -> None:
+    """Options of logins at an OpenID provider."""
+    parser.add_argument(
+        "--oidc-issuer",
+        metavar="URL",
+        help="with --login: people log in at this OpenID provider, and act with its access tokens (OAUTHBEARER)",
+    )
+    parser.add_argument("--oidc-client-id", default="", metavar="ID", help="the console's client id at the issuer")
+    parser.add_argument(
+        "--oidc-client-secret-file", metavar="FILE", help="file with the client's secret (default: a public client)"
+    )
+    parser.add_argument(
+        "--oidc-scope",
+        action="append",
+        default=[],
+        metavar="SCOPE",
+        help="scope to ask for beside openid, such as offline_access for refresh tokens (repeatable)",
+    )
+    parser.add_argument(
+        "--oidc-user-claim",
+        default="sub",
+        metavar="CLAIM",
+        help="claim of the ID token that names the user in pages and in the audit log (default: sub)",
+    )
+    parser.add_argument(
+        "--public-url",
+        default="",
+        metavar="URL",
+        help="URL of the console behind a proxy, to which the issuer sends browsers back",
+    )
 
 
 def _add_contents(parser: argparse.ArgumentParser) -> None:
@@ -133,6 +172,7 @@ def run(arguments: argparse.Namespace) -> int:
             port=port,
             allow_changes=arguments.allow_changes,
             login=arguments.login,
+            openid=openid_of(arguments),
             allow_anonymous=arguments.allow_anonymous,
             hosts=frozenset(each.lower() for each in arguments.allowed_host),
             idle_s=arguments.idle_timeout,
@@ -183,18 +223,56 @@ def clusters_of(arguments: argparse.Namespace) -> Mapping[str, Mapping[str, Any]
     return found
 
 
+def openid_of(arguments: argparse.Namespace) -> OpenIdSettings | None:
+    """The issuer of logins; None if there is none. Raises UsageError, CommandError, SettingsError."""
+    from odradek.console.settings import OpenIdSettings
+
+    secret = ""
+    if arguments.oidc_issuer is None:
+        given = {"--oidc-client-id": arguments.oidc_client_id, "--oidc-scope": arguments.oidc_scope,
+                 "--oidc-client-secret-file": arguments.oidc_client_secret_file,
+                 "--public-url": arguments.public_url}  # fmt: skip
+        for option, value in given.items():
+            if value:
+                raise UsageError(f"{option} needs --oidc-issuer")
+        return None
+    try:
+        import jwt  # noqa: F401 - the first login would fail without it
+    except ImportError as error:
+        raise CommandError(
+            f"--oidc-issuer needs packages that are not installed ({error.name}): {install_hint('oauth')}"
+        ) from error
+    if arguments.oidc_client_secret_file:
+        secret = read_text(arguments.oidc_client_secret_file, "--oidc-client-secret-file").strip()
+        if not secret:
+            raise UsageError(f"--oidc-client-secret-file {arguments.oidc_client_secret_file}: the file is empty")
+    return OpenIdSettings(
+        issuer=arguments.oidc_issuer,
+        client_id=arguments.oidc_client_id,
+        client_secret=secret,
+        scopes=("openid", *arguments.oidc_scope),
+        user_claim=arguments.oidc_user_claim,
+        public_url=arguments.public_url,
+    )
+
+
+def read_text(path: str, option: str) -> str:
+    """The text of a file that an option names. Raises UsageError."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"{option} {path}: {why}") from error
+
+
 def masks_of(arguments: argparse.Namespace) -> Any:
     """The mask rules of the options. Raises UsageError."""
     from odradek.console.messages.masks import MaskError, Masks
 
     lines = list(arguments.mask)
     if arguments.mask_file:
-        try:
-            with open(arguments.mask_file, encoding="utf-8") as file:
-                lines += file.read().splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            why = error.strerror if isinstance(error, OSError) else error
-            raise UsageError(f"--mask-file {arguments.mask_file}: {why}") from error
+        lines += read_text(arguments.mask_file, "--mask-file").splitlines()
     try:
         return Masks.parse(lines)
     except MaskError as error:
