@@ -1,5 +1,7 @@
 """Settings of the console: where it listens, whom it serves."""
 
+from typing import Any
+
 import pytest
 
 from odradek.console.settings import ConsoleSettings, OpenIdSettings, SettingsError, host_of
@@ -54,9 +56,10 @@ def test_issuer_needs_bearer_tokens_and_login() -> None:
         ({"public_url": "https://kafka.example/console"}, "--public-url"),
     ],
 )
-def test_wrong_issuer_is_rejected(given: dict[str, str], match: str) -> None:
+def test_wrong_issuer_is_rejected(given: dict[str, Any], match: str) -> None:
+    options: dict[str, Any] = {"issuer": "https://login.example", "client_id": "console"}
     with pytest.raises(SettingsError, match=match):
-        OpenIdSettings(**{"issuer": "https://login.example", "client_id": "console", **given})
+        OpenIdSettings(**options | given)
 
 
 def test_public_url_is_a_host_of_the_console() -> None:
