@@ -1,4 +1,4 @@
-"""Reports for people on the terminal: lag in time, sizes and rates; the debug bundle."""
+"""Reports for people on the terminal: lag in time, sizes and rates; the debug bundle of docs/OBSERVABILITY.md."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_debug_bundle_has_the_cluster_and_no_planted_secret(tmp_path: Path) -> N
     with BlockingBroker(settings) as broker:
         broker.topic("orders", configs={"retention.ms": "60000"})
         arguments = ["debug", "bundle", str(file), "--log", str(log), "-b", broker.bootstrap_servers]
-        arguments += ["--metrics", http]
+        arguments += ["--metrics", http, "--profile-seconds", "0.1"]
         assert main(arguments) == 0
         assert main(arguments) == 2
     contents = unpacked(file)
@@ -161,6 +161,8 @@ def test_debug_bundle_has_the_cluster_and_no_planted_secret(tmp_path: Path) -> N
     assert not [name for name, text in contents.items() if SECRET in text]
     assert "started" in contents["log-0.txt"]
     assert "\nkafka_server_brokertopicmetrics_messagesin_total" in contents["metrics-0.txt"]
+    assert "distinct stacks" in contents["stacks-0.txt"]
+    assert contents["profile-0.txt"].startswith("# event loop: ")
     (topic,) = json.loads(contents["topics.json"])
     assert (topic["topic"], topic["configs"]) == ("orders", {"retention.ms": "60000"})
     (config,) = json.loads(contents["configs.json"]).values()

@@ -30,7 +30,10 @@ RUN_BY: dict[str, dict[str, str]] = {
         "Kubernetes": "unit/house/test_deployment.py",
     },
     "docs/MIGRATION.md": {ALL: "newcomer/test_administrator.py"},
-    "docs/OBSERVABILITY.md": {ALL: "integration/test_observability.py"},
+    "docs/OBSERVABILITY.md": {
+        "Ask for help": "integration/test_cli_reports.py",
+        ALL: "integration/test_observability.py",
+    },
     "docs/PERFORMANCE.md": {ALL: DEVELOPERS},
     "docs/RELEASING.md": {ALL: DEVELOPERS},
     "docs/SECURITY.md": {

@@ -16,6 +16,7 @@ from odradek.broker.network.server import Server
 from odradek.broker.observability.audit_metrics import AuditMetrics
 from odradek.broker.observability.cluster_metrics import ClusterMetrics
 from odradek.broker.observability.connection_metrics import ConnectionMetrics
+from odradek.broker.observability.debug_pages import DebugPages
 from odradek.broker.observability.exporter import Exporter
 from odradek.broker.observability.group_metrics import GroupMetrics
 from odradek.broker.observability.health import Health, Lifecycle
@@ -59,7 +60,7 @@ class Observed(NamedTuple):
 class Observability:
     """Serves metrics and health while `odradek.http.listener` is set."""
 
-    __slots__ = ("_address", "_monitor", "exporter", "lifecycle", "listener")
+    __slots__ = ("_address", "_debug", "_monitor", "exporter", "lifecycle", "listener")
 
     def __init__(self, config: BrokerConfig, ports: Ports, observed: Observed) -> None:
         """Raises ConfigError for an invalid address."""
@@ -111,6 +112,7 @@ class Observability:
         health = Health(
             self.lifecycle, observed.image, observed.partitions, observed.directories, ports.disk, ports.clock
         )
+        self._debug = DebugPages(ports.disk, ports.clock, ports.process.loop_cpu_s)
         self.listener = HttpListener(
             ports.network,
             {
@@ -118,6 +120,8 @@ class Observability:
                 "/healthy": health.healthy,
                 "/ready": health.ready,
                 "/health": health.health,
+                "/debug/stacks": self._debug.stacks,
+                "/debug/profile": self._debug.profile,
             },
         )
         """The HTTP listener; it listens between `start` and `stop`."""
@@ -137,4 +141,5 @@ class Observability:
     def stop(self) -> None:
         """Serve no more."""
         self._monitor.stop()
+        self._debug.close()
         self.listener.close()

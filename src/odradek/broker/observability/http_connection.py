@@ -119,7 +119,7 @@ class HttpConnection:
             self._reject(405, "only GET and HEAD are served", (("Allow", "GET, HEAD"),))
             return
         try:
-            parsed = parsed_target(request.target.decode("ascii"), headers)
+            parsed = parsed_target(request.target.decode("ascii"), headers, self._stream.peer_host)
         except ValueError:
             self._reject(400, "the request's target cannot be parsed")
             return

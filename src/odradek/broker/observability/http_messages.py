@@ -19,6 +19,8 @@ class HttpRequest(NamedTuple):
     """Parameters behind the question mark; each may come several times."""
     headers: Mapping[str, str]
     """By lower-case name."""
+    peer_host: str = ""
+    """Address of the peer; empty if it is unknown."""
 
 
 class HttpResponse(NamedTuple):
@@ -43,8 +45,8 @@ def json_response(status: int, value: Any) -> HttpResponse:
     return HttpResponse(status, JSON, (json.dumps(value, indent=2).encode() + b"\n",))
 
 
-def parsed_target(target: str, headers: Mapping[str, str]) -> HttpRequest:
+def parsed_target(target: str, headers: Mapping[str, str], peer_host: str = "") -> HttpRequest:
     """The request for a target such as `/metrics?name=value`. Raises ValueError for one that cannot be parsed."""
     parts = urlsplit(target)
     query = parse_qs(parts.query, keep_blank_values=True, max_num_fields=16)
-    return HttpRequest(parts.path, query, headers)
+    return HttpRequest(parts.path, query, headers, peer_host)

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
 LOG_BYTES: Final = 10 * 1024 * 1024
 """The end of a log that is kept."""
-_METRICS_BYTES: Final = 64 * 1024 * 1024
-_HTTP_TIMEOUT_S: Final = 10.0
+_PAGE_BYTES: Final = 64 * 1024 * 1024
+_REASON_BYTES: Final = 1024
+_HTTP_TIMEOUT_S: Final = 30.0
 
 
 def bundle(arguments: argparse.Namespace) -> int:
@@ -47,8 +48,9 @@ def bundle(arguments: argparse.Namespace) -> int:
         contents[f"log-{number}.txt"] = redact(_end_of_log(Path(log)))
         sources[f"log-{number}.txt"] = os.path.basename(log)
     for number, address in enumerate(arguments.metrics):
-        contents[f"metrics-{number}.txt"] = _metrics(address)
-        sources[f"metrics-{number}.txt"] = address
+        for name, path_of_broker in _pages(arguments.profile_seconds).items():
+            contents[f"{name}-{number}.txt"] = _page(address, path_of_broker)
+            sources[f"{name}-{number}.txt"] = address
     status = 0
     try:
         contents |= run_admin(arguments, _collect)
@@ -151,15 +153,26 @@ def _versions() -> dict[str, Any]:
     }
 
 
-def _metrics(address: str) -> str:
-    """The metrics of one broker's HTTP listener, or the reason why there are none."""
-    url = f"http://{address}/metrics"
+def _pages(profile_s: float) -> dict[str, str]:
+    """Paths of a broker's HTTP listener by the names of their files."""
+    pages = {"metrics": "/metrics", "stacks": "/debug/stacks"}
+    if profile_s:
+        pages["profile"] = f"/debug/profile?seconds={profile_s:g}"
+    return pages
+
+
+def _page(address: str, path: str) -> str:
+    """The answer of one broker's HTTP listener, or the reason why there is none."""
+    url = f"http://{address}{path}"
     try:
         # No proxy: the address is in the cluster's network, and a proxy of the user's would see it.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(url, timeout=_HTTP_TIMEOUT_S) as response:
-            return redact(response.read(_METRICS_BYTES).decode(errors="replace"))
-    except (OSError, urllib.error.URLError, ValueError) as error:
+            return redact(response.read(_PAGE_BYTES).decode(errors="replace"))
+    except urllib.error.HTTPError as error:
+        with error:
+            return f"# {url}: HTTP status {error.code}: {error.read(_REASON_BYTES).decode(errors='replace')}\n"
+    except (OSError, ValueError) as error:
         return f"# {url}: {error}\n"
 
 
