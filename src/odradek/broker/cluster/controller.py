@@ -370,7 +370,7 @@ class Controller:
         deposed = deposed_brokers(before, decision.image)
         if decision.operations:
             operations, cuts = decision.operations, decision.cuts
-            mark = self._mark.operations(deposed, self.image)
+            mark = self._mark.operations(deposed, self.image) if deposed else []
             if mark:
                 operations, cuts = [*mark, *operations], [cut + 1 for cut in cuts]
             await self._apply(self._store.transactions(operations, cuts))

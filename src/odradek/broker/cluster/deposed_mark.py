@@ -41,8 +41,8 @@ class DeposedMark:
         self._events = events
 
     def operations(self, deposed: Mapping[int, int], image: ClusterImage) -> list[Operation]:
-        """The operations that set the mark with a change of `image` that deposes these brokers; none if it is set."""
-        if not deposed or (deposed.keys() == {self._node_id} and len(image.brokers) <= 1):
+        """The operations that set the mark with a change of `image` that deposes brokers; none if it is set."""
+        if deposed.keys() == {self._node_id} and len(image.brokers) <= 1:
             return []
         return self._store.mark_deposed()
 
