@@ -116,7 +116,8 @@ def handle(
         reader = _Reader(request, context)
     except KafkaError as error:
         return _all_failed(request, context, error.code)
-    if context.services.long_work.is_long(len(reader.wanted)):
+    wanted = len(reader.wanted)
+    if wanted > 1 and context.services.long_work.is_long(wanted):
         slices = context.services.long_work.begin(context, ApiKey.FETCH)
         steps = reader.steps(context.services.long_work.step)
         for _ in steps:
@@ -239,7 +240,10 @@ class _Reader:
     def _resolve(self) -> list[tuple[RequestedPartition, FetchPartition]]:
         """Everything this fetch reads, from the request and its session. Raises KafkaError of the session."""
         request, context = self._request, self._context
-        asked = [((topic, entry[0]), entry) for topic, partitions in request.topics for entry in partitions]
+        asked: list[tuple[RequestedPartition, FetchPartition]] = []
+        for topic, partitions in request.topics:
+            for entry in partitions:
+                asked.append(((topic, entry[0]), entry))  # noqa: PERF401 - a comprehension is a call in Python 3.11
         sessions = context.services.fetch_sessions
         epoch = request.session_epoch
         if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
@@ -252,14 +256,17 @@ class _Reader:
         session = sessions.find(
             request.session_id, epoch, context.version >= TOPIC_ID_FROM, context.services.clock.now_ms()
         )
-        session.update(asked, ((topic, index) for topic, indexes in request.forgotten for index in indexes))
+        if asked or request.forgotten:
+            session.update(asked, [(topic, index) for topic, indexes in request.forgotten for index in indexes])
         self._session = session
         self._incremental = True
         return list(session.wanted.items())
 
     def _most_bytes(self) -> int:
         services = self._context.services
-        most = min(self._request.max_bytes, services.config.number("fetch.max.bytes"))
+        most = services.config.number("fetch.max.bytes")
+        if self._request.max_bytes < most:
+            most = self._request.max_bytes
         if services.quotas.fetch.active and self._request.replica_id < 0:
             allowed = services.quotas.fetch.most_at_once(*self._context.quota_entity)
             most = most if allowed is None else min(most, allowed)
@@ -269,7 +276,7 @@ class _Reader:
         """Read everything; 0 when the answer can go, else how many bytes it lacks."""
         self._found, self.partitions = [], []
         self._size, self._must_answer = self._read_each(self.wanted, self._max_bytes, True)
-        return self.lacking(time_is_up)
+        return 0 if time_is_up else self.lacking(False)
 
     def steps(self, count: int) -> Iterator[None]:
         """Read everything, that many partitions in each step; see `lacking` after the last one."""
@@ -341,7 +348,7 @@ class _Reader:
 
     def _elsewhere(self, partition: Partition, fetch_offset: int) -> int | None:
         """The follower in the consumer's rack, if there is one and `replica.selector.class` looks for it."""
-        if not self._request.rack_id or not partition.followers.progress:
+        if not partition.followers.progress:
             return None
         services = self._context.services
         if services.config.text("replica.selector.class") != RACK_AWARE:
@@ -360,23 +367,25 @@ class _Reader:
             if diverging is not None:
                 high_watermark, start = partition.high_watermark, partition.log.log_start_offset
                 return PartitionRead([], 0, high_watermark, partition.last_stable_offset, start, None, diverging)
-        elsewhere = self._elsewhere(partition, fetch_offset)
+        elsewhere = self._elsewhere(partition, fetch_offset) if self._request.rack_id else None
         if elsewhere is not None:
             high_watermark, start = partition.high_watermark, partition.log.log_start_offset
             stable = partition.last_stable_offset
             return PartitionRead([], 0, high_watermark, stable, start, None, preferred_read_replica=elsewhere)
-        return partition.read(
-            fetch_offset,
-            max(0, min(max_bytes, left)),
-            isolation=self._request.isolation_level,
-            min_one_batch=first,
-        )
+        # Calls of min() and max() would be a hundredth of a fetch.
+        if left < max_bytes:
+            max_bytes = left
+        if max_bytes < 0:
+            max_bytes = 0
+        return partition.read(fetch_offset, max_bytes, isolation=self._request.isolation_level, min_one_batch=first)
 
     def cold_ranges(self) -> list[FileRange]:
         """Ranges that have to be read from the device first."""
         cold: list[FileRange] = []
         for _, _, read, partition in self._found:
-            if read is not None and partition is not None and (found := cold_reads.cold_ranges(read.ranges)):
+            if partition is None or read is None or not read.ranges:
+                continue
+            if found := cold_reads.cold_ranges(read.ranges):
                 partition.traffic.cold_reads += 1
                 cold += found
         return cold

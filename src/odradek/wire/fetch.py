@@ -55,6 +55,7 @@ _PARTITION_V5 = Struct(">iqqi")
 _PARTITION_V9 = Struct(">iiqqi")
 _PARTITION_V12 = Struct(">iiqiqi")
 _PARTITION_V12_UNTAGGED = Struct(">iiqiqix")
+_unpack_partition_v12 = _PARTITION_V12_UNTAGGED.unpack_from
 _pack_int16 = Struct(">h").pack
 _pack_int32 = Struct(">i").pack
 _pack_into_int32 = Struct(">i").pack_into
@@ -217,12 +218,14 @@ def _decode_flexible(request: FetchRequest, view: memoryview, position: int, ver
         key, position = _read_topic_key(view, position, version)
         count, position = read_compact_count(view, position, 33)
         end = position + 33 * count
-        if any(view[position + 32 : end : 33]):
+        if count == 1 and not view[position + 32]:  # most requests: without two slices of the view
+            rows, position = [_unpack_partition_v12(view, position)], end
+        elif any(view[position + 32 : end : 33]):
             rows, position = _tagged_partitions(request, key, view, position, count, version)
         else:
             rows, position = list(_PARTITION_V12_UNTAGGED.iter_unpack(view[position:end])), end
         topics.append((key, rows))
-        position = skip_tags(view, position)
+        position = skip_tags(view, position) if view[position] else position + 1
     request.topics = topics
     request.forgotten = []
     topic_count, position = read_compact_count(view, position, 3)

@@ -19,11 +19,13 @@ _CHUNK: Final = 1 << 18
 
 def cold_ranges(ranges: Iterable[FileRange]) -> list[FileRange]:
     """Those that would have to be read from the device. What lies in the last megabyte of a file counts as recent."""
-    return [
-        part
-        for part in ranges
-        if part.file.size() - part.position > RECENT_BYTES and not part.file.is_cached(part.position, part.size)
-    ]
+    # A comprehension is a call of its own in Python 3.11, and most fetches have one range.
+    cold = []
+    for part in ranges:
+        file, position, size = part
+        if file.size() - position > RECENT_BYTES and not file.is_cached(position, size):
+            cold.append(part)
+    return cold
 
 
 def read_ahead(ranges: Iterable[FileRange]) -> None:
