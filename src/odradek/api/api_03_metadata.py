@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from odradek.authorization.authorizer import Access
 
 CLUSTER_OPERATIONS = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
-"""Bits of AclOperation that apply to a cluster; without an authorizer everybody may do everything."""
+"""Bits of AclOperation that apply to a cluster; without an authorizer every client may do everything."""
 TOPIC_OPERATIONS = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
 
 

@@ -1,4 +1,4 @@
-"""SyncGroup: the leader hands in the assignment, everybody gets their part.
+"""SyncGroup: the leader hands in the assignment, every member gets its part.
 
 Version notes: 3 group instance id (KIP-345); 5 protocol type and name, then required (KIP-559).
 """

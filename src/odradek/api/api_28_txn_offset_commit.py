@@ -42,7 +42,7 @@ async def handle(request: TxnOffsetCommitRequest, context: RequestContext[Uses])
         code = _verified(request, context)
         if not isinstance(code, ErrorCode):
             code = await code
-            # Meanwhile the client may have lost patience, repeated this elsewhere and gone on: this would put back what
+            # Meanwhile the client may have timed out, repeated this elsewhere and continued: this would put back what
             # it has committed since, maybe in the transaction after the one that was meant.
             if _is_stale(request, context):
                 return None

@@ -36,7 +36,7 @@ def right_key(operation: AclOperation, kind: ResourceType) -> int:
 
 
 class Mode(Enum):
-    """What follows from a denial."""
+    """The consequence of a denial."""
 
     ENFORCE = "enforce"
     AUDIT = "audit"
@@ -49,12 +49,12 @@ class Settings(NamedTuple):
     super_users: frozenset[str] = frozenset()
     """Principals that may do everything, roles among them."""
     allow_without_acl: bool = False
-    """Whether a resource that no ACL is for is free to everybody (`allow.everyone.if.no.acl.found`)."""
+    """Whether a resource that no ACL is for is free to all (`allow.everyone.if.no.acl.found`)."""
     mode: Mode = Mode.ENFORCE
 
 
 class Question(NamedTuple):
-    """What was decided, for the log of decisions."""
+    """A decision, for the log of decisions."""
 
     subject: Subject
     operation: AclOperation

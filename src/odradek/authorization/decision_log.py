@@ -19,7 +19,7 @@ _MOST_CHARACTERS: Final = 300
 
 
 def report_of(mode: Mode) -> DecisionLog:
-    """What logs the decisions of an authorizer in this mode."""
+    """The function that logs the decisions of an authorizer in this mode."""
     return DecisionLog("Denied" if mode is Mode.ENFORCE else "allowed, and would be Denied by odradek.authorizer.mode")
 
 

@@ -40,7 +40,7 @@ def is_valid_host(host: str) -> bool:
 
 
 def host_matcher(host: str) -> HostMatcher | None:
-    """What decides whether an ACL with this host applies; None for `*`, which applies to every host."""
+    """The predicate that decides whether an ACL with this host applies; None for `*`, which applies to every host."""
     if host == WILDCARD:
         return None
     if "/" in host:

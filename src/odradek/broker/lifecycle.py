@@ -179,7 +179,7 @@ class Broker:
             Stage(_nothing, coordinators.groups.close),
             Stage(_nothing, coordinators.effects.stop),
             Stage(_nothing, server.stop_listening),
-            # Before its address refuses connections: that is taken for the death of the process.
+            # Before its address refuses connections: other brokers mistake that for the death of the process.
             Stage(_nothing, cluster.leases.close),
             Stage(_nothing, departure.hand_over),
             # Before leadership is handed over: a lone broker writes to itself.
@@ -318,7 +318,7 @@ def _set_ready(parts: Parts, is_ready: bool) -> None:
 
 
 def _writers(parts: Parts) -> list[TopicWriter]:
-    """What writes this broker's own records to topics."""
+    """The writers of this broker's own records."""
     writers = [] if parts.audit is None else [parts.audit.writer]
     if parts.telemetry is not None and parts.telemetry.topic is not None:
         writers.append(parts.telemetry.topic.writer)

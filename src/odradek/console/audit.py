@@ -1,4 +1,4 @@
-"""A line of JSON about each change that somebody makes through the console."""
+"""A line of JSON about each change that a user makes through the console."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every request passes first: Host header, cookie, login, token of forms; and the headers of every response."""
+"""The checks of every request: Host header, cookie, login, token of forms; and the headers of every response."""
 
 from __future__ import annotations
 

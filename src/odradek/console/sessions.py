@@ -1,4 +1,4 @@
-"""Who uses the console: logins are kept on the server, and a cookie names them."""
+"""The users of the console: logins are kept on the server, and a cookie names them."""
 
 from __future__ import annotations
 

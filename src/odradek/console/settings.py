@@ -92,9 +92,9 @@ class ConsoleSettings:
     sample_s: float = 10.0
     """Least seconds between two samples of a cluster's offsets and sizes."""
     masks: Masks = field(default_factory=Masks)
-    """What is hidden in records."""
+    """The masks of records."""
     schemas: Schemas = field(default_factory=Schemas)
-    """What keys and values are decoded by."""
+    """The formats of keys and values."""
     dead_letters: tuple[str, ...] = DEAD_LETTERS
     """Patterns of topics of dead letters, with * and ?, without regard to case."""
     metrics: Mapping[str, Sequence[str]] = field(default_factory=dict)

@@ -200,7 +200,7 @@ def _wanted(
     state: PartitionState, brokers: Mapping[int, Broker], unclean: frozenset[int], out_of_sync: frozenset[int]
 ) -> PartitionState:
     if state.leader_epoch == NEVER_LED:
-        # Its controller ended between the topic and the state: everybody is in sync with an empty partition.
+        # Its controller ended between the topic and the state: all replicas are in sync with an empty partition.
         return state._replace(isr=state.replicas)
     if unclean:
         state = _without_unclean(state, brokers, unclean)
@@ -212,7 +212,7 @@ def _wanted(
 
 
 def _without_unclean(state: PartitionState, brokers: Mapping[int, Broker], unclean: frozenset[int]) -> PartitionState:
-    """Who may have lost records steps back wherever somebody else has them all."""
+    """A broker that may have lost records yields wherever another replica has them all."""
     suspects = unclean
     leader = brokers.get(state.leader)
     if leader is not None and leader.epoch == state.leader_broker_epoch:

@@ -111,7 +111,7 @@ def next_state(before: PartitionState, wanted: PartitionState, rules: Rules) -> 
         return before
     led = _led_by(state, leader)
     if led is not state:
-        # Whoever leads now may be the one that a move has waited for.
+        # The new leader may be the one that a move has waited for.
         state = _without_finished_move(led)
         enough = len(state.isr) >= min(rules.min_in_sync, len(state.replicas))
         state = state._replace(elr=() if enough else tuple(b for b in state.elr if b in state.replicas))
@@ -168,7 +168,7 @@ def _leader(before: PartitionState, state: PartitionState, rules: Rules, *, boun
     if present in in_sync and not bounced:
         return present
     if in_sync:
-        # Whoever stayed is ahead of the one that has just come back.
+        # A replica that stayed is ahead of the one that has just come back.
         return next((b for b in in_sync if b != present), present)
     for broker in state.elr:
         if is_alive(state, broker, brokers):

@@ -83,7 +83,7 @@ def _wanted(
 
 
 def _in_sync_of(state: PartitionState) -> PartitionState:
-    """With the ISR and eligible replicas that are left; whoever has the records must not be taken away."""
+    """With the ISR and eligible replicas that are left; replicas that have the records must stay."""
     isr = tuple(replica for replica in state.isr if replica in state.replicas)
     if not isr and state.isr:
         raise _bad(f"None of the replicas {list(state.replicas)} would be in sync: the ISR is {list(state.isr)}.")

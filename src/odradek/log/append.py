@@ -284,8 +284,8 @@ def up_to_epoch(
 ) -> tuple[memoryview, list[tuple[int, BatchHeader]]]:
     """Without the first batch of a later epoch and all behind it.
 
-    Whoever led may have cut off what it was sending, and have got from its successor what lies there now: that does not
-    follow what the receiver has, though its offsets do (KAFKA-18723).
+    A former leader may have truncated the records that it was sending, and have copied others from its successor: these
+    do not follow the receiver's records, though their offsets do (KAFKA-18723).
     """
     for index, (position, header) in enumerate(batches):
         if header.partition_leader_epoch > leader_epoch:

@@ -463,7 +463,7 @@ def restore_producers(
             # Not from the log's start, if that is later: the markers below it may end what the snapshot has open.
             start_offset = max(kept[-1], segments[0].base_offset)
             if start_offset > kept[-1]:
-                # What is gone between the two may have ended its transactions and gone on with its sequences: who is
+                # What is gone between the two may have ended its transactions and continued its sequences: who is
                 # not known may begin with any, who is known by an old one is refused for ever.
                 producers.clear()
             _forget_compacted(segments, producers)

@@ -87,7 +87,7 @@ class Topic(NamedTuple):
 class ClientEntity(NamedTuple):
     """Whom quotas and credentials are of (KIP-546): a user, a client id, both, or an IP address.
 
-    None is "not part of it"; ANY stands for everybody who has no entry of their own.
+    None is "not part of it"; ANY stands for all without an entry of their own.
     """
 
     user: str | None = None
@@ -130,7 +130,7 @@ class ClusterImage:
     group_configs: Mapping[str, Mapping[str, str]]  # by group id
     client_configs: Mapping[ClientEntity, Mapping[str, str]]  # quotas and credentials; empty where only a node stands
     client_metrics: Mapping[str, Mapping[str, str]]  # subscriptions of KIP-714 by name
-    features: Mapping[str, int] | None  # finalized levels; None until somebody has changed one
+    features: Mapping[str, int] | None  # finalized levels; None until one was changed
     features_epoch: int
 
     def __init__(self, cluster_id: str = "", version: int = 0) -> None:

@@ -227,7 +227,7 @@ class SystemFile:
             if written != total:
                 self._append_rest(b"".join(parts), start, written)
         except OSError as error:
-            # A torn batch at the end would be taken for a crash at the next start: cut it off while we know where it
+            # A torn batch at the end would be mistaken for a crash at the next start: cut it off while we know where it
             # began.
             os.ftruncate(self._fd, start)
             raise _raise(error, self.path) from error

@@ -53,7 +53,7 @@ def renewed_at(path: str) -> float | None:
 
 
 class Lease:
-    """This process's own sign of life. Raises OSError when it cannot be given (BlockingIOError: somebody holds it)."""
+    """This process's own sign of life. Raises OSError without one (BlockingIOError: another process has it)."""
 
     __slots__ = ("_life", "_lock", "_loop", "_path", "_wake")
 

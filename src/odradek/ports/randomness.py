@@ -21,7 +21,7 @@ class Random(Protocol):
     def uuid(self) -> bytes:
         """Sixteen bytes of a version 4 UUID whose base64 form does not begin with '-'.
 
-        Kafka's `Uuid.randomUuid` avoids the leading dash too: command-line tools take it for an option.
+        Kafka's `Uuid.randomUuid` avoids the leading dash too: command-line tools mistake it for an option.
         """
         ...
 

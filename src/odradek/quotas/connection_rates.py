@@ -1,4 +1,4 @@
-"""How many connections a second are accepted, from everybody and from one address (KIP-612). Pure.
+"""How many connections a second are accepted, in all and from one address (KIP-612). Pure.
 
 Source: Kafka's ConnectionQuotas: rates over the windows of the client quotas, and no wait above one window.
 """

@@ -1,7 +1,7 @@
 """Which quota holds for a client, and with whom it is shared (KIP-55, KIP-546).
 
 Source: Kafka's `ClientQuotaManager.DefaultQuotaCallback`: the most specific entry wins; a quota of a user counts all
-the user's clients together, one of a client id all its users, and an entry for everybody gives each their own.
+the user's clients together, one of a client id all its users, and a default entry gives each their own.
 """
 
 from __future__ import annotations

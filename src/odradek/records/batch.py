@@ -148,7 +148,7 @@ def parse_header(view: memoryview | bytes | bytearray, position: int = 0) -> Bat
 
 
 def peek_header(view: memoryview) -> BatchHeader:
-    """The header of the batch with which `view` begins, before anybody has looked at what it says."""
+    """The header of the batch with which `view` begins, before its content is checked."""
     return BatchHeader._make(_unpack_header(view))
 
 

@@ -6,7 +6,7 @@
     user, nonces, proof                    ->
                                            <- rspauth: the server's proof
 
-The mechanism is obsolete (RFC 6331): whoever reads an exchange can guess the password. TLS has to protect it.
+The mechanism is obsolete (RFC 6331): a reader of an exchange can guess the password. TLS has to protect it.
 """
 
 from __future__ import annotations

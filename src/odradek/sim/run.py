@@ -306,7 +306,7 @@ async def _live(world: World, profile: Profile, safety_seconds: float) -> None:
 
 
 def _make_brokers(world: World, profile: Profile) -> asyncio.Task[None] | None:
-    """Their machines; of several brokers also somebody who watches them."""
+    """Their machines; of several brokers also a watch over them."""
     if profile.brokers > 1:
         shape_of(world)
     settings = _settings(world, profile)
@@ -540,7 +540,7 @@ async def _compare_after_restart(world: World) -> None:
     await _with_bound(world, "after restart", _read_everything)
     for key, log in before.items():
         after = world.history.final[key]
-        # Another leader may not have heard yet where retention let the log begin.
+        # Another leader may not know yet where retention let the log begin.
         start = max(log.start, after.start) if len(world.brokers) > 1 else after.start
         kept = [seen for seen in log.everything if seen.offset >= start]
         same = kept == [seen for seen in after.everything if seen.offset >= start]

@@ -1,6 +1,6 @@
 """The clients of this Python process, kept between tasks and micro-batches, and the event loop they live on.
 
-Spark's worker processes are reused, so connections made by one task serve the next. The loop runs only while somebody
+Spark's worker processes are reused, so connections made by one task serve the next. The loop runs only while a caller
 waits for it: no thread competes with the decoding for the interpreter, and what was asked for arrives meanwhile in the
 socket's buffer.
 """

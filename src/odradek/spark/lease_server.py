@@ -171,7 +171,7 @@ class _Server:
         self._connections += 1
         holder = object()
         batch, task = Batch(), -1
-        # A task hands leases back while it waits for another: what it says is heard all the time.
+        # A task hands leases back while it waits for another: its messages are read all the time.
         acquiring: asyncio.Task[None] | None = None
         lines = _Lines(reader)
         try:

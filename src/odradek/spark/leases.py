@@ -9,7 +9,7 @@ away with a lease in hand, makes the write fail, which the transaction then undo
 the leases and receives the counts of records written under them.
 
 Lines of JSON: {"join": token, "task": 3} -> {}; {"acquire": ["t-0", "t-1"]} -> {"lease": "t-1", "next": 17};
-{"release": "t-1", "records": 23} has no answer; {"leave": true} -> {}, when all of that was heard;
+{"release": "t-1", "records": 23} has no answer; {"leave": true} -> {}, when the server has read all of that;
 {"complete": token} -> {"written": {"t-1": 40}}; {"drop": token} -> {}.
 An answer {"error": "..."} ends the conversation. The first line of a peer has a token and is short; a peer that sends
 no such line in time is cut off. From the process that started the server, on standard input, which no other process

@@ -9,7 +9,7 @@
    batch's number, maybe the source's offsets, and the transaction.
 5. Any failure: a fresh producer id, which aborts, and the write is run again from its start.
 
-Nothing here knows Spark, threads or processes: whoever calls brings producers, leases and an event loop.
+Nothing here knows Spark, threads or processes: the caller brings producers, leases and an event loop.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ class Sending:
                 for _ in range(len(self._pending)):
                     group.create_task(self._send_one())
         except ExceptionGroup as failed:
-            # The first one ended the others; whoever sends wants to know what it met, not how many were under way.
+            # The first one ended the others; the sender wants to know what it met, not how many were under way.
             raise failed.exceptions[0] from None
 
     async def _send_one(self) -> None:

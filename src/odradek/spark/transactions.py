@@ -141,7 +141,7 @@ def commit(options: SinkOptions, reports: Iterable[TaskReport | None], batch_id:
 
 
 def abort(options: SinkOptions) -> None:
-    """Step 5: fence whoever still writes and undo it; harmless after a commit."""
+    """Step 5: fence a task that still writes, and undo its records; harmless after a commit."""
     producer = clients.transactional(client_options(options))
     clients.run(producer.initialize())
 

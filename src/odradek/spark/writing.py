@@ -38,7 +38,7 @@ class RowError(ValueError):
 
 
 class RowWriter:
-    """Takes the rows of one task and hands record batches to whoever sends them, a round of rows at a time.
+    """Takes the rows of one task and hands record batches to their sender, a round of rows at a time.
 
     Within a round what is encoded is sent while the next partition is. At its end everything has to be
     acknowledged: the next rows may take any time, and others may wait for the partitions.

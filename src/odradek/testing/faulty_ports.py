@@ -18,7 +18,7 @@ READS: Final = frozenset(("read",))
 
 
 class DiskFaults:
-    """What goes wrong from now on: one object for all files of a broker."""
+    """The faults from now on: one object for all files of a broker."""
 
     __slots__ = ("directory", "error", "operations", "sync_seconds")
 

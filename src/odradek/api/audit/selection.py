@@ -20,7 +20,7 @@ EVENTS: Final = (LOGIN, LOGIN_FAILURE, DENIAL, CHANGE)
 
 
 class Selection(NamedTuple):
-    """What is left out of the topic."""
+    """Events that the topic does not get."""
 
     events: frozenset[str] = frozenset()
     """Values of `event`, and names of APIs such as OFFSET_COMMIT."""

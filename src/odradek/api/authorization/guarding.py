@@ -16,7 +16,7 @@ from odradek.wire.errors import ErrorCode, KafkaError
 
 
 class Guarded(HasAuthorization, HasImage, Protocol):
-    """What guards take of the broker."""
+    """The capabilities of the broker that guards use."""
 
 
 Handle = Callable[[Any, RequestContext[Guarded]], Any]

@@ -38,7 +38,7 @@ def serve(
     """Answer a follower. Raises KafkaError of its session."""
     services = context.services
     if _is_left(request, context):
-        context.connection.close(f"{context.client_id!r} has gone on with a newer connection")
+        context.connection.close(f"{context.client_id!r} has continued on a newer connection")
         return None
     sessions = services.replica_sessions
     follower = Follower(request.replica_id, request.replica_epoch)
@@ -85,7 +85,7 @@ class _Reader:
         self._loop = asyncio.get_running_loop()
 
     def collect(self, time_is_up: bool) -> tuple[list[Found], int]:
-        """What can be answered, and how many bytes it lacks; 0 when it can go."""
+        """The answer so far, and the bytes that it lacks; 0 when it is complete."""
         found, size, must = self._session.collect(self._max_bytes, self._context.services.replica_sessions.throttle)
         lacking = min(self._request.min_bytes, self._max_bytes) - size
         return found, 0 if must or time_is_up or lacking <= 0 else lacking

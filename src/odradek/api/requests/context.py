@@ -157,7 +157,7 @@ class Services:
     unreachable: AbstractSet[int]
     """Leaders whose processes seem to be gone, though the controller has not reported it yet."""
     authorization: AuthorizationService | None = None
-    """None where everybody may do everything."""
+    """None where every client may do everything."""
     telemetry: TelemetryService | None = None
     """The receiver of clients' metrics; None without one."""
     audit: AuditTrail | None = None

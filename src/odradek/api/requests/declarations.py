@@ -22,7 +22,7 @@ class Audience(Enum):
     """Who sends requests of an API."""
 
     CLIENTS = "clients"
-    """Anybody."""
+    """All clients."""
     BROKERS = "brokers"
     """Only a broker of this cluster, to any other."""
     CONTROLLER = "controller"
@@ -30,7 +30,7 @@ class Audience(Enum):
 
 
 class Size(Enum):
-    """What bounds a client's request, before it is decoded."""
+    """The limits of a client's request, before it is decoded."""
 
     SMALL = "64 KiB"
     """Requests that a peer sends before it has proven anything."""

@@ -25,7 +25,7 @@ _ECHOED: Final = {"AlterClientQuotasResponseEntry": "entity"}
 _CALLED: Final = {"user": "name", "topic_name": "name"}
 """What an entry of a response calls that which the request calls otherwise."""
 _CODES: Final = ("error_code", "partition_error_code")
-"""What error codes are called, of the whole and of entries."""
+"""Names of the fields of error codes, of the whole and of entries."""
 _NO_RESULT: Final = {
     "CreateTopicsResponseTopic": ("num_partitions", "replication_factor"),
     "DeleteRecordsResponsePartition": ("low_watermark",),

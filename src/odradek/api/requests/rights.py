@@ -13,7 +13,7 @@ from odradek.wire.errors import ErrorCode
 
 
 class Denial(Enum):
-    """What follows where a principal lacks a right."""
+    """The consequence where a principal lacks a right."""
 
     REQUEST = "the whole request fails"
     ENTRY = "the entries of that resource fail, the others are served"

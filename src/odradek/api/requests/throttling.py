@@ -67,7 +67,7 @@ class Mutations:
         return None
 
     def give_back(self, partitions: int) -> None:
-        """What was refused for another reason costs nothing."""
+        """Return the tokens of partitions that were rejected for another reason."""
         if self._bucket is not None:
             self._bucket.take(-partitions, self._now_ms())
 

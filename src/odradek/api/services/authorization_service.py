@@ -1,4 +1,4 @@
-"""The authorizer as handlers use it. A broker without an authorizer has none: then everybody may do everything."""
+"""The authorizer as handlers use it. A broker without an authorizer has none: then every client may do everything."""
 
 from __future__ import annotations
 

@@ -198,7 +198,7 @@ class ClusterView:
 
 
 def without_leaders(image: ClusterImage) -> ClusterImage:
-    """The image with no partition led by anybody, and no brokers."""
+    """The image without leaders of partitions and without brokers."""
     topics: Iterable[Topic] = (
         topic._replace(partitions=tuple(state._replace(leader=NO_LEADER) for state in topic.partitions))
         for topic in image.topics.values()

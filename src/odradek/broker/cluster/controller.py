@@ -392,7 +392,7 @@ class Controller:
         except SessionExpired:
             raise
         except StoreError as error:
-            # Whether it took effect is open, and what we believed of the store may be wrong: look before going on.
+            # It may have taken effect, and the image may be wrong: read the store before the next decision.
             logger.warning("cannot write to the metadata store: %s; reading the cluster again", error)
             await self.ensure_elected()
             if not self._stale:

@@ -241,7 +241,7 @@ class ControllerChannel:
             except ClientError as error:
                 logger.info("cannot send the cluster image to broker %d: %s; trying again", self.broker.id, error)
                 if self._is_dead(error):
-                    # Said again until somebody closes the channel: the store may be away, or the broker be there again.
+                    # Repeated until the channel is closed: the store may be away, or the broker be there again.
                     self._events.broker_died(self.broker)
                 elif isinstance(error, RequestTimedOut):
                     # A silent broker, or one that takes its time: thousands of new partitions, say.
@@ -263,9 +263,9 @@ class ControllerChannel:
 
     def _is_over(self, code: int) -> bool:
         if code == ErrorCode.STALE_CONTROLLER_EPOCH:
-            # Whoever is deposed closes the channel. The broker may as well know nothing of this controller yet.
+            # A deposed controller closes the channel. The broker may as well know nothing of this controller yet.
             self._events.deposed()
-            # Or have heard this controller on a connection that it holds for a newer one: the next is newer than that.
+            # Or it knows this controller by a connection that it considers newer: the next is newer than that.
             self._hang_up()
         if code == ErrorCode.STALE_BROKER_EPOCH:
             self._events.registration_ended(self.broker)

@@ -133,7 +133,7 @@ def _decode_yielded(data: bytes) -> tuple[int, int] | None:
 
 
 async def yielding(store: MetadataStore, controller: Broker, epoch: int) -> list[Operation]:
-    """What ends the reign of that epoch and the controller's registration, in favour of another broker.
+    """The operations that end the reign of that epoch and the controller's registration, in favour of another broker.
 
     The controller must have given up its lease. Empty if another one has been elected. Raises StoreError.
     """

@@ -34,7 +34,7 @@ class ControllerWatch:
         self._closed = False
 
     def follow(self, _old: ClusterImage, new: ClusterImage) -> None:
-        """Watch whoever is the controller now, unless it is this broker."""
+        """Watch the broker that is the controller now, unless it is this broker."""
         controller = None if new.controller_id == self._node_id else new.brokers.get(new.controller_id)
         line = self._line
         if line is not None and controller is not None and line.broker[:2] == controller[:2]:

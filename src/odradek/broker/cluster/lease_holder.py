@@ -150,7 +150,7 @@ class LeaseHolder:
                 continue
 
     def _renewal_seconds(self, lease: float) -> float:
-        """Pause between two renewals: the controller fences a broker that it has not heard for a session."""
+        """Pause between two renewals: the controller fences a broker that has sent nothing for a session."""
         session = self._config.number("broker.session.timeout.ms") / 1000
         return min(lease, session) / _RENEWALS
 

@@ -172,7 +172,7 @@ class Peers:
         task = self._opening.get(key)
         if task is None:
             task = self._opening[key] = asyncio.get_running_loop().create_task(self._opened(key))
-            # Whoever waits for it may have given up when it fails.
+            # Its caller may have given up when it fails.
             task.add_done_callback(retrieve_failure)
         return task
 

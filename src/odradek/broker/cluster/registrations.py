@@ -71,7 +71,7 @@ async def register(store: MetadataStore, broker: Broker, now_ms: int) -> Broker 
         try:
             await store.apply(operations)
         except (BadVersion, NodeExists, NoNode):
-            # Somebody else registered in between, or the old registration has just ended.
+            # Another broker registered in between, or the old registration has just ended.
             continue
         return registered
 
@@ -91,7 +91,7 @@ async def announce_failed_directory(store: MetadataStore, broker_id: int) -> Non
 
 
 async def burial(store: MetadataStore, broker: Broker) -> Sequence[Operation]:
-    """What ends this registration, and none that came after it; nothing if it has ended. Raises StoreError."""
+    """The operations that end this registration, and no later one; none if it has ended. Raises StoreError."""
     sequence = await store.get(BROKER_SEQUENCE)
     path = BrokerNode.path(broker.id)
     node = await store.get(path)

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, and where: one line for each problem."""
+"""Problems of a configuration and their places: one line for each."""
 
 from __future__ import annotations
 

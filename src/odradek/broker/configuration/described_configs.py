@@ -1,4 +1,4 @@
-"""What is set for topics, brokers, groups and clients, as this broker sees it: the answers to DescribeConfigs."""
+"""Settings of topics, brokers, groups and clients, as this broker sees them: the answers to DescribeConfigs."""
 
 from __future__ import annotations
 

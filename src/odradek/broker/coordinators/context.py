@@ -272,7 +272,7 @@ class CoordinatorContext(Generic[Shard, Record]):
         del self._pending[pending]
         if pending.timer is not None:
             pending.timer.cancel()
-        # Whoever advanced the high watermark is in the midst of something.
+        # The caller that advanced the high watermark is in the midst of another request.
         self.shard.complete(pending.operations, error, 0)
 
     # --- time ---

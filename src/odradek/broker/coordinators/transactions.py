@@ -270,7 +270,7 @@ class TransactionCoordinatorService:
         return self.add_partitions(AddPartitions(transactional_id, *producer, frozenset((partition,))), connection)
 
     def _offsets_partition(self, group_id: str) -> int:
-        """Also of a topic that is made only when somebody looks for the group's coordinator."""
+        """Also of a topic that is made only when a client looks for the group's coordinator."""
         count = self._partition_count(GROUP_METADATA_TOPIC) or self._config.number("offsets.topic.num.partitions")
         return partition_for_group(group_id, count)
 

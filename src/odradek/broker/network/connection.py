@@ -58,7 +58,7 @@ class Pending:
         self.ready = False
         self.queued = False
         self.timing: Timing | None = None
-        """What counts how long the answer was waited for."""
+        """The object that counts how long the answer was waited for."""
 
     def answer(self, parts: list[Part] | None) -> None:
         """The answer has come; None where the protocol wants none."""

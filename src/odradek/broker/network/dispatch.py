@@ -192,7 +192,7 @@ class Dispatcher:
     def _other_answer(
         self, route: _Route, answer: Any, request: Any, context: RequestContext[Services]
     ) -> list[Part] | Pending | None:
-        """What follows from an answer that is neither the finished frame nor its place."""
+        """The frame of a response, or the place of one that has to be awaited."""
         if hasattr(answer, "__await__"):
             if self._time_quota.active:
                 # Of a coroutine nothing has run yet: its steps count for nothing, as little as a thread's would.

@@ -56,7 +56,7 @@ class RequestLimits(NamedTuple):
         return max(_MANY_ELEMENTS, self.topics + self.partitions) if declared.names_topics else _FEW_ELEMENTS
 
     def excess(self, request: Any) -> str | None:
-        """What of a decoded request is too much; None when nothing is."""
+        """The excess of a decoded request, as a message; None without one."""
         topics = getattr(request, "topics", None)
         if not isinstance(topics, list):
             topics = getattr(request, "topic_data", None)

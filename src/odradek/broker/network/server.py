@@ -135,7 +135,7 @@ class Server:
         return listener
 
     def open(self, *names: str) -> None:
-        """Serve: whoever has connected so far, and everybody from now on; by these listeners, or by all of them."""
+        """Serve the clients that have connected so far, and all from now on; by these listeners, or by all of them."""
         if names:
             self._shut.difference_update(names)
         else:

@@ -117,7 +117,7 @@ class TlsListeners:
         return fresh
 
     def server_context(self, listener_name: str) -> ssl.SSLContext | None:
-        """What connections of a listener are accepted with; None for one without TLS."""
+        """The TLS context of connections to a listener; None for one without TLS."""
         found = self._listeners.get(listener_name)
         return None if found is None else found.server
 
@@ -134,7 +134,7 @@ class TlsListeners:
         return found is not None and found.settings.client_auth == "required"
 
     def connector(self, listener_name: str) -> Secure | None:
-        """What secures connections to the listener of that name of other brokers; None for one without TLS."""
+        """The wrapper of connections to that listener of other brokers; None for one without TLS."""
         return partial(self._connect, listener_name) if listener_name in self._listeners else None
 
     async def _connect(self, listener_name: str, stream: Stream, host: str, timeout: float) -> Stream:

@@ -22,7 +22,7 @@ LogSettings = Callable[[Topic], LogConfig]
 
 
 class Partitions:
-    """Topic and index -> `Partition`. An idle partition is nothing but its directory until somebody asks for it."""
+    """Topic and index -> `Partition`. An idle partition is only its directory until a request names it."""
 
     __slots__ = (
         "_directories",

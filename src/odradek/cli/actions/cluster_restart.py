@@ -78,7 +78,7 @@ def _stop_process(process: int) -> None:
 
 
 def _check_runs(path: Path) -> None:
-    """Raises CommandError unless a supervisor runs there: the processes that one noted may be anybody's by now."""
+    """Raises CommandError unless a supervisor runs there: the processes that one noted may belong to others by now."""
     _processes(path)
     try:
         lock = SystemDisk().lock(str(path.parent / LOCK))

@@ -160,7 +160,7 @@ def from_zero(text: str) -> float:
 def adopt_positional(arguments: argparse.Namespace, option: str, actions: Iterable[str] = ()) -> None:
     """Treat the positional argument as the value of `--option`. Raises UsageError if both are given.
 
-    The name of an action (`odradek topics list`, a habit of rpk) is rejected: it would be taken for a topic's name.
+    The name of an action (`odradek topics list`, a habit of rpk) is rejected: it would be mistaken for a topic's name.
     """
     given = arguments.positional
     if given is None:

@@ -94,7 +94,7 @@ def settings_of(arguments: argparse.Namespace) -> dict[str, str]:
     settings: dict[str, str] = {}
     for option, given in (("--data-dir", arguments.data_dir), ("--listen", arguments.listen)):
         if given is not None and not given.strip():
-            # A variable of a script that is not set: the default would be somebody else's data.
+            # A variable of a script that is not set: the default would be another cluster's data.
             raise UsageError(f"{option} is empty")
     if arguments.data_dir:
         settings["log.dirs"] = arguments.data_dir

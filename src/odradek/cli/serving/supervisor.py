@@ -306,6 +306,6 @@ class Supervisor:
 
 
 def _report(text: str) -> None:
-    # Whoever does not take it, a full disk or a closed terminal, does not stop the brokers: they are read on.
+    # A reader that does not take it, a full disk or a closed terminal, does not stop the brokers: they are read on.
     with contextlib.suppress(OSError):
         print(text, file=sys.stderr, flush=True)

@@ -69,7 +69,7 @@ def _share_evenly(held: dict[str, set[TopicPartition]], free: list[TopicPartitio
     if not held:
         return
     quota, extra = divmod(total, len(held))
-    # Whoever holds more already is the one to get one more: that moves the least.
+    # A member that has more already gets one more: that moves the least.
     ranked = sorted(held, key=lambda m: (-len(held[m]), m))
     targets = {member_id: quota + (index < extra) for index, member_id in enumerate(ranked)}
     pool = list(free)

@@ -1,4 +1,4 @@
-"""What producers and consumers count, and the moments that their gauges are computed from."""
+"""Counts of producers and consumers, and the moments from which their gauges are computed."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _UNSUPPORTED_VERSION: Final = (35).to_bytes(2, "big")
 
 
 class ReplayedRequest(NamedTuple):
-    """What became of one recorded request."""
+    """The result of one recorded request."""
 
     exchange: Exchange
     differences: list[str]

@@ -1,1 +1,1 @@
-"""What faces report of a cluster, as plain values: gathered with the admin client, formatted by the command line."""
+"""Reports on a cluster for the faces, as plain values: the admin client gathers them, the faces format them."""

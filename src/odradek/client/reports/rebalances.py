@@ -1,4 +1,4 @@
-"""What happened to the members of a group over time, from descriptions that were taken one after the other. Pure.
+"""Changes of a group's members over time, from descriptions that were taken one after the other. Pure.
 
 Kafka's protocol reports no history: changes between two descriptions are seen as one, and their times are those of the
 descriptions. A rebalance of the classic protocol after which all members have the same partitions is not seen unless a

@@ -146,7 +146,7 @@ def check_security(config: Mapping[str, Any]) -> None:
 
 
 def secure_connections(config: Mapping[str, Any]) -> Secure | None:
-    """What puts TLS on connections; None for plain text. Raises ConfigError for files that cannot be used."""
+    """Return the wrapper that puts TLS on connections; None for plain text. Raises ConfigError for unusable files."""
     if str(config["security_protocol"]).upper() not in ("SSL", "SASL_SSL"):
         return None
     from odradek.ports.tls import connect_tls

@@ -15,7 +15,7 @@ from odradek.records.topic_partition import TopicPartition
 
 
 class AcknowledgeType(IntEnum):
-    """What is to become of a record; numbers as in ShareAcknowledge."""
+    """The fate of a record; numbers as in ShareAcknowledge."""
 
     ACCEPT = 1
     """It was processed."""

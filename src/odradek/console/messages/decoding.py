@@ -28,7 +28,7 @@ class Shown(NamedTuple):
     text: str
     is_cut: bool = False
     note: str = ""
-    """What is known of its schema."""
+    """A note on its schema."""
 
     @property
     def preview(self) -> str:

@@ -33,7 +33,7 @@ Offsets = Mapping[TopicPartition, int]
 
 
 class Progress(NamedTuple):
-    """What was read so far, and the records that were found since the last progress."""
+    """The amount read so far, and the records that were found since the last progress."""
 
     found: list[RawRecord]
     scanned: int
@@ -43,7 +43,7 @@ class Progress(NamedTuple):
     end: str = ""
     """Why the reading ended; empty while it continues."""
     origins: Mapping[RecordPlace, Origin] = {}
-    """What found records were decoded from."""
+    """The schemas and formats of the records found."""
 
 
 class _Bounds:

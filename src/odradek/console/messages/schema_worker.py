@@ -203,7 +203,7 @@ def unpack_answers(frame: bytes) -> list[Decoded | None]:
 
 
 def answer(decoder: Decoder, frame: bytes) -> bytes:
-    """What became of the parts of a frame."""
+    """The results of the parts of a frame."""
     found = []
     at = 0
     while at < len(frame):

@@ -122,7 +122,7 @@ async def preview(request: Request) -> Response:
 async def redrive(request: Request) -> Response:
     """Send letters again to the topics of the preview, in transactions. Raises FormError, KafkaError, ClientError.
 
-    A header names the target, and anybody who writes letters can choose it: targets outside of the preview end it.
+    A header names the target, and any writer of letters can choose it: targets outside of the preview end it.
     """
     view, topic = await found_topic(request)
     confirm(request, topic.name)

@@ -60,7 +60,7 @@ def favourites_of(request: Request, cluster: str) -> frozenset[str]:
 
 
 def _read(request: Request) -> dict[str, list[str]]:
-    """Favourites by cluster; a cookie that somebody has changed is ignored."""
+    """Favourites by cluster; a cookie that was changed is ignored."""
     try:
         found = json.loads(unquote(request.cookies.get(FAVOURITES_COOKIE, "{}")))
     except (ValueError, RecursionError):

@@ -54,7 +54,7 @@ async def show(request: Request) -> Response:
 
 
 def _key_of(column: str, figures: Mapping[str, Mapping[str, Any]]) -> Callable[[TopicInfo], Any]:
-    """What topics are ordered by."""
+    """The order of topics."""
     if column in FIGURES:
         return lambda each: figures.get(each.name, {}).get(column)
     return {

@@ -78,13 +78,13 @@ def assign_uniform(members: list[MemberSpec], partitions: Mapping[bytes, int]) -
 
 
 def _uniform_alike(members: list[MemberSpec], partitions: Mapping[bytes, int]) -> Assignments:
-    """All subscribe to the same topics: everybody gets the same number, some one more."""
+    """All subscribe to the same topics: each gets the same number, some one more."""
     topics = sorted(members[0].topics)
     total = sum(partitions[topic_id] for topic_id in topics)
     share, extra = divmod(total, len(members))
     kept: dict[str, list[TopicIdPartition]] = {}
     taken: set[TopicIdPartition] = set()
-    # Whoever has more before keeps it while there are places with one more, so that little moves.
+    # A member that has more before keeps it while there are places with one more, so that little moves.
     by_size = sorted(members, key=lambda m: (-_size(m.target, topics, partitions), m.member_id))
     quotas: dict[str, int] = {}
     for nth, member in enumerate(by_size):

@@ -142,7 +142,7 @@ class Cleaner:
 
     async def _clean(self, log: PartitionLog, planned: Plan, throttle: Throttle, lane: str) -> CompactionResult | None:
         truncations = log.truncations
-        # What was compacted has gaps, and recovery must not take them for losses: it does not look below this.
+        # What was compacted has gaps, and recovery must not mistake them for losses: it does not look below this.
         failure = await self._directories.checkpoints.persist(RECOVERY_POINTS)
         if failure is not None:
             raise failure

@@ -1,4 +1,4 @@
-"""What is on its way to the disks: queued writes, syncs and removals, behind the Disk port, so that no one waits."""
+"""Queued writes, syncs and removals on their way to the disks, behind the Disk port, so that no request waits."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class OffsetCheckpoints:
     async def advance_starts(self, starts: Mapping[PartitionKey, int], advance: Callable[[], None]) -> None:
         """Write the log starts that logs are about to have, then call `advance`, which gives them to the logs.
 
-        So whoever sees such a start finds no lower one after a crash or a loss of power. KafkaError if a file cannot
+        So a reader of such a start finds no lower one after a crash or a loss of power. KafkaError if a file cannot
         be written for want of descriptors.
         """
         coming = dict(starts)

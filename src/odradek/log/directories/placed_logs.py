@@ -167,7 +167,7 @@ class PlacedLogs:
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path}: {error}")
 
     def not_made(self, path: str, key: PartitionKey, error: OSError) -> KafkaError:
-        """`storage_error`, and take away what is there: the next start would take it for the partition, which may have
+        """`storage_error`, and take away what is there: a start would mistake it for the partition, which may have
         been made in another log directory since.
         """
         raised = self.storage_error(path, error)

@@ -1,6 +1,6 @@
 """Names of a log's files, and a bounded cache of open ones (LogFileUtils).
 
-An idle partition holds no open file: whoever needs a file asks the cache by path. A file that falls out of the cache
+An idle partition holds no open file: a reader asks the cache by path. A file that falls out of the cache
 closes itself when the last range that points into it has been sent.
 """
 

@@ -318,7 +318,7 @@ DOCUMENTATION: dict[str, str] = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "How often timed out transactions are looked for.",
     "transaction.remove.expired.transaction.cleanup.interval.ms": "How often expired transactional ids are looked for.",
     "transaction.two.phase.commit.enable": (
-        "Whether transactions may be prepared and stay open until somebody outside decides."
+        "Whether transactions may be prepared and stay open until an outside coordinator decides."
     ),
     "add.partitions.to.txn.retry.backoff.max.ms": "Longest wait between tries to verify a partition of a transaction.",
     "add.partitions.to.txn.retry.backoff.ms": "Wait between tries to verify a partition of a transaction.",

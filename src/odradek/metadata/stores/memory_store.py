@@ -216,7 +216,7 @@ class MemoryStore:
         return self._expired
 
     def expire(self) -> None:
-        """What happens to a broker that was silent for too long: its ephemeral nodes go, and it learns of it."""
+        """End the session of a silent broker: its ephemeral nodes go, and it learns of it."""
         if self._expired or self._closed:
             return
         self._expired = True

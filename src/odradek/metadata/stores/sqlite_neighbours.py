@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 RENEWALS = 3
 """How often a lease is renewed within the session timeout."""
 _WATCHED_SHARE = 0.6
-"""How much of the timeout a lease must have been seen unchanged: whoever was stopped himself has not looked."""
+"""How much of the timeout a lease must have been seen unchanged: a process that was stopped itself has not looked."""
 
 
 class Neighbours:

@@ -173,7 +173,7 @@ class SqliteStore:
         return self._watches.add_session(expired)
 
     def _news(self) -> None:
-        """Somebody woke us: read what changed, and who is there."""
+        """Another process woke this one: read the changes and the sessions."""
         if self._expired or self._reader is None:
             return
         try:

@@ -98,7 +98,7 @@ class SqliteTree:
         writer = connect(path)
         try:
             _use_wal(writer)
-            # Until there is a session nothing is acknowledged to anybody.
+            # Until there is a session no write is acknowledged.
             writer.execute("PRAGMA synchronous = NORMAL")
             found: int = writer.execute("PRAGMA user_version").fetchone()[0]
             if found > _SCHEMA_VERSION:
@@ -229,7 +229,7 @@ class SqliteTree:
     # --- news ---
 
     def _record_changes(self, session: int, changed: Sequence[str]) -> list[int]:
-        """Write down what changed, if somebody else is there to read it; the others."""
+        """Note the changes if other sessions are there to read them; returns the ids of those sessions."""
         others = [other for other in self._sessions() if other != session]
         if others and changed:
             paths = list(dict.fromkeys(changed)) if len(changed) <= MOST_NEWS else [EVERYTHING]

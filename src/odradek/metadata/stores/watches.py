@@ -1,4 +1,4 @@
-"""Who wants to know of changes below which node, and of the end of the session: the callbacks of a store."""
+"""The callbacks of a store: for changes below a node, and for the end of the session."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Watches:
         return lambda: self._expired.pop(key, None) and None
 
     def paths(self) -> list[str]:
-        """What is watched."""
+        """The watched paths."""
         return list(dict.fromkeys(path for path, _ in self._watches.values()))
 
     def fire(self, paths: Iterable[str]) -> None:
@@ -45,7 +45,7 @@ class Watches:
                     changed(path)
 
     def fire_all(self) -> None:
-        """What changed is not known: everybody is called with the path that he watches."""
+        """Call every callback with its own path: the changes are unknown."""
         for top, changed in list(self._watches.values()):
             changed(top)
 

@@ -125,5 +125,5 @@ def is_sensitive(path: str) -> bool:
 
 
 def is_open(path: str) -> bool:
-    """Whether anybody may write a node."""
+    """Whether every client may write a node."""
     return any(path == each or path.startswith(f"{each}/") for each in _OPEN)

@@ -53,7 +53,7 @@ _READ_AT_ONCE = 500
 _READ_ATTEMPTS = 5
 _PARENT_ATTEMPTS = 5
 _REQUEST_BYTES = 1_000_000
-"""`jute.maxbuffer` is 1,048,575 bytes unless somebody changed it; a server hangs up on more."""
+"""`jute.maxbuffer` is 1,048,575 bytes unless it was changed; a server hangs up on more."""
 
 
 class ZooKeeperStore:
@@ -204,7 +204,7 @@ class ZooKeeperStore:
         else:
             logger.warning("ZooKeeper ended session %#x", self.session)
         self._expired = True
-        # Whoever waits for the connection gets to know, too.
+        # Callers that wait for the connection learn it, too.
         self._connected.set()
         self._start(self._end_client())
         self._watches.fire_expired()
@@ -383,7 +383,7 @@ class ZooKeeperStore:
                 self._remember(complete)
                 return
             error = self._translated(client, answers[failed])
-            # What we believed of parents may be wrong: they were deleted, or somebody has just created them.
+            # What we believed of parents may be wrong: they were deleted, or another session has just created them.
             outdated = isinstance(error, NoNode) and isinstance(complete[failed], Create)
             if attempt == _PARENT_ATTEMPTS - 1 or not (failed in added or outdated):
                 raise type(error)(complete[failed].path)

@@ -1,4 +1,4 @@
-"""What administrators changed of ACLs and passwords, and what brokers answered to everybody else."""
+"""What administrators changed of ACLs and passwords, and what brokers answered to the others."""
 
 from __future__ import annotations
 

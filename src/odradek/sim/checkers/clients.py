@@ -429,7 +429,7 @@ def check_offsets_move_forward(history: History, promises: Promises) -> None:
 
 
 def _acknowledged(history: History) -> dict[tuple[str, PartitionKey], list[Looked]]:
-    """What a look at the end, or the start, of a partition has to reach, as if somebody had looked."""
+    """What a look at the end, or the start, of a partition has to reach, as if a client had looked."""
     acked: dict[tuple[str, PartitionKey], list[Looked]] = defaultdict(list)
     for send in history.acked():
         if send.acked_at is not None and send.offset >= 0:

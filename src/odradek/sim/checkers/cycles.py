@@ -1,7 +1,7 @@
 """G1c (Adya): transactions that have read from each other in a circle.
 
 A committed transaction depends on another committed one if it read a record that the other wrote. What is read is
-committed before it is read, so these dependencies follow time, and a circle of them shows that somebody read what was
+committed before it is read, so these dependencies follow time, and a circle of them shows that a client read what was
 not committed yet. Circles of writes alone (G0) are no violation: transactions that write to the same partitions at the
 same time may interleave in each of them as they like. Kafka promises that each is seen as a whole or not at all.
 """

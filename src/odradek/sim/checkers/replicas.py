@@ -181,7 +181,7 @@ class ClusterWatch:
         self._obeyed[name] = epoch
 
     def _see_led(self) -> None:
-        """Whoever could lead a partition without a leader does so after a while."""
+        """A replica that could lead a partition without a leader does so after a while."""
         world = self._world
         alive = {host.node_id for host in world.brokers if _is_awake(world, host)}
         controller = world.tree.find(CONTROLLER)
@@ -249,7 +249,7 @@ class ClusterWatch:
             )
 
     def _see_committed(self, key: PartitionKey) -> None:
-        """Whoever is in sync has every record that any leader holds for committed, of the same epochs."""
+        """Each replica in sync has every record that any leader considers committed, of the same epochs."""
         world = self._world
         state = self._stored.states.get(key)
         if state is None or world.power == ALL_AT_ONCE or key[0] in world.unclean_topics:
@@ -345,9 +345,9 @@ async def see_replicas_agree(world: World) -> None:
 
 
 def _starts(world: World) -> str:
-    """Where replicas do not begin where their leader does; retention is everybody's own matter.
+    """Where replicas do not begin where their leader does; each replica applies retention by itself.
 
-    A former leader may begin later if it deleted records of which the others, and whoever asked it to, never heard.
+    A former leader may begin later if it deleted records, and neither the others nor the client learned of it.
     """
     unheard_of = {each.partition for each in world.history.deletions if each.kept_since is None}
     for key, found in _by_partition(world).items():

@@ -57,7 +57,7 @@ class Nouns:
         return not self.groups and send.partition in self.partitions and send.offset in self.offsets
 
     def note(self, text: str) -> bool:
-        """Whether a line of the trace speaks of somebody who is named."""
+        """Whether a line of the trace names one of the hosts or clients."""
         if self._records or self.transactions:
             return any(f"{name}:" in text for name in self._records)
         return text.startswith(self._clients) or any(name in text for name in self._names)

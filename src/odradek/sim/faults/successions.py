@@ -79,7 +79,7 @@ async def who_knows_least_leads(world: World, host: BrokerHost, rng: random.Rand
 
 
 async def straggler_is_left(world: World, host: BrokerHost, rng: random.Random) -> None:
-    """A follower that has been put out of ISRs is the only one that lives: it must not lead there."""
+    """A follower that was removed from ISRs is the only one that lives: it must not lead there."""
 
     def is_out() -> bool:
         return any(host.node_id in s.replicas and host.node_id not in s.isr for s in world.stored.states.values())
@@ -111,7 +111,7 @@ async def coordinator_dies_deciding(world: World, host: BrokerHost, rng: random.
 
 
 async def away_for_long(world: World, host: BrokerHost, rng: random.Random) -> None:
-    """A broker dies and comes back only when everybody has had the time to do without it."""
+    """A broker dies and comes back only when the others have had the time to do without it."""
     _die_for_all([host], rng)
     await started_again(world, host, rng, AWAY_SECONDS)
 

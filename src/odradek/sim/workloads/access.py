@@ -1,4 +1,4 @@
-"""Administrators that change ACLs and passwords while everybody else asks every broker what they may do.
+"""Administrators that change ACLs and passwords while users ask every broker what they may do.
 
 Areas of names follow each other: an area's ACLs are changed for some seconds, then the next area's, so that changes
 whose outcome is unknown do not blur what comes after them. The names need no topics: a refused request and one for an

@@ -133,7 +133,7 @@ class Wire:
         for *_, future in self._open:
             if not future.done():
                 future.set_exception(error)
-                # Whoever waited may have been cancelled.
+                # The waiting task may have been cancelled.
                 future.exception()
         self._open.clear()
 

@@ -129,7 +129,7 @@ async def _look(host: ClientHost, admin: Admin, life: _Life, *, by_name: bool) -
     if not by_name:
         life.check(await _fetch(host, admin, life), "its id")
     elif all_know(host.world, TOPIC, life.topic_id):
-        # By its name it is whichever topic the coordinator knows: this one, once everybody does.
+        # By its name it is whichever topic the coordinator knows: this one, once all brokers do.
         key = TopicPartition(TOPIC, 0)
         found = await fetch_committed(admin.cluster, GROUP, [key])
         life.check(found[key].offset if key in found else _NONE, "its name")

@@ -56,7 +56,7 @@ class RowFailed(Exception):
 
 
 class JobFailed(Exception):
-    """Spark gives a micro-batch up, and with it the query; somebody starts it again."""
+    """Spark gives a micro-batch up, and with it the query; it is started again."""
 
 
 class Query:

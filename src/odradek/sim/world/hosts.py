@@ -215,7 +215,7 @@ class BrokerHost:
         return True
 
     async def stop(self) -> bool:
-        """As after SIGTERM. Whether it came to its end before somebody killed it."""
+        """As after SIGTERM. Whether it came to its end before it was killed."""
         process, broker = self.process, self.broker
         assert process is not None
         assert broker is not None

@@ -28,7 +28,7 @@ _MOST_WAITS = 100
 
 
 class SimulationDeadlock(Exception):
-    """Nothing can ever run again, although somebody still waits."""
+    """Nothing can ever run again, although a task still waits."""
 
 
 class ProcessKilled(BaseException):
@@ -97,7 +97,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self.trace = Trace()
         self.steps = 0
         self.broken: Exception | None = None
-        """What was found by somebody who watches: the run ends with it at once."""
+        """A violation that a watch found: the run ends with it at once."""
         self.failures: list[str] = []
         """What asyncio reported as gone wrong: exceptions in callbacks, exceptions that no task retrieved."""
 

@@ -42,7 +42,7 @@ class Ledger:
         """`name` stands for the query, in this database for ever; `checkpoint` is its checkpointLocation.
 
         With `resumed`, a query with a new checkpoint may continue from `starting_offsets`; without, it is an error,
-        because its batches count from 0 again and could be taken for those already written.
+        because its batches count from 0 again and could be mistaken for those already written.
         """
         self.database = database
         self.name = name
@@ -74,7 +74,7 @@ class Ledger:
     def batch(self, connection: Any, batch_id: int) -> Iterator[bool]:
         """A transaction for one batch, which commits with it; False where it was committed before: write nothing then.
 
-        Whoever comes second with the same batch waits here for the first. Raises StoreError, CheckpointError.
+        The second writer of the same batch waits here for the first. Raises StoreError, CheckpointError.
         """
         self.database.begin(connection, self.name)
         try:
