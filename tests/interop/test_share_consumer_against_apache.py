@@ -71,6 +71,9 @@ def test_records_are_read_once_and_accepted_implicitly(apache_kafka: str, topic:
             assert values(records) == list(range(100))
             assert {each.delivery_count for each in records} == {1}
             assert set((await consumer.commit()).values()) == {None}
+            metrics = consumer.metrics()
+            assert metrics.value("records-consumed-total") == metrics.value("acknowledgements-send-total") == 100
+            assert metrics.value("rebalance-total") >= 1 <= metrics.value("heartbeat-total")
             assert consumer.acquisition_lock_timeout_ms == 30_000
         async with share_consumer(apache_kafka, topic) as consumer:
             assert await consumer.poll(3000) == []

@@ -14,6 +14,7 @@ from odradek.client.metrics.metric import Metric, Metrics
 from odradek.client.metrics.prometheus import prometheus_text
 from odradek.client.metrics.windows import Windows
 from odradek.client.producer.producer import Producer
+from odradek.client.share.share_consumer import ShareConsumer
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode
 from tests.unit.client.consumers import filled, read
@@ -211,7 +212,7 @@ def test_unknown_metric_raises_key_error() -> None:
 
 
 def test_metrics_before_start_raise_illegal_state() -> None:
-    clients: list[Any] = [Producer(), Consumer(), Admin()]
+    clients: list[Any] = [Producer(), Consumer(), Admin(), ShareConsumer(group_id="g")]
     for client in clients:
         with pytest.raises(IllegalState):
             client.metrics()
@@ -226,6 +227,63 @@ def test_names_are_unique_within_a_client() -> None:
         assert len(keys) == len(set(keys))
 
     run_consumer(cluster, body, "t")
+
+
+SHARE_NAMES = {
+    "consumer-share-metrics": {
+        "last-poll-seconds-ago", "time-between-poll-avg", "time-between-poll-max", "poll-idle-ratio-avg",
+    },
+    "consumer-share-fetch-manager-metrics": {
+        "fetch-size-avg", "fetch-size-max", "bytes-consumed-rate", "bytes-consumed-total", "records-per-request-avg",
+        "records-per-request-max", "records-consumed-rate", "records-consumed-total", "acknowledgements-send-rate",
+        "acknowledgements-send-total", "acknowledgements-error-rate", "acknowledgements-error-total",
+        "fetch-latency-avg", "fetch-latency-max", "fetch-rate", "fetch-total", "fetch-throttle-time-avg",
+        "fetch-throttle-time-max",
+    },
+    "consumer-share-coordinator-metrics": {
+        "heartbeat-response-time-max", "heartbeat-rate", "heartbeat-total", "last-heartbeat-seconds-ago",
+        "rebalance-total", "rebalance-rate-per-hour",
+    },
+}  # fmt: skip
+"""Those of Java's ShareFetchMetricsRegistry and its managers, in Kafka 4.3."""
+
+
+def test_share_consumer_has_the_names_of_java() -> None:
+    async def main() -> None:
+        async with ShareConsumer("t", group_id="g", network=FakeCluster(), **OPTIONS) as consumer:  # type: ignore[arg-type]
+            found = {(each.group, each.name) for each in consumer.metrics()}
+            assert found >= {(group, name) for group, names in SHARE_NAMES.items() for name in names}
+
+    asyncio.run(main())
+
+
+def test_producer_counts_the_time_that_sends_wait_for_memory() -> None:
+    cluster = FakeCluster()
+
+    async def body(producer: Producer) -> None:
+        assert producer.metrics().value("waiting-threads") == 0
+        sends = [asyncio.ensure_future(producer.send("t", b"x" * 900)) for _ in range(3)]
+        await asyncio.gather(*sends)
+        metrics = producer.metrics()
+        assert metrics.value("bufferpool-wait-time-ns-total") > 0
+        assert metrics.value("bufferpool-wait-ratio") > 0
+        assert metrics.value("waiting-threads") == 0
+
+    run_producer(cluster, body, buffer_memory=2_000, batch_size=1_000)
+
+
+def test_consumer_counts_the_time_of_commits() -> None:
+    cluster = filled(FakeCluster())
+
+    async def body(consumer: Consumer) -> None:
+        await read(consumer, 1)
+        await consumer.commit()
+        await consumer.committed(consumer.assignment())
+        metrics = consumer.metrics()
+        assert metrics.value("commit-sync-time-ns-total") > 0
+        assert metrics.value("committed-time-ns-total") > 0
+
+    run_consumer(cluster, body, "t", group_id="g")
 
 
 def test_prometheus_text_escapes_and_types() -> None:

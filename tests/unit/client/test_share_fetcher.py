@@ -7,6 +7,8 @@ from typing import Any, cast
 
 from odradek.client.config import resolve_share_consumer
 from odradek.client.consumer.positions import RecordReader
+from odradek.client.metrics.measures import ShareMeasures
+from odradek.client.metrics.windows import Windows
 from odradek.client.network.cluster import Cluster
 from odradek.client.network.metadata import MetadataCache
 from odradek.client.share.acknowledgements import AcknowledgeType, Source
@@ -60,6 +62,10 @@ class PlayedCluster:
         """The metadata never change."""
 
 
+def measures() -> ShareMeasures:
+    return ShareMeasures(Windows(lambda: 0.0, 30, 2))
+
+
 async def fetch(fetcher: ShareFetcher) -> None:
     fetcher.fetch(10)
     await fetcher.wait(30)
@@ -77,6 +83,7 @@ def test_a_new_session_begins_without_acknowledgements() -> None:
             RecordReader(check_crcs=True),
             "member",
             lambda partition, _, error: outcomes.update({partition: error}),
+            measures(),
         )
         fetcher.assignment = frozenset({(TOPIC, 0), (TOPIC, 1)})
         await fetch(fetcher)
@@ -99,6 +106,7 @@ def test_a_new_session_begins_without_acknowledgements() -> None:
 
 def test_acknowledgements_leave_with_the_next_fetch() -> None:
     outcomes: list[tuple[TopicPartition, frozenset[int], Exception | None]] = []
+    counted = measures()
 
     async def body() -> None:
         cluster = PlayedCluster(0)
@@ -108,6 +116,7 @@ def test_acknowledgements_leave_with_the_next_fetch() -> None:
             RecordReader(check_crcs=True),
             "member",
             lambda *outcome: outcomes.append(outcome),
+            counted,
         )
         fetcher.assignment = frozenset({(TOPIC, 0)})
         await fetch(fetcher)
@@ -120,3 +129,5 @@ def test_acknowledgements_leave_with_the_next_fetch() -> None:
 
     asyncio.run(body())
     assert outcomes == [(KEPT.topic_partition, frozenset({5, 6}), None)]
+    assert (counted.shared.acknowledgements, counted.shared.failed_acknowledgements) == (2, 0)
+    assert counted.consumer.reads.fetches == 2

@@ -512,7 +512,9 @@ class Consumer(Generic[Key_co, Value_co]):
 
     async def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
         """The group's committed offsets; partitions without one are omitted. Raises IllegalState without a group."""
-        return await fetch_committed(self.cluster, self._group_id(), partitions)
+        group_id, fetcher = self._group_id(), self._started()[0]
+        with fetcher.measures.timing("asking_committed", self.cluster.loop.time):
+            return await fetch_committed(self.cluster, group_id, partitions)
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None) -> None:
         """Commit these offsets, or the positions of all assigned partitions.
@@ -521,7 +523,9 @@ class Consumer(Generic[Key_co, Value_co]):
         """
         self._group_id()
         assert self._group is not None
-        await self._group.commit(None if offsets is None else _complete(offsets))
+        fetcher, cluster = self._started()
+        with fetcher.measures.timing("committing", cluster.loop.time):
+            await self._group.commit(None if offsets is None else _complete(offsets))
 
     def commit_async(
         self,

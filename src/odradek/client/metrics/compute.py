@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from odradek.client.metrics.counts import Counts
-from odradek.client.metrics.measures import ConsumerMeasures, ProducerMeasures
+from odradek.client.metrics.measures import ConsumerMeasures, ProducerMeasures, ShareMeasures
 from odradek.client.metrics.metric import Metric, Metrics
 from odradek.client.metrics.names import (
     CONSUMED,
     CONSUMED_IN_ALL,
     CONSUMER,
+    CONSUMER_TIMES,
     COORDINATOR,
     FETCHES,
     GAUGES,
@@ -21,6 +22,8 @@ from odradek.client.metrics.names import (
     PRODUCER,
     PRODUCER_BATCHES,
     PRODUCER_TOPIC,
+    SHARE_COORDINATOR,
+    SHARE_FETCHES,
     Kind,
     Name,
     Names,
@@ -105,6 +108,7 @@ def producer_metrics(
     page.gauge("producer-metrics", "metadata-age", cluster.metadata_age())
     page.gauge("producer-metrics", "buffer-total-bytes", buffer_bytes)
     page.gauge("producer-metrics", "buffer-available-bytes", accumulator.free_bytes)
+    page.gauge("producer-metrics", "waiting-threads", measures.waiting)
     for topic, counted in measures.by_topic.items():
         page.add("producer-topic-metrics", PRODUCER_TOPIC, [counted], topic=topic)
     return Metrics(page.metrics)
@@ -125,7 +129,7 @@ def consumer_metrics(
     page = _Page(cluster.windows, cluster.options["client_id"])
     _network(page, cluster, "consumer")
     now = cluster.loop.time()
-    page.add("consumer-metrics", CONSUMER, [measures.reads])
+    page.add("consumer-metrics", CONSUMER + CONSUMER_TIMES, [measures.reads])
     page.gauge("consumer-metrics", "last-poll-seconds-ago", _ago(measures.last_poll, now))
     fetches = "consumer-fetch-manager-metrics"
     page.add(fetches, FETCHES, [measures.reads])
@@ -144,6 +148,22 @@ def consumer_metrics(
         page.gauge(coordinator, "assigned-partitions", len(assigned))
         page.gauge(coordinator, "last-heartbeat-seconds-ago", _ago(measures.last_heartbeat, now))
         page.gauge(coordinator, "last-rebalance-seconds-ago", _ago(measures.last_rebalance, now))
+    return Metrics(page.metrics)
+
+
+def share_consumer_metrics(cluster: Cluster, measures: ShareMeasures) -> Metrics:
+    """The metrics of a share consumer."""
+    kind, reads = "consumer-share", measures.consumer.reads
+    page = _Page(cluster.windows, cluster.options["client_id"])
+    _network(page, cluster, kind)
+    now = cluster.loop.time()
+    page.add(f"{kind}-metrics", CONSUMER, [reads])
+    page.gauge(f"{kind}-metrics", "last-poll-seconds-ago", _ago(measures.consumer.last_poll, now))
+    page.add(f"{kind}-fetch-manager-metrics", FETCHES, [reads])
+    page.add(f"{kind}-fetch-manager-metrics", SHARE_FETCHES, [reads, measures.shared])
+    page.add(f"{kind}-coordinator-metrics", SHARE_COORDINATOR, [measures.consumer.group])
+    heartbeat = measures.consumer.last_heartbeat
+    page.gauge(f"{kind}-coordinator-metrics", "last-heartbeat-seconds-ago", _ago(heartbeat, now))
     return Metrics(page.metrics)
 
 

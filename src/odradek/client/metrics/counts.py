@@ -42,8 +42,8 @@ class Sends:
 
     __slots__ = (
         "aborting", "committing", "exhausted", "flushing", "initializing", "largest_batch", "latency",
-        "longest_latency", "longest_queue_time", "longest_throttle", "metadata_wait", "queue_time", "requests",
-        "responses", "sending_offsets", "splits", "throttle",
+        "longest_latency", "longest_queue_time", "longest_throttle", "memory_wait", "metadata_wait", "queue_time",
+        "requests", "responses", "sending_offsets", "splits", "throttle",
     )  # fmt: skip
     HIGHS: ClassVar[tuple[str, ...]] = ("largest_batch", "longest_latency", "longest_queue_time", "longest_throttle")
 
@@ -53,7 +53,7 @@ class Sends:
         self.queue_time = self.longest_queue_time = 0.0
         self.latency = self.longest_latency = 0.0
         self.throttle = self.longest_throttle = 0
-        self.flushing = self.metadata_wait = 0.0
+        self.flushing = self.metadata_wait = self.memory_wait = 0.0
         self.initializing = self.sending_offsets = self.committing = self.aborting = 0.0
 
 
@@ -71,8 +71,8 @@ class Reads:
     """Fetches and polls of a consumer."""
 
     __slots__ = (
-        "between_polls", "fetched_bytes", "fetches", "idle", "largest_fetch", "latency", "longest_between_polls",
-        "longest_latency", "longest_throttle", "most_lag", "polls", "throttle",
+        "asking_committed", "between_polls", "committing", "fetched_bytes", "fetches", "idle", "largest_fetch",
+        "latency", "longest_between_polls", "longest_latency", "longest_throttle", "most_lag", "polls", "throttle",
     )  # fmt: skip
     HIGHS: ClassVar[tuple[str, ...]] = (
         "largest_fetch", "longest_between_polls", "longest_latency", "longest_throttle", "most_lag",
@@ -84,6 +84,18 @@ class Reads:
         self.throttle = self.longest_throttle = 0
         self.polls = self.most_lag = 0
         self.between_polls = self.longest_between_polls = self.idle = 0.0
+        self.committing = self.asking_committed = 0.0
+
+
+class SharedReads:
+    """What a share consumer acquires and acknowledges."""
+
+    __slots__ = ("acknowledgements", "bytes", "failed_acknowledgements", "most_records", "records")
+    HIGHS: ClassVar[tuple[str, ...]] = ("most_records",)
+
+    def __init__(self) -> None:
+        self.records = self.bytes = self.most_records = 0
+        self.acknowledgements = self.failed_acknowledgements = 0
 
 
 class GroupWork:
@@ -116,5 +128,5 @@ class GroupWork:
         setattr(self, longest, max(getattr(self, longest), seconds))
 
 
-Counts = NodeTraffic | TopicSends | Sends | TopicReads | Reads | GroupWork
+Counts = NodeTraffic | TopicSends | Sends | TopicReads | Reads | SharedReads | GroupWork
 """An object of numbers."""

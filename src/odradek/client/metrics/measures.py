@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from odradek.client.metrics.counts import GroupWork, Reads, Sends, TopicReads, TopicSends
+from odradek.client.metrics.counts import GroupWork, Reads, Sends, SharedReads, TopicReads, TopicSends
 from odradek.client.metrics.windows import Windows
 
 
 class ProducerMeasures:
     """The numbers of one producer."""
 
-    __slots__ = ("_windows", "by_topic", "sends")
+    __slots__ = ("_windows", "by_topic", "sends", "waiting")
 
     def __init__(self, windows: Windows) -> None:
         self._windows = windows
         self.sends = windows.track(Sends())
         self.by_topic: dict[str, TopicSends] = {}
+        self.waiting = 0
+        """Sends that wait for buffer memory at this moment."""
 
     def of_topic(self, topic: str) -> TopicSends:
         """The numbers of a topic."""
@@ -34,6 +36,16 @@ class ProducerMeasures:
             yield
         finally:
             setattr(self.sends, number, getattr(self.sends, number) + clock() - begun)
+
+    @contextmanager
+    def waiting_for_memory(self, clock: Callable[[], float]) -> Iterator[None]:
+        """Count a send as waiting during the block."""
+        self.waiting += 1
+        try:
+            with self.timing("memory_wait", clock):
+                yield
+        finally:
+            self.waiting -= 1
 
     def answered(self, latency_s: float, throttle_ms: int) -> None:
         """Note the response to a produce request."""
@@ -66,6 +78,15 @@ class ConsumerMeasures:
         if found is None:
             found = self.by_topic[topic] = self._windows.track(TopicReads())
         return found
+
+    @contextmanager
+    def timing(self, number: str, clock: Callable[[], float]) -> Iterator[None]:
+        """Add the time of the block to one of the numbers of `Reads`. Not for what happens per poll."""
+        begun = clock()
+        try:
+            yield
+        finally:
+            setattr(self.reads, number, getattr(self.reads, number) + clock() - begun)
 
     def polled(self, now: float) -> None:
         """Note a poll."""
@@ -107,3 +128,28 @@ class ConsumerMeasures:
         """Note the end of a rebalance."""
         self.group.took("rebalances", "rebalance_time", "longest_rebalance", seconds)
         self.last_rebalance = now
+
+
+class ShareMeasures:
+    """The numbers of one share consumer."""
+
+    __slots__ = ("consumer", "shared")
+
+    def __init__(self, windows: Windows) -> None:
+        self.consumer = ConsumerMeasures(windows)
+        """Polls, fetches, heartbeats and rebalances."""
+        self.shared = windows.track(SharedReads())
+
+    def acquired(self, records: int, size: int) -> None:
+        """Note the records of a response to a fetch, and the bytes of their batches."""
+        shared = self.shared
+        shared.records += records
+        shared.bytes += size
+        if records > shared.most_records:
+            shared.most_records = records
+
+    def acknowledged(self, count: int, *, failed: bool) -> None:
+        """Note the outcome of acknowledgements."""
+        self.shared.acknowledgements += count
+        if failed:
+            self.shared.failed_acknowledgements += count

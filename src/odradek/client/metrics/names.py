@@ -97,6 +97,8 @@ PRODUCER: Final = (
             "responses"),
     *_sizes("produce-throttle-time", "Throttle time of produce requests in ms", "throttle", "longest_throttle",
             "responses"),
+    Name("bufferpool-wait-ratio", Kind.RATE, ("memory_wait",), "Part of the time that sends wait for buffer memory"),
+    _nanoseconds("bufferpool-wait", "Time that sends waited for buffer memory", "memory_wait"),
     _nanoseconds("flush", "Time spent in flush", "flushing"),
     _nanoseconds("metadata-wait", "Time that sends waited for metadata", "metadata_wait"),
     _nanoseconds("txn-init", "Time spent on producer ids of transactions", "initializing"),
@@ -132,8 +134,13 @@ PRODUCER_TOPIC: Final = (
 
 CONSUMER: Final = (
     *_times("time-between-poll", "Time between two polls", "between_polls", "longest_between_polls", "polls"),
-    Name("poll-idle-ratio-avg", Kind.AVERAGE, ("idle",), "Part of the time that polls wait: average",
-         ("between_polls",)),
+    Name(
+        "poll-idle-ratio-avg", Kind.AVERAGE, ("idle",), "Part of the time that polls wait: average", ("between_polls",)
+    ),
+)
+CONSUMER_TIMES: Final = (
+    _nanoseconds("commit-sync", "Time that `commit` waited for the coordinator", "committing"),
+    _nanoseconds("committed", "Time that `committed` waited for the coordinator", "asking_committed"),
 )  # fmt: skip
 """`consumer-metrics`, beside the gauge `last-poll-seconds-ago`."""
 
@@ -156,6 +163,24 @@ CONSUMED_IN_ALL: Final = (
     Name("records-per-request-avg", Kind.AVERAGE, ("records",), "Records of a fetch: average", ("fetches",)),
 )
 """`CONSUMED` of all topics."""
+
+SHARE_FETCHES: Final = (
+    Name("records-per-request-avg", Kind.AVERAGE, ("records",), "Records of a fetch: average", ("fetches",)),
+    Name("records-per-request-max", Kind.HIGHEST, ("most_records",), "Records of a fetch: maximum", ("fetches",)),
+    *_meter("records-consumed", "Records acquired", "records"),
+    *_meter("bytes-consumed", "Bytes of the batches acquired from, as fetched", "bytes"),
+    *_meter("acknowledgements-send", "Records acknowledged", "acknowledgements"),
+    *_meter("acknowledgements-error", "Records whose acknowledgement failed", "failed_acknowledgements"),
+)
+"""`consumer-share-fetch-manager-metrics`, beside `FETCHES`."""
+
+SHARE_COORDINATOR: Final = (
+    *_meter("heartbeat", "Heartbeats answered", "heartbeats"),
+    Name("heartbeat-response-time-max", Kind.HIGHEST, ("longest_heartbeat",),
+         "Time from a heartbeat to its response in ms: maximum", ("heartbeats",), _MS),
+    *_hourly("rebalance", "Changes of the assignment", "rebalances"),
+)  # fmt: skip
+"""`consumer-share-coordinator-metrics`, beside `last-heartbeat-seconds-ago`."""
 
 COORDINATOR: Final = (
     *_meter("commit", "Offset commits", "commits"),
@@ -194,6 +219,7 @@ GAUGES: Final = {
     "records-lead": "Records between the partition's start and the position",
     "records-lead-min": "Fewest records between a partition's start and its position",
     "requests-in-flight": "Produce requests without a response",
+    "waiting-threads": "Sends that wait for buffer memory",
 }
 """Values of the moment, with their descriptions."""
 
@@ -205,10 +231,10 @@ def _rows(names: Names, *gauges: str) -> tuple[tuple[str, str], ...]:
 GROUPS: Final = (
     ("producer-metrics", (), _rows(
         PRODUCER_BATCHES + PRODUCER, "requests-in-flight", "metadata-age", "buffer-total-bytes",
-        "buffer-available-bytes",
+        "buffer-available-bytes", "waiting-threads",
     )),
     ("producer-topic-metrics", ("topic",), _rows(PRODUCER_TOPIC)),
-    ("consumer-metrics", (), _rows(CONSUMER, "last-poll-seconds-ago")),
+    ("consumer-metrics", (), _rows(CONSUMER + CONSUMER_TIMES, "last-poll-seconds-ago")),
     ("consumer-fetch-manager-metrics", (), _rows(
         FETCHES + CONSUMED_IN_ALL, "records-lag-max", "records-lead-min"
     )),
@@ -219,7 +245,10 @@ GROUPS: Final = (
     ("consumer-coordinator-metrics", (), _rows(
         COORDINATOR, "assigned-partitions", "last-heartbeat-seconds-ago", "last-rebalance-seconds-ago"
     )),
-    ("(producer, consumer, admin-client)-metrics", (), _rows(NETWORK, "connection-count")),
-    ("(producer, consumer, admin-client)-node-metrics", ("node-id",), _rows(NODE)),
+    ("consumer-share-metrics", (), _rows(CONSUMER, "last-poll-seconds-ago")),
+    ("consumer-share-fetch-manager-metrics", (), _rows(FETCHES + SHARE_FETCHES)),
+    ("consumer-share-coordinator-metrics", (), _rows(SHARE_COORDINATOR, "last-heartbeat-seconds-ago")),
+    ("(producer, consumer, consumer-share, admin-client)-metrics", (), _rows(NETWORK, "connection-count")),
+    ("(producer, consumer, consumer-share, admin-client)-node-metrics", ("node-id",), _rows(NODE)),
 )  # fmt: skip
 """Group, tags besides `client-id`, names with their meanings: the pages of the reference."""

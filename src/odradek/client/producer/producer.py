@@ -483,7 +483,8 @@ class Producer(Generic[Key_contra, Value_contra]):
                         return done
                     progress = sender.progress()
                     sender.wake()
-                    await progress
+                    with sender.measures.waiting_for_memory(self.cluster.loop.time):
+                        await progress
         except TimeoutError as error:
             if isinstance(error, CallTimedOut):
                 raise

@@ -16,6 +16,7 @@ from typing import Any, Final, Generic, Self, TypeVar, Unpack
 from odradek.client.blocking import Blocking, shared
 from odradek.client.config import ShareConsumerOptions
 from odradek.client.errors import ClientClosed, IllegalState
+from odradek.client.metrics.metric import Metrics
 from odradek.client.serializers import Deserializer
 from odradek.client.share.acknowledgements import AcknowledgeType
 from odradek.client.share.records import ShareRecord
@@ -75,6 +76,14 @@ class BlockingShareConsumer(Generic[Key_co, Value_co]):
     def acquisition_lock_timeout_ms(self) -> int | None:
         """As `ShareConsumer.acquisition_lock_timeout_ms`."""
         return self._consumer.acquisition_lock_timeout_ms
+
+    def metrics(self) -> Metrics:
+        """As `ShareConsumer.metrics`."""
+        return self._blocking.call(self._consumer.metrics)
+
+    def client_instance_id(self, timeout_ms: float = 30_000) -> str:
+        """As `ShareConsumer.client_instance_id`."""
+        return self._blocking.run(self._consumer.client_instance_id(timeout_ms))
 
     def start(self) -> None:
         """As `ShareConsumer.start`."""

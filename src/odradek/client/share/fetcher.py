@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from odradek.client.config import ShareConsumerOptions
 from odradek.client.consumer.positions import RecordReader
 from odradek.client.errors import ClientError, TransportError, UnsupportedByBroker
+from odradek.client.metrics.measures import ShareMeasures
 from odradek.client.network.cluster import Cluster, error_of, is_retriable, is_stale_metadata
 from odradek.client.share.acknowledgements import (
     GAP,
@@ -71,8 +72,8 @@ class ShareFetcher:
     """Keeps acquired records until a poll, and acknowledgements until a request."""
 
     __slots__ = (
-        "_acknowledged", "_buffer", "_cluster", "_config", "_loop", "_member_id", "_nodes", "_reader", "_waiter",
-        "acknowledgements", "assignment", "failure", "lock_timeout_ms",
+        "_acknowledged", "_buffer", "_cluster", "_config", "_loop", "_measures", "_member_id", "_nodes", "_reader",
+        "_waiter", "acknowledgements", "assignment", "failure", "lock_timeout_ms",
     )  # fmt: skip
 
     def __init__(
@@ -82,8 +83,10 @@ class ShareFetcher:
         reader: RecordReader,
         member_id: str,
         acknowledged: Acknowledged,
+        measures: ShareMeasures,
     ) -> None:
         """`acknowledged` learns of the outcome of every acknowledgement of the program's."""
+        self._measures = measures
         self._cluster = cluster
         self._config = config
         self._reader = reader
@@ -146,12 +149,14 @@ class ShareFetcher:
         if self.failure is not None:
             return
         self._waiter = self._loop.create_future()
+        begun = self._loop.time()
         handle = self._loop.call_later(max(0.0, timeout_s), self.wake)
         try:
             await self._waiter
         finally:
             handle.cancel()
             self._waiter = None
+            self._measures.consumer.reads.idle += self._loop.time() - begun
 
     def wake(self) -> None:
         """End a `wait`."""
@@ -244,6 +249,7 @@ class ShareFetcher:
                 self._complete(taken, error_of(ErrorCode.SHARE_SESSION_NOT_FOUND, _SESSION_OVER))
                 taken = {}
         request = self._fetch_request(node, wanted, taken, max_records)
+        sent_at = self._loop.time()
         try:
             response = await self._cluster.request(
                 node_id, request, ShareFetchResponse,
@@ -256,6 +262,7 @@ class ShareFetcher:
             self._failed(node_id, node, error)
             return
         node.session.fetched()
+        self._measure(response, self._loop.time() - sent_at)
         self.lock_timeout_ms = response.acquisition_lock_timeout_ms or self.lock_timeout_ms
         answered: dict[Source, Exception | None] = {}
         names = self._cluster.metadata.names_by_id
@@ -270,6 +277,15 @@ class ShareFetcher:
                     self._receive(source, each)
         for source, sent in taken.items():
             self._complete({source: sent}, answered.get(source))
+
+    def _measure(self, response: ShareFetchResponse, latency_s: float) -> None:
+        partitions = [each for topic in response.responses for each in topic.partitions]
+        size = sum(len(each.records or b"") for each in partitions)
+        acquired = sum(
+            each.last_offset - each.first_offset + 1 for part in partitions for each in part.acquired_records
+        )
+        self._measures.consumer.fetched(latency_s, size, response.throttle_time_ms)
+        self._measures.acquired(acquired, size)
 
     def _fetch_request(
         self, node: _Node, wanted: set[TopicIdPartition], taken: Taken, max_records: int
@@ -393,4 +409,5 @@ class ShareFetcher:
             self.acknowledgements.completed(source, sent, error)
             offsets = frozenset(offset for offset, kind in sent.items() if kind != GAP)
             if offsets:
+                self._measures.acknowledged(len(offsets), failed=error is not None)
                 self._acknowledged(source.topic_partition, offsets, error)

@@ -11,6 +11,7 @@ from typing import Final
 
 from odradek.client.config import ShareConsumerOptions
 from odradek.client.errors import ClientError, Disconnected, UnsupportedByBroker
+from odradek.client.metrics.measures import ShareMeasures
 from odradek.client.network.cluster import GROUP_COORDINATOR, Cluster, is_retriable
 from odradek.client.network.failure_log import FailureLog
 from odradek.client.share.member import REMOVED, ShareGroupMember
@@ -28,11 +29,18 @@ class ShareMembership:
 
     __slots__ = (
         "_beating", "_changed", "_cluster", "_config", "_failures", "_fields", "_group_id", "_last_poll", "_loop",
-        "_member", "_urgent", "failure",
+        "_measures", "_member", "_urgent", "failure",
     )  # fmt: skip
 
-    def __init__(self, cluster: Cluster, config: ShareConsumerOptions, changed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: ShareConsumerOptions,
+        changed: Callable[[], None],
+        measures: ShareMeasures,
+    ) -> None:
         """`changed` is called after the assignment has changed, or the heartbeats have failed."""
+        self._measures = measures.consumer
         self._cluster = cluster
         self._config = config
         self._group_id = config["group_id"]
@@ -100,6 +108,7 @@ class ShareMembership:
                 return
             self._urgent.clear()
             request, before = self._member.request(), self._member.assignment
+            sent_at = self._loop.time()
             try:
                 response = await self._heartbeat(request)
             except (KafkaError, ClientError) as error:
@@ -118,7 +127,10 @@ class ShareMembership:
             failures = 0
             self._failures.succeeded(f"heartbeat of share group {self._group_id}")
             is_member = self._member.answered(request, response)
+            now = self._loop.time()
+            self._measures.heartbeat(now, now - sent_at)
             if self._member.assignment != before:
+                self._measures.rebalanced(now, 0.0)
                 self._changed()
             if is_member and not self._member.has_news:
                 with contextlib.suppress(TimeoutError):

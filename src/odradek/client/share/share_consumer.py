@@ -21,6 +21,9 @@ from typing import Any, Final, Generic, Self, Unpack, cast
 from odradek.client.config import ShareConsumerOptions, resolve_share_consumer
 from odradek.client.consumer.positions import RecordReader
 from odradek.client.errors import CallTimedOut, ClientClosed, IllegalState
+from odradek.client.metrics.measures import ShareMeasures
+from odradek.client.metrics.metric import Metrics
+from odradek.client.metrics.push import MetricsPush, instance_id
 from odradek.client.network.cluster import Cluster
 from odradek.client.serializers import Deserializer, with_topic
 from odradek.client.share.acknowledgements import AcknowledgeType
@@ -52,8 +55,8 @@ class ShareConsumer(Generic[Key_co, Value_co]):
     """
 
     __slots__ = (
-        "_closed", "_cluster", "_config", "_fetcher", "_flush_at", "_membership", "_network", "_on_acknowledgement",
-        "_outcomes", "_random", "_reader", "_topics",
+        "_closed", "_cluster", "_config", "_fetcher", "_flush_at", "_measures", "_membership", "_network",
+        "_on_acknowledgement", "_outcomes", "_push", "_random", "_reader", "_topics",
     )  # fmt: skip
 
     def __init__(
@@ -84,6 +87,8 @@ class ShareConsumer(Generic[Key_co, Value_co]):
         self._cluster: Cluster | None = None
         self._fetcher: ShareFetcher | None = None
         self._membership: ShareMembership | None = None
+        self._measures: ShareMeasures | None = None
+        self._push: MetricsPush | None = None
         self._outcomes: list[CommitOutcome] = []
         self._flush_at = 0.0
         self._closed = False
@@ -102,10 +107,13 @@ class ShareConsumer(Generic[Key_co, Value_co]):
         cluster = self._cluster = Cluster(
             self._config, network=self._network, random=self._random, allow_auto_create_topics=False
         )
-        self._membership = ShareMembership(cluster, self._config, self._assigned)
+        measures = self._measures = ShareMeasures(cluster.windows)
+        self._membership = ShareMembership(cluster, self._config, self._assigned, measures)
         self._fetcher = ShareFetcher(
-            cluster, self._config, self._reader, self._membership.member_id, self._acknowledged
+            cluster, self._config, self._reader, self._membership.member_id, self._acknowledged, measures
         )
+        if self._config["enable_metrics_push"]:
+            self._push = MetricsPush(cluster, self._measured, self._labels)
         self.subscribe(self._topics)
 
     async def __aenter__(self) -> Self:
@@ -127,6 +135,8 @@ class ShareConsumer(Generic[Key_co, Value_co]):
         try:
             await self._fetcher.close()
             await self._membership.leave()
+            if self._push is not None:
+                await self._push.close()
         finally:
             self._fetcher.wake()
             await self._cluster.close()
@@ -140,6 +150,30 @@ class ShareConsumer(Generic[Key_co, Value_co]):
     def acquisition_lock_timeout_ms(self) -> int | None:
         """How long the broker keeps a record for this member, None before its first answer."""
         return self._started()[0].lock_timeout_ms
+
+    def metrics(self) -> Metrics:
+        """What the consumer has measured, under Java's names. Raises IllegalState before `start`, ClientClosed."""
+        self._started()
+        return self._measured()
+
+    async def client_instance_id(self, timeout_ms: float = 30_000) -> str:
+        """The id that brokers gave this client (KIP-714), as Kafka writes ids. Raises IllegalState, CallTimedOut."""
+        self._started()
+        return await instance_id(self._push, timeout_ms)
+
+    def _measured(self) -> Metrics:
+        from odradek.client.metrics.compute import share_consumer_metrics
+
+        assert self._cluster is not None
+        assert self._measures is not None
+        return share_consumer_metrics(self._cluster, self._measures)
+
+    def _labels(self) -> dict[str, str]:
+        """What describes this consumer where its metrics are pushed."""
+        assert self._membership is not None
+        rack = self._config["client_rack"]
+        labels = {"group_id": self._config["group_id"], "group_member_id": self._membership.member_id}
+        return {**labels, "client_rack": rack} if rack else labels
 
     # --- what to read ---
 
@@ -241,6 +275,8 @@ class ShareConsumer(Generic[Key_co, Value_co]):
             raise IllegalState("the share consumer has no subscription")
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1000
+        assert self._measures is not None
+        self._measures.consumer.polled(loop.time())
         while not self._closed:
             membership.drive()
             if fetcher.failure is not None:
