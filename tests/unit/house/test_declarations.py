@@ -16,6 +16,7 @@ from odradek.api.requests.declarations import DECLARATIONS, Audience, Declaratio
 from odradek.api.requests.registry import apis_for_clients, endpoint
 from odradek.api.requests.rights import Denial, Right
 from odradek.wire.acls import AclOperation, ResourceType
+from odradek.wire.apis import ApiKey
 from tests.unit.house.sources import PACKAGE
 
 FACTS = Path(__file__).with_name("authorization_by_kafka_4_3_0.csv")
@@ -102,6 +103,14 @@ def test_requests_between_brokers_are_not_listed_and_never_throttled() -> None:
         )
         assert (key in apis_for_clients()) == is_for_clients
         assert declared.audience is Audience.CLIENTS or not declared.is_throttled
+
+
+def test_apis_without_declaration_are_neither_served_nor_advertised() -> None:
+    """The codecs of KRaft's own APIs are there for its peers; no broker serves them yet."""
+    undeclared = {key for key in ApiKey if key not in DECLARATIONS}
+    assert undeclared >= {ApiKey.VOTE, ApiKey.FETCH_SNAPSHOT, ApiKey.BROKER_REGISTRATION, ApiKey.UPDATE_RAFT_VOTER}
+    assert [key for key in undeclared if endpoint(key) is not None] == []
+    assert not undeclared & apis_for_clients(with_sasl=True, with_telemetry=True).keys()
 
 
 def test_declarations_load_no_handler() -> None:

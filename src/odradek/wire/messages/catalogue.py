@@ -63,20 +63,28 @@ class ApiKey(IntEnum):
     ALTER_CLIENT_QUOTAS = 49
     DESCRIBE_USER_SCRAM_CREDENTIALS = 50
     ALTER_USER_SCRAM_CREDENTIALS = 51
+    VOTE = 52
+    BEGIN_QUORUM_EPOCH = 53
+    END_QUORUM_EPOCH = 54
     DESCRIBE_QUORUM = 55
     ALTER_PARTITION = 56
     UPDATE_FEATURES = 57
     ENVELOPE = 58
+    FETCH_SNAPSHOT = 59
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
+    BROKER_REGISTRATION = 62
+    BROKER_HEARTBEAT = 63
     UNREGISTER_BROKER = 64
     DESCRIBE_TRANSACTIONS = 65
     LIST_TRANSACTIONS = 66
     ALLOCATE_PRODUCER_IDS = 67
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
+    CONTROLLER_REGISTRATION = 70
     GET_TELEMETRY_SUBSCRIPTIONS = 71
     PUSH_TELEMETRY = 72
+    ASSIGN_REPLICAS_TO_DIRS = 73
     LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
     SHARE_GROUP_HEARTBEAT = 76
@@ -85,6 +93,7 @@ class ApiKey(IntEnum):
     SHARE_ACKNOWLEDGE = 79
     ADD_RAFT_VOTER = 80
     REMOVE_RAFT_VOTER = 81
+    UPDATE_RAFT_VOTER = 82
     INITIALIZE_SHARE_GROUP_STATE = 83
     READ_SHARE_GROUP_STATE = 84
     WRITE_SHARE_GROUP_STATE = 85
@@ -160,20 +169,28 @@ APIS: Final[dict[int, Api]] = {
     49: Api("AlterClientQuotas", 0, 1, 1, "alter_client_quotas"),
     50: Api("DescribeUserScramCredentials", 0, 0, 0, "describe_user_scram_credentials"),
     51: Api("AlterUserScramCredentials", 0, 0, 0, "alter_user_scram_credentials"),
+    52: Api("Vote", 0, 2, 0, "vote"),
+    53: Api("BeginQuorumEpoch", 0, 1, 1, "begin_quorum_epoch"),
+    54: Api("EndQuorumEpoch", 0, 1, 1, "end_quorum_epoch"),
     55: Api("DescribeQuorum", 0, 2, 0, "describe_quorum"),
     56: Api("AlterPartition", 3, 3, 3, "alter_partition"),
     57: Api("UpdateFeatures", 0, 2, 0, "update_features"),
     58: Api("Envelope", 0, 0, 0, "envelope"),
+    59: Api("FetchSnapshot", 0, 1, 0, "fetch_snapshot"),
     60: Api("DescribeCluster", 0, 2, 0, "describe_cluster"),
     61: Api("DescribeProducers", 0, 0, 0, "describe_producers"),
+    62: Api("BrokerRegistration", 0, 4, 0, "broker_registration"),
+    63: Api("BrokerHeartbeat", 0, 2, 0, "broker_heartbeat"),
     64: Api("UnregisterBroker", 0, 0, 0, "unregister_broker"),
     65: Api("DescribeTransactions", 0, 0, 0, "describe_transactions"),
     66: Api("ListTransactions", 0, 2, 0, "list_transactions"),
     67: Api("AllocateProducerIds", 0, 0, 0, "allocate_producer_ids"),
     68: Api("ConsumerGroupHeartbeat", 0, 1, 0, "consumer_group_heartbeat"),
     69: Api("ConsumerGroupDescribe", 0, 1, 0, "consumer_group_describe"),
+    70: Api("ControllerRegistration", 0, 0, 0, "controller_registration"),
     71: Api("GetTelemetrySubscriptions", 0, 0, 0, "get_telemetry_subscriptions"),
     72: Api("PushTelemetry", 0, 0, 0, "push_telemetry"),
+    73: Api("AssignReplicasToDirs", 0, 0, 0, "assign_replicas_to_dirs"),
     74: Api("ListConfigResources", 0, 1, 0, "list_config_resources"),
     75: Api("DescribeTopicPartitions", 0, 0, 0, "describe_topic_partitions"),
     76: Api("ShareGroupHeartbeat", 1, 1, 1, "share_group_heartbeat"),
@@ -182,6 +199,7 @@ APIS: Final[dict[int, Api]] = {
     79: Api("ShareAcknowledge", 1, 2, 1, "share_acknowledge"),
     80: Api("AddRaftVoter", 0, 1, 0, "add_raft_voter"),
     81: Api("RemoveRaftVoter", 0, 0, 0, "remove_raft_voter"),
+    82: Api("UpdateRaftVoter", 0, 0, 0, "update_raft_voter"),
     83: Api("InitializeShareGroupState", 0, 0, 0, "initialize_share_group_state"),
     84: Api("ReadShareGroupState", 0, 0, 0, "read_share_group_state"),
     85: Api("WriteShareGroupState", 0, 1, 0, "write_share_group_state"),

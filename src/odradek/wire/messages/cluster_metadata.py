@@ -38,22 +38,292 @@ _pack_B = Struct(">b").pack
 _pack_BB = Struct(">bb").pack
 _pack_DZ = Struct(">d?").pack
 _pack_H = Struct(">h").pack
+_pack_HH = Struct(">hh").pack
 _pack_I = Struct(">i").pack
 _pack_III = Struct(">iii").pack
+_pack_IQ = Struct(">iq").pack
 _pack_IQQ = Struct(">iqq").pack
 _pack_IU = Struct(">i16s").pack
+_pack_IUZ = Struct(">i16s?").pack
+_pack_QQQ = Struct(">qqq").pack
 _pack_U = Struct(">16s").pack
 _pack_UB = Struct(">16sb").pack
+_pack_UQ = Struct(">16sq").pack
+_pack_WH = Struct(">Hh").pack
+_pack_Z = Struct(">?").pack
 _unpack_B = Struct(">b").unpack_from
 _unpack_BB = Struct(">bb").unpack_from
 _unpack_DZ = Struct(">d?").unpack_from
 _unpack_H = Struct(">h").unpack_from
+_unpack_HH = Struct(">hh").unpack_from
 _unpack_I = Struct(">i").unpack_from
 _unpack_III = Struct(">iii").unpack_from
+_unpack_IQ = Struct(">iq").unpack_from
 _unpack_IQQ = Struct(">iqq").unpack_from
 _unpack_IU = Struct(">i16s").unpack_from
+_unpack_IUZ = Struct(">i16s?").unpack_from
+_unpack_QQQ = Struct(">qqq").unpack_from
 _unpack_U = Struct(">16s").unpack_from
 _unpack_UB = Struct(">16sb").unpack_from
+_unpack_UQ = Struct(">16sq").unpack_from
+_unpack_WH = Struct(">Hh").unpack_from
+_unpack_Z = Struct(">?").unpack_from
+
+
+class RegisterBrokerRecord:
+    RECORD_TYPE: ClassVar[int] = 0
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 4
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    __slots__ = (
+        "broker_id",
+        "is_migrating_zk_broker",
+        "incarnation_id",
+        "broker_epoch",
+        "end_points",
+        "features",
+        "rack",
+        "fenced",
+        "in_controlled_shutdown",
+        "log_dirs",
+        "cordoned_log_dirs",
+    )
+
+    __eq__ = message_eq
+    __repr__ = message_repr
+
+    def __init__(
+        self,
+        broker_id: int = 0,
+        is_migrating_zk_broker: bool = False,
+        incarnation_id: bytes = ZERO_UUID,
+        broker_epoch: int = 0,
+        end_points: list[RegisterBrokerRecordBrokerEndpoint] = EMPTY,
+        features: list[RegisterBrokerRecordBrokerFeature] = EMPTY,
+        rack: str | None = "",
+        fenced: bool = True,
+        in_controlled_shutdown: bool = False,
+        log_dirs: list[bytes] = EMPTY,
+        cordoned_log_dirs: list[bytes] | None = None,
+    ) -> None:
+        self.broker_id = broker_id
+        self.is_migrating_zk_broker = is_migrating_zk_broker
+        self.incarnation_id = incarnation_id
+        self.broker_epoch = broker_epoch
+        self.end_points = [] if end_points is EMPTY else end_points
+        self.features = [] if features is EMPTY else features
+        self.rack = rack
+        self.fenced = fenced
+        self.in_controlled_shutdown = in_controlled_shutdown
+        self.log_dirs = [] if log_dirs is EMPTY else log_dirs
+        self.cordoned_log_dirs = cordoned_log_dirs
+
+    @classmethod
+    def decode(cls, view: memoryview, position: int, version: int) -> tuple[Self, int]:
+        if not 0 <= version <= 4:
+            raise unsupported("RegisterBrokerRecord", version)
+        self = cls.__new__(cls)
+        try:
+            (self.broker_id,) = _unpack_I(view, position)
+            position += 4
+            if version >= 2:
+                (self.is_migrating_zk_broker,) = _unpack_Z(view, position)
+                position += 1
+            else:
+                self.is_migrating_zk_broker = False
+            self.incarnation_id, self.broker_epoch = _unpack_UQ(view, position)
+            position += 24
+            count, position = read_compact_count(view, position, 7)
+            end_points: list[RegisterBrokerRecordBrokerEndpoint] = []
+            for _ in range(count):
+                item_end_points, position = RegisterBrokerRecordBrokerEndpoint.decode(view, position, version)
+                end_points.append(item_end_points)
+            self.end_points = end_points
+            count, position = read_compact_count(view, position, 6)
+            features: list[RegisterBrokerRecordBrokerFeature] = []
+            for _ in range(count):
+                item_features, position = RegisterBrokerRecordBrokerFeature.decode(view, position, version)
+                features.append(item_features)
+            self.features = features
+            self.rack, position = read_compact_nullable_string(view, position)
+            (self.fenced,) = _unpack_Z(view, position)
+            position += 1
+            if version >= 1:
+                (self.in_controlled_shutdown,) = _unpack_Z(view, position)
+                position += 1
+            else:
+                self.in_controlled_shutdown = False
+            self.log_dirs = []
+            self.cordoned_log_dirs = None
+            tags, position = read_unsigned_varint(view, position)
+            for _ in range(tags):
+                tag, position, end = read_tag(view, position)
+                if tag == 0 and version >= 3:
+                    count, position = read_compact_count(view, position, 16)
+                    self.log_dirs, position = read_uuids(view, position, count)
+                elif tag == 1 and version >= 4:
+                    count, position = read_compact_nullable_count(view, position, 16)
+                    if count < 0:
+                        self.cordoned_log_dirs = None
+                    else:
+                        self.cordoned_log_dirs, position = read_uuids(view, position, count)
+                else:
+                    position = end
+                if position != end:
+                    raise tag_mismatch(tag, position, end)
+        except DECODE_FAULTS as fault:
+            raise DecodeError(f"RegisterBrokerRecord version {version}: {fault}") from fault
+        return self, position
+
+    def encode(self, out: bytearray, version: int) -> None:
+        try:
+            out += _pack_I(self.broker_id)
+            if version >= 2:
+                out += _pack_Z(self.is_migrating_zk_broker)
+            elif self.is_migrating_zk_broker:
+                raise lacking("RegisterBrokerRecord", "is_migrating_zk_broker", version)
+            out += _pack_UQ(self.incarnation_id, self.broker_epoch)
+            write_compact_count(out, self.end_points)
+            for item_end_points in self.end_points:
+                item_end_points.encode(out, version)
+            write_compact_count(out, self.features)
+            for item_features in self.features:
+                item_features.encode(out, version)
+            write_compact_nullable_string(out, self.rack)
+            out += _pack_Z(self.fenced)
+            if version >= 1:
+                out += _pack_Z(self.in_controlled_shutdown)
+            elif self.in_controlled_shutdown:
+                raise lacking("RegisterBrokerRecord", "in_controlled_shutdown", version)
+            count = 0
+            tags = bytearray()
+            if version < 3 and self.log_dirs:
+                raise lacking("RegisterBrokerRecord", "log_dirs", version)
+            if self.log_dirs and version >= 3:
+                value = bytearray()
+                write_compact_count(value, self.log_dirs)
+                value += b"".join(self.log_dirs)
+                write_tag(tags, 0, value)
+                count += 1
+            if version < 4 and self.cordoned_log_dirs is not None:
+                raise lacking("RegisterBrokerRecord", "cordoned_log_dirs", version)
+            if self.cordoned_log_dirs is not None and version >= 4:
+                value = bytearray()
+                write_compact_count(value, self.cordoned_log_dirs)
+                value += b"".join(self.cordoned_log_dirs)
+                write_tag(tags, 1, value)
+                count += 1
+            out.append(count)
+            out += tags
+        except ENCODE_FAULTS as fault:
+            raise EncodeError(f"RegisterBrokerRecord version {version}: {fault}") from fault
+
+
+class RegisterBrokerRecordBrokerEndpoint:
+    __slots__ = ("name", "host", "port", "security_protocol")
+
+    __eq__ = message_eq
+    __repr__ = message_repr
+
+    def __init__(
+        self,
+        name: str = "",
+        host: str = "",
+        port: int = 0,
+        security_protocol: int = 0,
+    ) -> None:
+        self.name = name
+        self.host = host
+        self.port = port
+        self.security_protocol = security_protocol
+
+    @classmethod
+    def decode(cls, view: memoryview, position: int, version: int) -> tuple[Self, int]:
+        self = cls.__new__(cls)
+        self.name, position = read_compact_string(view, position)
+        self.host, position = read_compact_string(view, position)
+        self.port, self.security_protocol = _unpack_WH(view, position)
+        position += 4
+        position = skip_tags(view, position)
+        return self, position
+
+    def encode(self, out: bytearray, version: int) -> None:
+        write_compact_string(out, self.name)
+        write_compact_string(out, self.host)
+        out += _pack_WH(self.port, self.security_protocol)
+        out.append(0)
+
+
+class RegisterBrokerRecordBrokerFeature:
+    __slots__ = ("name", "min_supported_version", "max_supported_version")
+
+    __eq__ = message_eq
+    __repr__ = message_repr
+
+    def __init__(
+        self,
+        name: str = "",
+        min_supported_version: int = 0,
+        max_supported_version: int = 0,
+    ) -> None:
+        self.name = name
+        self.min_supported_version = min_supported_version
+        self.max_supported_version = max_supported_version
+
+    @classmethod
+    def decode(cls, view: memoryview, position: int, version: int) -> tuple[Self, int]:
+        self = cls.__new__(cls)
+        self.name, position = read_compact_string(view, position)
+        self.min_supported_version, self.max_supported_version = _unpack_HH(view, position)
+        position += 4
+        position = skip_tags(view, position)
+        return self, position
+
+    def encode(self, out: bytearray, version: int) -> None:
+        write_compact_string(out, self.name)
+        out += _pack_HH(self.min_supported_version, self.max_supported_version)
+        out.append(0)
+
+
+class UnregisterBrokerRecord:
+    RECORD_TYPE: ClassVar[int] = 1
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    __slots__ = ("broker_id", "broker_epoch")
+
+    __eq__ = message_eq
+    __repr__ = message_repr
+
+    def __init__(
+        self,
+        broker_id: int = 0,
+        broker_epoch: int = 0,
+    ) -> None:
+        self.broker_id = broker_id
+        self.broker_epoch = broker_epoch
+
+    @classmethod
+    def decode(cls, view: memoryview, position: int, version: int) -> tuple[Self, int]:
+        if version != 0:
+            raise unsupported("UnregisterBrokerRecord", version)
+        self = cls.__new__(cls)
+        try:
+            self.broker_id, self.broker_epoch = _unpack_IQ(view, position)
+            position += 12
+            position = skip_tags(view, position)
+        except DECODE_FAULTS as fault:
+            raise DecodeError(f"UnregisterBrokerRecord version {version}: {fault}") from fault
+        return self, position
+
+    def encode(self, out: bytearray, version: int) -> None:
+        try:
+            out += _pack_IQ(self.broker_id, self.broker_epoch)
+            out.append(0)
+        except ENCODE_FAULTS as fault:
+            raise EncodeError(f"UnregisterBrokerRecord version {version}: {fault}") from fault
 
 
 class TopicRecord:
@@ -322,9 +592,9 @@ class PartitionChangeRecord:
         "removing_replicas",
         "adding_replicas",
         "leader_recovery_state",
+        "directories",
         "eligible_leader_replicas",
         "last_known_elr",
-        "directories",
     )
 
     __eq__ = message_eq
@@ -340,9 +610,9 @@ class PartitionChangeRecord:
         removing_replicas: list[int] | None = None,
         adding_replicas: list[int] | None = None,
         leader_recovery_state: int = -1,
+        directories: list[bytes] | None = None,
         eligible_leader_replicas: list[int] | None = None,
         last_known_elr: list[int] | None = None,
-        directories: list[bytes] | None = None,
     ) -> None:
         self.partition_id = partition_id
         self.topic_id = topic_id
@@ -352,9 +622,9 @@ class PartitionChangeRecord:
         self.removing_replicas = removing_replicas
         self.adding_replicas = adding_replicas
         self.leader_recovery_state = leader_recovery_state
+        self.directories = directories
         self.eligible_leader_replicas = eligible_leader_replicas
         self.last_known_elr = last_known_elr
-        self.directories = directories
 
     @classmethod
     def decode(cls, view: memoryview, position: int, version: int) -> tuple[Self, int]:
@@ -507,6 +777,86 @@ class PartitionChangeRecord:
             raise EncodeError(f"PartitionChangeRecord version {version}: {fault}") from fault
 
 
+class FenceBrokerRecord:
+    RECORD_TYPE: ClassVar[int] = 7
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    __slots__ = ("id", "epoch")
+
+    __eq__ = message_eq
+    __repr__ = message_repr
+
+    def __init__(
+        self,
+        id: int = 0,
+        epoch: int = 0,
+    ) -> None:
+        self.id = id
+        self.epoch = epoch
+
+    @classmethod
+    def decode(cls, view: memoryview, position: int, version: int) -> tuple[Self, int]:
+        if version != 0:
+            raise unsupported("FenceBrokerRecord", version)
+        self = cls.__new__(cls)
+        try:
+            self.id, self.epoch = _unpack_IQ(view, position)
+            position += 12
+            position = skip_tags(view, position)
+        except DECODE_FAULTS as fault:
+            raise DecodeError(f"FenceBrokerRecord version {version}: {fault}") from fault
+        return self, position
+
+    def encode(self, out: bytearray, version: int) -> None:
+        try:
+            out += _pack_IQ(self.id, self.epoch)
+            out.append(0)
+        except ENCODE_FAULTS as fault:
+            raise EncodeError(f"FenceBrokerRecord version {version}: {fault}") from fault
+
+
+class UnfenceBrokerRecord:
+    RECORD_TYPE: ClassVar[int] = 8
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    __slots__ = ("id", "epoch")
+
+    __eq__ = message_eq
+    __repr__ = message_repr
+
+    def __init__(
+        self,
+        id: int = 0,
+        epoch: int = 0,
+    ) -> None:
+        self.id = id
+        self.epoch = epoch
+
+    @classmethod
+    def decode(cls, view: memoryview, position: int, version: int) -> tuple[Self, int]:
+        if version != 0:
+            raise unsupported("UnfenceBrokerRecord", version)
+        self = cls.__new__(cls)
+        try:
+            self.id, self.epoch = _unpack_IQ(view, position)
+            position += 12
+            position = skip_tags(view, position)
+        except DECODE_FAULTS as fault:
+            raise DecodeError(f"UnfenceBrokerRecord version {version}: {fault}") from fault
+        return self, position
+
+    def encode(self, out: bytearray, version: int) -> None:
+        try:
+            out += _pack_IQ(self.id, self.epoch)
+            out.append(0)
+        except ENCODE_FAULTS as fault:
+            raise EncodeError(f"UnfenceBrokerRecord version {version}: {fault}") from fault
+
+
 class RemoveTopicRecord:
     RECORD_TYPE: ClassVar[int] = 9
     MIN_VERSION: ClassVar[int] = 0
@@ -543,6 +893,79 @@ class RemoveTopicRecord:
             out.append(0)
         except ENCODE_FAULTS as fault:
             raise EncodeError(f"RemoveTopicRecord version {version}: {fault}") from fault
+
+
+class DelegationTokenRecord:
+    RECORD_TYPE: ClassVar[int] = 10
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    __slots__ = (
+        "owner",
+        "requester",
+        "renewers",
+        "issue_timestamp",
+        "max_timestamp",
+        "expiration_timestamp",
+        "token_id",
+    )
+
+    __eq__ = message_eq
+    __repr__ = message_repr
+
+    def __init__(
+        self,
+        owner: str = "",
+        requester: str = "",
+        renewers: list[str] = EMPTY,
+        issue_timestamp: int = 0,
+        max_timestamp: int = 0,
+        expiration_timestamp: int = 0,
+        token_id: str = "",
+    ) -> None:
+        self.owner = owner
+        self.requester = requester
+        self.renewers = [] if renewers is EMPTY else renewers
+        self.issue_timestamp = issue_timestamp
+        self.max_timestamp = max_timestamp
+        self.expiration_timestamp = expiration_timestamp
+        self.token_id = token_id
+
+    @classmethod
+    def decode(cls, view: memoryview, position: int, version: int) -> tuple[Self, int]:
+        if version != 0:
+            raise unsupported("DelegationTokenRecord", version)
+        self = cls.__new__(cls)
+        try:
+            self.owner, position = read_compact_string(view, position)
+            self.requester, position = read_compact_string(view, position)
+            count, position = read_compact_count(view, position, 1)
+            renewers: list[str] = []
+            for _ in range(count):
+                item_renewers, position = read_compact_string(view, position)
+                renewers.append(item_renewers)
+            self.renewers = renewers
+            self.issue_timestamp, self.max_timestamp, self.expiration_timestamp = _unpack_QQQ(view, position)
+            position += 24
+            self.token_id, position = read_compact_string(view, position)
+            position = skip_tags(view, position)
+        except DECODE_FAULTS as fault:
+            raise DecodeError(f"DelegationTokenRecord version {version}: {fault}") from fault
+        return self, position
+
+    def encode(self, out: bytearray, version: int) -> None:
+        try:
+            write_compact_string(out, self.owner)
+            write_compact_string(out, self.requester)
+            write_compact_count(out, self.renewers)
+            for item_renewers in self.renewers:
+                write_compact_string(out, item_renewers)
+            out += _pack_QQQ(self.issue_timestamp, self.max_timestamp, self.expiration_timestamp)
+            write_compact_string(out, self.token_id)
+            out.append(0)
+        except ENCODE_FAULTS as fault:
+            raise EncodeError(f"DelegationTokenRecord version {version}: {fault}") from fault
 
 
 class UserScramCredentialRecord:
@@ -743,7 +1166,7 @@ class ProducerIdsRecord:
     def __init__(
         self,
         broker_id: int = 0,
-        broker_epoch: int = 0,
+        broker_epoch: int = -1,
         next_producer_id: int = 0,
     ) -> None:
         self.broker_id = broker_id
@@ -769,6 +1192,110 @@ class ProducerIdsRecord:
             out.append(0)
         except ENCODE_FAULTS as fault:
             raise EncodeError(f"ProducerIdsRecord version {version}: {fault}") from fault
+
+
+class BrokerRegistrationChangeRecord:
+    RECORD_TYPE: ClassVar[int] = 17
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 3
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    __slots__ = ("broker_id", "broker_epoch", "fenced", "in_controlled_shutdown", "log_dirs", "cordoned_log_dirs")
+
+    __eq__ = message_eq
+    __repr__ = message_repr
+
+    def __init__(
+        self,
+        broker_id: int = 0,
+        broker_epoch: int = 0,
+        fenced: int = 0,
+        in_controlled_shutdown: int = 0,
+        log_dirs: list[bytes] = EMPTY,
+        cordoned_log_dirs: list[bytes] | None = None,
+    ) -> None:
+        self.broker_id = broker_id
+        self.broker_epoch = broker_epoch
+        self.fenced = fenced
+        self.in_controlled_shutdown = in_controlled_shutdown
+        self.log_dirs = [] if log_dirs is EMPTY else log_dirs
+        self.cordoned_log_dirs = cordoned_log_dirs
+
+    @classmethod
+    def decode(cls, view: memoryview, position: int, version: int) -> tuple[Self, int]:
+        if not 0 <= version <= 3:
+            raise unsupported("BrokerRegistrationChangeRecord", version)
+        self = cls.__new__(cls)
+        try:
+            self.broker_id, self.broker_epoch = _unpack_IQ(view, position)
+            position += 12
+            self.fenced = 0
+            self.in_controlled_shutdown = 0
+            self.log_dirs = []
+            self.cordoned_log_dirs = None
+            tags, position = read_unsigned_varint(view, position)
+            for _ in range(tags):
+                tag, position, end = read_tag(view, position)
+                if tag == 0:
+                    (self.fenced,) = _unpack_B(view, position)
+                    position += 1
+                elif tag == 1 and version >= 1:
+                    (self.in_controlled_shutdown,) = _unpack_B(view, position)
+                    position += 1
+                elif tag == 2 and version >= 2:
+                    count, position = read_compact_count(view, position, 16)
+                    self.log_dirs, position = read_uuids(view, position, count)
+                elif tag == 3 and version >= 3:
+                    count, position = read_compact_nullable_count(view, position, 16)
+                    if count < 0:
+                        self.cordoned_log_dirs = None
+                    else:
+                        self.cordoned_log_dirs, position = read_uuids(view, position, count)
+                else:
+                    position = end
+                if position != end:
+                    raise tag_mismatch(tag, position, end)
+        except DECODE_FAULTS as fault:
+            raise DecodeError(f"BrokerRegistrationChangeRecord version {version}: {fault}") from fault
+        return self, position
+
+    def encode(self, out: bytearray, version: int) -> None:
+        try:
+            out += _pack_IQ(self.broker_id, self.broker_epoch)
+            count = 0
+            tags = bytearray()
+            if self.fenced != 0:
+                value = bytearray()
+                value += _pack_B(self.fenced)
+                write_tag(tags, 0, value)
+                count += 1
+            if version < 1 and self.in_controlled_shutdown != 0:
+                raise lacking("BrokerRegistrationChangeRecord", "in_controlled_shutdown", version)
+            if self.in_controlled_shutdown != 0 and version >= 1:
+                value = bytearray()
+                value += _pack_B(self.in_controlled_shutdown)
+                write_tag(tags, 1, value)
+                count += 1
+            if version < 2 and self.log_dirs:
+                raise lacking("BrokerRegistrationChangeRecord", "log_dirs", version)
+            if self.log_dirs and version >= 2:
+                value = bytearray()
+                write_compact_count(value, self.log_dirs)
+                value += b"".join(self.log_dirs)
+                write_tag(tags, 2, value)
+                count += 1
+            if version < 3 and self.cordoned_log_dirs is not None:
+                raise lacking("BrokerRegistrationChangeRecord", "cordoned_log_dirs", version)
+            if self.cordoned_log_dirs is not None and version >= 3:
+                value = bytearray()
+                write_compact_count(value, self.cordoned_log_dirs)
+                value += b"".join(self.cordoned_log_dirs)
+                write_tag(tags, 3, value)
+                count += 1
+            out.append(count)
+            out += tags
+        except ENCODE_FAULTS as fault:
+            raise EncodeError(f"BrokerRegistrationChangeRecord version {version}: {fault}") from fault
 
 
 class AccessControlEntryRecord:
@@ -882,6 +1409,76 @@ class RemoveAccessControlEntryRecord:
             raise EncodeError(f"RemoveAccessControlEntryRecord version {version}: {fault}") from fault
 
 
+class NoOpRecord:
+    RECORD_TYPE: ClassVar[int] = 20
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    __slots__ = ()
+
+    __eq__ = message_eq
+    __repr__ = message_repr
+
+    def __init__(self) -> None:
+        pass
+
+    @classmethod
+    def decode(cls, view: memoryview, position: int, version: int) -> tuple[Self, int]:
+        if version != 0:
+            raise unsupported("NoOpRecord", version)
+        self = cls.__new__(cls)
+        try:
+            position = skip_tags(view, position)
+        except DECODE_FAULTS as fault:
+            raise DecodeError(f"NoOpRecord version {version}: {fault}") from fault
+        return self, position
+
+    def encode(self, out: bytearray, version: int) -> None:
+        try:
+            out.append(0)
+        except ENCODE_FAULTS as fault:
+            raise EncodeError(f"NoOpRecord version {version}: {fault}") from fault
+
+
+class ZkMigrationStateRecord:
+    RECORD_TYPE: ClassVar[int] = 21
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    __slots__ = ("zk_migration_state",)
+
+    __eq__ = message_eq
+    __repr__ = message_repr
+
+    def __init__(
+        self,
+        zk_migration_state: int = 0,
+    ) -> None:
+        self.zk_migration_state = zk_migration_state
+
+    @classmethod
+    def decode(cls, view: memoryview, position: int, version: int) -> tuple[Self, int]:
+        if version != 0:
+            raise unsupported("ZkMigrationStateRecord", version)
+        self = cls.__new__(cls)
+        try:
+            (self.zk_migration_state,) = _unpack_B(view, position)
+            position += 1
+            position = skip_tags(view, position)
+        except DECODE_FAULTS as fault:
+            raise DecodeError(f"ZkMigrationStateRecord version {version}: {fault}") from fault
+        return self, position
+
+    def encode(self, out: bytearray, version: int) -> None:
+        try:
+            out += _pack_B(self.zk_migration_state)
+            out.append(0)
+        except ENCODE_FAULTS as fault:
+            raise EncodeError(f"ZkMigrationStateRecord version {version}: {fault}") from fault
+
+
 class RemoveUserScramCredentialRecord:
     RECORD_TYPE: ClassVar[int] = 22
     MIN_VERSION: ClassVar[int] = 0
@@ -922,3 +1519,343 @@ class RemoveUserScramCredentialRecord:
             out.append(0)
         except ENCODE_FAULTS as fault:
             raise EncodeError(f"RemoveUserScramCredentialRecord version {version}: {fault}") from fault
+
+
+class BeginTransactionRecord:
+    RECORD_TYPE: ClassVar[int] = 23
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    __slots__ = ("name",)
+
+    __eq__ = message_eq
+    __repr__ = message_repr
+
+    def __init__(
+        self,
+        name: str | None = None,
+    ) -> None:
+        self.name = name
+
+    @classmethod
+    def decode(cls, view: memoryview, position: int, version: int) -> tuple[Self, int]:
+        if version != 0:
+            raise unsupported("BeginTransactionRecord", version)
+        self = cls.__new__(cls)
+        try:
+            self.name = None
+            tags, position = read_unsigned_varint(view, position)
+            for _ in range(tags):
+                tag, position, end = read_tag(view, position)
+                if tag == 0:
+                    self.name, position = read_compact_nullable_string(view, position)
+                else:
+                    position = end
+                if position != end:
+                    raise tag_mismatch(tag, position, end)
+        except DECODE_FAULTS as fault:
+            raise DecodeError(f"BeginTransactionRecord version {version}: {fault}") from fault
+        return self, position
+
+    def encode(self, out: bytearray, version: int) -> None:
+        try:
+            count = 0
+            tags = bytearray()
+            if self.name is not None:
+                value = bytearray()
+                write_compact_nullable_string(value, self.name)
+                write_tag(tags, 0, value)
+                count += 1
+            out.append(count)
+            out += tags
+        except ENCODE_FAULTS as fault:
+            raise EncodeError(f"BeginTransactionRecord version {version}: {fault}") from fault
+
+
+class EndTransactionRecord:
+    RECORD_TYPE: ClassVar[int] = 24
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    __slots__ = ()
+
+    __eq__ = message_eq
+    __repr__ = message_repr
+
+    def __init__(self) -> None:
+        pass
+
+    @classmethod
+    def decode(cls, view: memoryview, position: int, version: int) -> tuple[Self, int]:
+        if version != 0:
+            raise unsupported("EndTransactionRecord", version)
+        self = cls.__new__(cls)
+        try:
+            position = skip_tags(view, position)
+        except DECODE_FAULTS as fault:
+            raise DecodeError(f"EndTransactionRecord version {version}: {fault}") from fault
+        return self, position
+
+    def encode(self, out: bytearray, version: int) -> None:
+        try:
+            out.append(0)
+        except ENCODE_FAULTS as fault:
+            raise EncodeError(f"EndTransactionRecord version {version}: {fault}") from fault
+
+
+class AbortTransactionRecord:
+    RECORD_TYPE: ClassVar[int] = 25
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    __slots__ = ("reason",)
+
+    __eq__ = message_eq
+    __repr__ = message_repr
+
+    def __init__(
+        self,
+        reason: str | None = None,
+    ) -> None:
+        self.reason = reason
+
+    @classmethod
+    def decode(cls, view: memoryview, position: int, version: int) -> tuple[Self, int]:
+        if version != 0:
+            raise unsupported("AbortTransactionRecord", version)
+        self = cls.__new__(cls)
+        try:
+            self.reason = None
+            tags, position = read_unsigned_varint(view, position)
+            for _ in range(tags):
+                tag, position, end = read_tag(view, position)
+                if tag == 0:
+                    self.reason, position = read_compact_nullable_string(view, position)
+                else:
+                    position = end
+                if position != end:
+                    raise tag_mismatch(tag, position, end)
+        except DECODE_FAULTS as fault:
+            raise DecodeError(f"AbortTransactionRecord version {version}: {fault}") from fault
+        return self, position
+
+    def encode(self, out: bytearray, version: int) -> None:
+        try:
+            count = 0
+            tags = bytearray()
+            if self.reason is not None:
+                value = bytearray()
+                write_compact_nullable_string(value, self.reason)
+                write_tag(tags, 0, value)
+                count += 1
+            out.append(count)
+            out += tags
+        except ENCODE_FAULTS as fault:
+            raise EncodeError(f"AbortTransactionRecord version {version}: {fault}") from fault
+
+
+class RemoveDelegationTokenRecord:
+    RECORD_TYPE: ClassVar[int] = 26
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    __slots__ = ("token_id",)
+
+    __eq__ = message_eq
+    __repr__ = message_repr
+
+    def __init__(
+        self,
+        token_id: str = "",
+    ) -> None:
+        self.token_id = token_id
+
+    @classmethod
+    def decode(cls, view: memoryview, position: int, version: int) -> tuple[Self, int]:
+        if version != 0:
+            raise unsupported("RemoveDelegationTokenRecord", version)
+        self = cls.__new__(cls)
+        try:
+            self.token_id, position = read_compact_string(view, position)
+            position = skip_tags(view, position)
+        except DECODE_FAULTS as fault:
+            raise DecodeError(f"RemoveDelegationTokenRecord version {version}: {fault}") from fault
+        return self, position
+
+    def encode(self, out: bytearray, version: int) -> None:
+        try:
+            write_compact_string(out, self.token_id)
+            out.append(0)
+        except ENCODE_FAULTS as fault:
+            raise EncodeError(f"RemoveDelegationTokenRecord version {version}: {fault}") from fault
+
+
+class RegisterControllerRecord:
+    RECORD_TYPE: ClassVar[int] = 27
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    __slots__ = ("controller_id", "incarnation_id", "zk_migration_ready", "end_points", "features")
+
+    __eq__ = message_eq
+    __repr__ = message_repr
+
+    def __init__(
+        self,
+        controller_id: int = 0,
+        incarnation_id: bytes = ZERO_UUID,
+        zk_migration_ready: bool = False,
+        end_points: list[RegisterControllerRecordControllerEndpoint] = EMPTY,
+        features: list[RegisterControllerRecordControllerFeature] = EMPTY,
+    ) -> None:
+        self.controller_id = controller_id
+        self.incarnation_id = incarnation_id
+        self.zk_migration_ready = zk_migration_ready
+        self.end_points = [] if end_points is EMPTY else end_points
+        self.features = [] if features is EMPTY else features
+
+    @classmethod
+    def decode(cls, view: memoryview, position: int, version: int) -> tuple[Self, int]:
+        if version != 0:
+            raise unsupported("RegisterControllerRecord", version)
+        self = cls.__new__(cls)
+        try:
+            self.controller_id, self.incarnation_id, self.zk_migration_ready = _unpack_IUZ(view, position)
+            position += 21
+            count, position = read_compact_count(view, position, 7)
+            end_points: list[RegisterControllerRecordControllerEndpoint] = []
+            for _ in range(count):
+                item_end_points, position = RegisterControllerRecordControllerEndpoint.decode(view, position, version)
+                end_points.append(item_end_points)
+            self.end_points = end_points
+            count, position = read_compact_count(view, position, 6)
+            features: list[RegisterControllerRecordControllerFeature] = []
+            for _ in range(count):
+                item_features, position = RegisterControllerRecordControllerFeature.decode(view, position, version)
+                features.append(item_features)
+            self.features = features
+            position = skip_tags(view, position)
+        except DECODE_FAULTS as fault:
+            raise DecodeError(f"RegisterControllerRecord version {version}: {fault}") from fault
+        return self, position
+
+    def encode(self, out: bytearray, version: int) -> None:
+        try:
+            out += _pack_IUZ(self.controller_id, self.incarnation_id, self.zk_migration_ready)
+            write_compact_count(out, self.end_points)
+            for item_end_points in self.end_points:
+                item_end_points.encode(out, version)
+            write_compact_count(out, self.features)
+            for item_features in self.features:
+                item_features.encode(out, version)
+            out.append(0)
+        except ENCODE_FAULTS as fault:
+            raise EncodeError(f"RegisterControllerRecord version {version}: {fault}") from fault
+
+
+class RegisterControllerRecordControllerEndpoint:
+    __slots__ = ("name", "host", "port", "security_protocol")
+
+    __eq__ = message_eq
+    __repr__ = message_repr
+
+    def __init__(
+        self,
+        name: str = "",
+        host: str = "",
+        port: int = 0,
+        security_protocol: int = 0,
+    ) -> None:
+        self.name = name
+        self.host = host
+        self.port = port
+        self.security_protocol = security_protocol
+
+    @classmethod
+    def decode(cls, view: memoryview, position: int, version: int) -> tuple[Self, int]:
+        self = cls.__new__(cls)
+        self.name, position = read_compact_string(view, position)
+        self.host, position = read_compact_string(view, position)
+        self.port, self.security_protocol = _unpack_WH(view, position)
+        position += 4
+        position = skip_tags(view, position)
+        return self, position
+
+    def encode(self, out: bytearray, version: int) -> None:
+        write_compact_string(out, self.name)
+        write_compact_string(out, self.host)
+        out += _pack_WH(self.port, self.security_protocol)
+        out.append(0)
+
+
+class RegisterControllerRecordControllerFeature:
+    __slots__ = ("name", "min_supported_version", "max_supported_version")
+
+    __eq__ = message_eq
+    __repr__ = message_repr
+
+    def __init__(
+        self,
+        name: str = "",
+        min_supported_version: int = 0,
+        max_supported_version: int = 0,
+    ) -> None:
+        self.name = name
+        self.min_supported_version = min_supported_version
+        self.max_supported_version = max_supported_version
+
+    @classmethod
+    def decode(cls, view: memoryview, position: int, version: int) -> tuple[Self, int]:
+        self = cls.__new__(cls)
+        self.name, position = read_compact_string(view, position)
+        self.min_supported_version, self.max_supported_version = _unpack_HH(view, position)
+        position += 4
+        position = skip_tags(view, position)
+        return self, position
+
+    def encode(self, out: bytearray, version: int) -> None:
+        write_compact_string(out, self.name)
+        out += _pack_HH(self.min_supported_version, self.max_supported_version)
+        out.append(0)
+
+
+class ClearElrRecord:
+    RECORD_TYPE: ClassVar[int] = 28
+    MIN_VERSION: ClassVar[int] = 0
+    MAX_VERSION: ClassVar[int] = 0
+    FLEXIBLE_FROM: ClassVar[int] = 0
+
+    __slots__ = ("topic_name",)
+
+    __eq__ = message_eq
+    __repr__ = message_repr
+
+    def __init__(
+        self,
+        topic_name: str = "",
+    ) -> None:
+        self.topic_name = topic_name
+
+    @classmethod
+    def decode(cls, view: memoryview, position: int, version: int) -> tuple[Self, int]:
+        if version != 0:
+            raise unsupported("ClearElrRecord", version)
+        self = cls.__new__(cls)
+        try:
+            self.topic_name, position = read_compact_string(view, position)
+            position = skip_tags(view, position)
+        except DECODE_FAULTS as fault:
+            raise DecodeError(f"ClearElrRecord version {version}: {fault}") from fault
+        return self, position
+
+    def encode(self, out: bytearray, version: int) -> None:
+        try:
+            write_compact_string(out, self.topic_name)
+            out.append(0)
+        except ENCODE_FAULTS as fault:
+            raise EncodeError(f"ClearElrRecord version {version}: {fault}") from fault
