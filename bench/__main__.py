@@ -140,6 +140,8 @@ def main() -> int:
         return measure_holds(sys.argv[2:])
     if sys.argv[1:2] == ["clients"]:
         return subprocess.run([sys.executable, "-m", "bench.clients", *sys.argv[2:]]).returncode
+    if sys.argv[1:2] in (["console"], ["observability"]):
+        return subprocess.run([sys.executable, "-m", f"bench.{sys.argv[1]}", *sys.argv[2:]]).returncode
     parser = argparse.ArgumentParser(
         prog="./dev bench",
         description=__doc__
@@ -147,7 +149,9 @@ def main() -> int:
         + "\n".join(f"  {name:12} {what}" for name, what in CASES.items())
         + "\n\nThe broker's processor time per request, without sockets: ./dev bench requests --help"
         + "\nHow long single requests and jobs hold the broker's event loop: ./dev bench holds --help"
-        + "\nPython clients side by side: ./dev bench clients --help",
+        + "\nPython clients side by side: ./dev bench clients --help"
+        + "\nThe console with 10,000 topics, and its search of 10 million records: ./dev bench console --help"
+        + "\nMetrics: their cost per request, and a scrape of 10,000 partitions: ./dev bench observability --help",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("case", nargs="*", help=f"default: {' '.join(DEFAULT)}")

@@ -1,4 +1,4 @@
-"""The console at scale: `python -m bench.console pages` and `python -m bench.console search`.
+"""The console at scale: `./dev bench console pages` and `./dev bench console search`.
 
 `pages` renders pages of a cluster that exists only in memory, with 10,000 topics of ten partitions, 5,000 groups, and
 one topic of 1,000 partitions, and prints the median time of each in ms; the limit is 150. `search` starts a broker,

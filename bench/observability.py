@@ -1,6 +1,6 @@
 """What metrics cost: function calls and time per request on the broker's thread, and how long a scrape holds the loop.
 
-`./dev run python -m bench.observability [--partitions N]`. The broker runs in this process, its client in a thread.
+`./dev bench observability [--partitions N]`. The broker runs in this process, its client in a thread.
 Function calls do not depend on what else the machine does: two versions are compared by running this file with each.
 """
 

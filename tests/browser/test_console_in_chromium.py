@@ -228,9 +228,9 @@ def test_theme_is_switched_without_scripts(chromium: "Browser", url: str) -> Non
 
 def test_screenshots_are_made(opened: Callable[..., "Page"], tmp_path: Path) -> None:
     folder = Path(os.environ.get("ODRADEK_SCREENSHOTS", tmp_path))
-    for name, scheme, width in (("topics", "light", 960), ("messages", "dark", 960), ("group", "light", 960)):
+    for name, scheme, width in (("topics", "light", 1040), ("messages", "dark", 1040), ("group", "light", 1040)):
         page = opened(PAGES[name], width=width, scheme=scheme)
-        page.set_viewport_size({"width": width, "height": 540})
+        page.set_viewport_size({"width": width, "height": 585})
         file = folder / f"console-{name}.png"
         page.screenshot(path=file)
         assert file.read_bytes().startswith(b"\x89PNG")

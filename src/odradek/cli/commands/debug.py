@@ -16,8 +16,8 @@ ACTIONS: Final = ("bundle",)
 EXAMPLES: Final = """
 # collect versions, configuration, metadata, groups and health
 odradek debug bundle cluster.tar.gz
-# the same, with metrics, stacks and a profile of the broker on this machine, and the end of its log
-odradek debug bundle cluster.tar.gz --metrics 127.0.0.1:9644 --log broker.log
+# the same, with metrics, stacks and a profile of the broker on this machine
+odradek debug bundle broker.tar.gz --metrics 127.0.0.1:9644
 """
 
 

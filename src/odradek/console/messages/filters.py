@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from types import TracebackType
@@ -26,6 +27,10 @@ class RecordFilter(Protocol):
     failed: int
     why: str
 
+    async def wait_until_ready(self) -> None:
+        """Wait until `select` may be called. Raises FilterError."""
+        ...
+
     async def select(self, records: Sequence[RawRecord]) -> list[RawRecord]:
         """Those that match. Raises FilterError."""
         ...
@@ -40,6 +45,9 @@ class TextFilter:
         """Records that could not be evaluated."""
         self.why = ""
         """Why the first one could not."""
+
+    async def wait_until_ready(self) -> None:
+        """Texts need no preparation."""
 
     async def select(self, records: Sequence[RawRecord]) -> list[RawRecord]:
         """Those that match."""
@@ -57,6 +65,7 @@ class ExpressionFilter:
 
     def __init__(self, kind: str, expression: str) -> None:
         self._first = {"kind": kind, "expression": expression}
+        self._starting: asyncio.Task[Any] | None = None
         self._worker = Worker("odradek.console.messages.filter_worker")
         self.failed = 0
         """Records that could not be evaluated."""
@@ -64,21 +73,25 @@ class ExpressionFilter:
         """Why the first one could not."""
 
     async def __aenter__(self) -> Self:
-        """Start the process. Raises FilterError for an expression that cannot be read."""
+        """Begin to start the process, which takes longest: `wait_until_ready` comes after other preparations."""
         await self._worker.start()
-        try:
-            answer = await self._ask(self._first, START_S)
-            if "error" in answer:
-                raise FilterError(str(answer["error"]))
-        except BaseException:
-            await self._worker.end()
-            raise
+        self._starting = asyncio.get_running_loop().create_task(self._ask(self._first, START_S))
         return self
+
+    async def wait_until_ready(self) -> None:
+        """Wait until the process has read the expression. Raises FilterError if it cannot be read."""
+        assert self._starting is not None
+        answer = await self._starting
+        if "error" in answer:
+            raise FilterError(str(answer["error"]))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._worker.end()
+        if self._starting is not None:
+            # It ends with the process; an error of an expression that was not waited for has no reader.
+            await asyncio.gather(self._starting, return_exceptions=True)
 
     async def select(self, records: Sequence[RawRecord]) -> list[RawRecord]:
         """Those that match. Raises FilterError."""

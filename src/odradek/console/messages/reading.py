@@ -25,8 +25,9 @@ MAX_SCANNED: Final = 2_000_000
 MAX_BYTES: Final = 2 * 1024**3
 _POLL_MS: Final = 250
 _POLL_RECORDS: Final = 500
-_WINDOW: Final = 2_000
-"""Offsets of each partition that a search from the newest record reads at once; later windows are larger."""
+_WINDOW: Final = 250
+"""Offsets of each partition that a search from the newest record reads at once: a hit in it is shown soon."""
+_WINDOW_GROWTH: Final = 4
 _LARGEST_WINDOW: Final = 100_000
 
 Offsets = Mapping[TopicPartition, int]
@@ -116,6 +117,8 @@ async def read(
         schemas = readers.schemas.for_topic(topic) if query.is_decoded else None
         decoders = None if schemas is None else await stack.enter_async_context(Decoders(schemas))
         reading = _Reading(consumer, query, readers.masks, decoders, chosen, bounds)
+        if chosen is not None:
+            await chosen.wait_until_ready()
         windows = reading.newest(places) if query.start == "newest" else reading.forward(places)
         async for progress in windows:
             yield progress
@@ -186,7 +189,7 @@ class _Reading:
                 return
             yield self._progress(found)
             ends = lower
-            window = min(window * 2, _LARGEST_WINDOW)
+            window = min(window * _WINDOW_GROWTH, _LARGEST_WINDOW)
         yield self._progress([], "All records were read.")
 
     async def _between(self, starts: Offsets, ends: Offsets | None) -> AsyncGenerator[list[RawRecord], None]:

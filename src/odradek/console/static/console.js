@@ -3,6 +3,9 @@
 
 const editable = (target) => target.closest("input, textarea, select, [contenteditable]");
 
+// In a narrow window the pages' row scrolls: show the name of this page.
+document.querySelector("nav.main [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+
 // --- dialogs ---
 document.addEventListener("click", (event) => {
   const opener = event.target.closest("[data-open]");
