@@ -89,6 +89,7 @@ def test_a_silent_zookeeper_stops_no_records(zookeeper: ZooKeeper, cluster: Clus
     try:
         writer.write(300)
         writer.flush()
+        assert time.monotonic() - begun < SESSION_SECONDS, "a leader waited for ZooKeeper"
     finally:
         zookeeper.start_server(0)
     assert not writer.failed
@@ -113,6 +114,7 @@ def test_leaders_act_for_longer_than_a_lease_without_zookeeper(
         while time.monotonic() - begun < 3 * LEASE_SECONDS:
             writer.write(3)
             writer.flush()
+        assert time.monotonic() - begun < SESSION_SECONDS, "a leader waited for ZooKeeper"
     finally:
         zookeeper.start_server(0)
     assert not writer.failed

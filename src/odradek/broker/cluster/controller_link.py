@@ -254,10 +254,15 @@ class ControllerLink:
         return range(answer.producer_id_start, answer.producer_id_start + answer.producer_id_len)
 
     async def lease(self, timeout_ms: float) -> Grant:
-        """Ask for a lease of leadership. Raises KafkaError."""
+        """Ask for a lease of leadership. Raises KafkaError, REQUEST_TIMED_OUT after `timeout_ms`."""
         epoch = self._view.broker_epoch
         if self._controller.is_active:
-            return await self._controller.lease(self._node_id, epoch)
+            try:
+                async with asyncio.timeout(timeout_ms / 1000):
+                    return await self._controller.lease(self._node_id, epoch)
+            except TimeoutError:
+                # A metadata store that is away answers late: the replicas' promises must be asked for before.
+                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the metadata store does not confirm a lease") from None
         request = LeadershipLeaseRequest(self._node_id, epoch)
         answer = await self._ask(
             request, LeadershipLeaseResponse, APIS[ApiKey.LEADERSHIP_LEASE].max_version, timeout_ms, Purpose.LEASES
