@@ -89,7 +89,6 @@ def test_a_silent_zookeeper_stops_no_records(zookeeper: ZooKeeper, cluster: Clus
     try:
         writer.write(300)
         writer.flush()
-        assert time.monotonic() - begun < SESSION_SECONDS, "a leader waited for ZooKeeper"
     finally:
         zookeeper.start_server(0)
     assert not writer.failed

@@ -15,7 +15,7 @@ from odradek.replication.partition import Partition
 from odradek.sim.checkers.history import Violation
 from odradek.sim.checkers.isr_changes import check_isr_change, leader_knowledge
 from odradek.sim.checkers.stored_metadata import StoredStates
-from odradek.sim.checkers.writability import BROKER_SESSION_SECONDS, WritabilityWatch
+from odradek.sim.checkers.writability import BROKER_SESSION_SECONDS, WritabilityWatch, WritabilityWithoutStoreWatch
 from odradek.sim.world.hosts import BrokerHost, World
 
 LOOK_SECONDS: Final = 0.05
@@ -97,6 +97,7 @@ class ClusterWatch:
 
     __slots__ = (
         "_half_done", "_leaderless", "_leaders", "_marks", "_obeyed", "_seen", "_stored", "_world", "_writability",
+        "_writability_without_store",
     )  # fmt: skip
 
     def __init__(self, world: World, stored: StoredStates) -> None:
@@ -109,6 +110,7 @@ class ClusterWatch:
         self._half_done: dict[str, float] = {}
         self._obeyed: dict[str, int] = {}
         self._writability = WritabilityWatch(world)
+        self._writability_without_store = WritabilityWithoutStoreWatch(world)
         stored.watch_states(self._on_stored)
 
     async def run(self) -> None:
@@ -156,6 +158,8 @@ class ClusterWatch:
         self._see_led()
         if self._world.clocks_drift:
             self._writability.look()
+        if self._world.profile.name == "silent":
+            self._writability_without_store.look()
 
     def _see_one_speaks(self) -> None:
         """At no moment two brokers may act as the leader of a partition."""

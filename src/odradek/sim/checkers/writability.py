@@ -1,7 +1,8 @@
-"""For how long a partition takes no write while a majority of the brokers works: a bound on gaps, in virtual time."""
+"""For how long a partition takes no write while brokers work: bounds on gaps, in virtual time."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import combinations
 from typing import Final
 
@@ -18,8 +19,53 @@ UNWRITABLE_SECONDS: Final = 12.0
 partitions (4 s), and two seconds for replicas to fetch and join on disks that may be slow. A broker that is cut off,
 but not from the store, has to cost less: its session with the controller."""
 
+WITHOUT_STORE_SECONDS: Final = 2.0
+"""The longest gap while all brokers reach each other, and only the store is away: promises take the lease's place."""
+
 _WRITTEN: Final = ("plain", "ledger")
 """Topics whose partitions clients write all the time: others are opened with their first use, perhaps never."""
+
+
+class WritabilityWithoutStoreWatch:
+    """Sees that partitions stay writable while no broker reaches the store, and all brokers reach each other."""
+
+    __slots__ = ("_world", "_writable_at")
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._writable_at: dict[tuple[PartitionKey, int], float] = {}
+
+    def look(self) -> None:
+        """Look once; to be called often. Raises Violation."""
+        world = self._world
+        now = world.now()
+        if not all(self._is_without_store(host) for host in world.brokers) or not reach_each_other(
+            world, world.brokers
+        ):
+            self._writable_at.clear()
+            return
+        hosts = {host.node_id: host for host in world.brokers}
+        for key, state in world.stored.states.items():
+            leader = hosts.get(state.leader)
+            if key[0] not in _WRITTEN or leader is None:
+                continue
+            place = key, state.leader_epoch
+            if any(
+                each.leader_epoch == state.leader_epoch and takes_writes(world, each, hosts)
+                for each in _leading(leader, key)
+            ):
+                self._writable_at[place] = now
+            elif now - self._writable_at.get(place, now) > WITHOUT_STORE_SECONDS:
+                raise Violation(
+                    "partitions stay writable while the store is away",
+                    f"{key}: {WITHOUT_STORE_SECONDS} s without, all brokers reach each other: {state}",
+                )
+
+    def _is_without_store(self, host: BrokerHost) -> bool:
+        process, store, now = host.process, host.store, self._world.now()
+        if process is None or store is None or not host.is_up or not host.serves or host.is_stopping:
+            return False
+        return store.cut_until > now and not store.is_expired and process.paused_until <= now
 
 
 class WritabilityWatch:
@@ -59,43 +105,45 @@ class WritabilityWatch:
 
     def _works(self, members: tuple[BrokerHost, ...]) -> bool:
         now = self._world.now()
-        network = self._world.network
         for host in members:
             process, store = host.process, host.store
             if process is None or store is None or not host.is_up:
                 return False
             if process.paused_until > now or store.cut_until > now or host.inspect() is None:
                 return False
-        return all(
-            network.link(one.host, other.host).cut_until <= now
-            for one in members
-            for other in members
-            if one is not other
-        )
+        return reach_each_other(self._world, members)
 
     def _is_writable(self, hosts: dict[int, BrokerHost], key: PartitionKey) -> bool:
-        return any(self._takes_writes(each, hosts) for host in hosts.values() for each in _leading(host, key))
-
-    def _takes_writes(self, leader: Partition, hosts: dict[int, BrokerHost]) -> bool:
-        """Whether the leader may act, and no member of its ISR is out of its reach."""
-        now = self._world.now()
-        if not leader.may_lead or len(leader.isr) < leader.min_isr:
-            return False
-        host = hosts[leader.local_id]
-        network = self._world.network
-        for member in leader.isr:
-            other = hosts[member]
-            if not other.is_up or other.process is None or other.process.paused_until > now:
-                return False
-            ways = (network.link(host.host, other.host), network.link(other.host, host.host))
-            if other is not host and any(way.cut_until > now for way in ways):
-                return False
-        return True
+        return any(takes_writes(self._world, each, hosts) for host in hosts.values() for each in _leading(host, key))
 
     def _story(self, key: PartitionKey, state: PartitionState, majority: frozenset[int]) -> str:
         return (
             f"{key}: {UNWRITABLE_SECONDS} s without, brokers {sorted(majority)} reach each other and the store: {state}"
         )
+
+
+def reach_each_other(world: World, members: Sequence[BrokerHost]) -> bool:
+    """Whether no connection between two of these brokers is cut."""
+    now, network = world.now(), world.network
+    return all(
+        network.link(one.host, other.host).cut_until <= now for one in members for other in members if one is not other
+    )
+
+
+def takes_writes(world: World, leader: Partition, hosts: dict[int, BrokerHost]) -> bool:
+    """Whether the leader may act, and no member of its ISR is out of its reach."""
+    now, network = world.now(), world.network
+    if not leader.may_lead or len(leader.isr) < leader.min_isr:
+        return False
+    host = hosts[leader.local_id]
+    for member in leader.isr:
+        other = hosts[member]
+        if not other.is_up or other.process is None or other.process.paused_until > now:
+            return False
+        ways = (network.link(host.host, other.host), network.link(other.host, host.host))
+        if other is not host and any(way.cut_until > now for way in ways):
+            return False
+    return True
 
 
 def _leading(host: BrokerHost, key: PartitionKey) -> list[Partition]:

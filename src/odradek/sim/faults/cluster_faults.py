@@ -115,6 +115,17 @@ async def store_is_away(world: World, host: BrokerHost, rng: random.Random) -> N
     await asyncio.sleep(until - world.now())
 
 
+async def store_is_silent(world: World, host: BrokerHost, rng: random.Random) -> None:
+    """As `store_is_away`, and requests to the store wait for it, as ZooKeeper's client lets them."""
+    for each in world.brokers:
+        if each.store is not None:
+            each.store.patience = 60.0
+    await store_is_away(world, host, rng)
+    for each in world.brokers:
+        if each.store is not None:
+            each.store.reconnect()
+
+
 async def given_up(world: World, host: BrokerHost, rng: random.Random) -> None:
     """A broker gives up connections to another one and opens new ones; what it sent on the old ones comes later."""
     other = rng.choice([each for each in world.brokers if each is not host])

@@ -18,6 +18,7 @@ from odradek.sim.faults.cluster_faults import (
     kill_several,
     machine_loses_power,
     store_is_away,
+    store_is_silent,
 )
 from odradek.sim.faults.successions import (
     away_for_long,
@@ -514,6 +515,13 @@ PROFILES: dict[str, Profile] = {
             overlapping=0.3,
         ),
         Profile(
+            "silent",
+            (Kind(store_is_silent, 8), Kind(crash, 1), Kind(pause_broker, 1), Kind(part_brokers, 1)),
+            2.0,
+            ("producers", "groups", "witness"),
+            brokers=3,
+        ),
+        Profile(
             "acls",
             (
                 *_NETWORK,
@@ -604,7 +612,7 @@ async def heal(world: World) -> None:
         if host.store is not None:
             host.store.slow = 0.0
             host.store.dies_in = 0
-            host.store.cut_until = 0.0
+            host.store.reconnect()
         if (host.volume.faults.injected or host.lacks_a_directory) and host.is_up:
             # A log directory that went offline comes back with a restart.
             host.kill()

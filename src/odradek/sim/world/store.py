@@ -12,7 +12,6 @@ from odradek.ports.store import Changed, ConnectionLost, Node, Operation, Stop
 from odradek.sim.world.loop import Process, SimulatedLoop
 
 _CUT_TIMEOUT_SECONDS = 1.0
-"""After which a process that does not reach the store gives a request up."""
 
 
 class StoreFaults:
@@ -54,6 +53,7 @@ class SimulatedStore:
         "cut_until",
         "dies_in",
         "max_transaction_bytes",
+        "patience",
         "slow",
         "troubled_at",
     )
@@ -79,6 +79,8 @@ class SimulatedStore:
         """The process dies right after so many writes from now on; 0 is never."""
         self.cut_until = 0.0
         """Until then the process does not reach the store, and is not notified of anything."""
+        self.patience = _CUT_TIMEOUT_SECONDS
+        """After how many seconds the process gives up a request that does not reach the store."""
         self.slow = 0.0
         """How many seconds more a request and its answer may take each, for this process alone."""
         self.troubled_at = 0.0
@@ -98,6 +100,16 @@ class SimulatedStore:
         self.troubled_at = self._loop.time()
         self._memory.expire()
 
+    def reconnect(self) -> None:
+        """The store is reached again, as by a client of it that gives requests up soon."""
+        self.cut_until = 0.0
+        self.patience = _CUT_TIMEOUT_SECONDS
+
+    @property
+    def is_expired(self) -> bool:
+        """Whether the store has given the session up."""
+        return self._memory.is_expired
+
     @property
     def is_reached(self) -> bool:
         """Whether the process is served by the store now."""
@@ -111,7 +123,7 @@ class SimulatedStore:
     async def _delay(self) -> None:
         left = self.cut_until - self._loop.time()
         if left > 0:
-            await asyncio.sleep(min(left, _CUT_TIMEOUT_SECONDS))
+            await asyncio.sleep(min(left, self.patience))
             self.troubled_at = self._loop.time()
             raise ConnectionLost("the store cannot be reached")
         slow = self._faults.slow + self.slow
