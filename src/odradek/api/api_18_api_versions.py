@@ -30,7 +30,7 @@ from odradek.wire.messages.api_versions import (
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-class Needs(HasImage, HasTelemetry, Protocol):
+class Uses(HasImage, HasTelemetry, Protocol):
     """What ApiVersions takes of the broker."""
 
 
@@ -71,7 +71,7 @@ def _table(*, with_sasl: bool, with_telemetry: bool) -> Any:
 
 
 @api(ApiKey.API_VERSIONS)
-def handle(request: ApiVersionsRequest, context: RequestContext[Needs]) -> ApiVersionsResponse:
+def handle(request: ApiVersionsRequest, context: RequestContext[Uses]) -> ApiVersionsResponse:
     """Return the supported versions and features, and note the client's software name and version.
 
     INVALID_REQUEST for names outside Kafka's pattern.

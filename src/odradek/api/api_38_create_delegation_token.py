@@ -16,14 +16,12 @@ from odradek.wire.messages.create_delegation_token import CreateDelegationTokenR
 _REQUESTER_FROM: Final = 3
 
 
-class Capabilities(HasTokens, HasAuthorization, Protocol):
+class Uses(HasTokens, HasAuthorization, Protocol):
     """What the handler takes of the broker."""
 
 
 @api(ApiKey.CREATE_DELEGATION_TOKEN)
-async def handle(
-    request: CreateDelegationTokenRequest, context: RequestContext[Capabilities]
-) -> CreateDelegationTokenResponse:
+async def handle(request: CreateDelegationTokenRequest, context: RequestContext[Uses]) -> CreateDelegationTokenResponse:
     """Create a token of the requester, or of the owner named if the requester has CREATE_TOKENS on that user."""
     requester = str(context.session.principal)
     owner_kind, owner_name = (

@@ -19,13 +19,13 @@ from odradek.wire.messages.describe_delegation_token import (
 )
 
 
-class Capabilities(HasTokens, HasAuthorization, Protocol):
+class Uses(HasTokens, HasAuthorization, Protocol):
     """What the handler takes of the broker."""
 
 
 @api(ApiKey.DESCRIBE_DELEGATION_TOKEN)
 async def handle(
-    request: DescribeDelegationTokenRequest, context: RequestContext[Capabilities]
+    request: DescribeDelegationTokenRequest, context: RequestContext[Uses]
 ) -> DescribeDelegationTokenResponse:
     """Return tokens that concern the users named, or of all; others are left out as if they did not exist.
 
@@ -45,7 +45,7 @@ async def handle(
     )
 
 
-def _is_visible(token: DelegationToken, requester: str, context: RequestContext[Capabilities]) -> bool:
+def _is_visible(token: DelegationToken, requester: str, context: RequestContext[Uses]) -> bool:
     if token.concerns({requester}):
         return True
     if context.services.authorization is None:

@@ -13,6 +13,7 @@ import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from odradek.client.admin import Admin, NewTopic
@@ -288,7 +289,7 @@ async def _live(world: World, profile: Profile, safety_seconds: float) -> None:
         await _with_bound(world, "undertaker", dead_members.see_them_gone)
     if "access" in profile.workloads:
         for user, address in access.USERS.items():
-            await _with_bound(world, address, lambda c, user=user: access.see_agreement(c, user))  # type: ignore[misc]
+            await _with_bound(world, address, partial(access.see_agreement, user=user))
         check_agreement(world.history.access.final)
     await _probe(world)
     # The longest transaction timeout of the workloads: what was left open is aborted now.
@@ -480,7 +481,7 @@ async def _final_reading(world: World) -> None:
     for key, log in world.history.final.items():
         log.sealed_end = sealed_end(world, key)
     for name in ("workers", "rpw"):
-        await _with_bound(world, f"offsets of {name}", lambda c, name=name: _read_offsets(c, name))  # type: ignore[misc]
+        await _with_bound(world, f"offsets of {name}", partial(_read_offsets, group=name))
 
 
 def _keys() -> list[TopicPartition]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import groupby
 
 from odradek.wire.definitions import Field, Message, Struct, Versions
@@ -246,7 +247,7 @@ class StructEmitter:
             if head is None:
                 emit(versions, flexible)
             else:
-                self.out.indented(head, lambda v=versions, f=flexible: emit(v, f))  # type: ignore[misc]
+                self.out.indented(head, partial(emit, versions, flexible))
 
     def runs(self, known: Versions) -> Iterator[tuple[Versions, list[Field]]]:
         """Untagged fields in wire order, adjacent ones of the same versions together."""
@@ -328,7 +329,7 @@ class StructEmitter:
             if test is None:
                 self.decode_run(run, versions, flexible)
                 continue
-            out.indented(f"if {test}:", lambda r=run, v=versions: self.decode_run(r, v, flexible))  # type: ignore[misc]
+            out.indented(f"if {test}:", partial(self.decode_run, run, versions, flexible))
             out.add("else:")
             for field in run:
                 out.add(f"    self.{field.attribute} = {self.default(field)}")
@@ -440,7 +441,7 @@ class StructEmitter:
         for field in tagged:
             test = condition(field.tagged.clip(known), known)
             head = f"{word} tag == {field.tag}" + (f" and {test}" if test else "")
-            out.indented(f"{head}:", lambda f=field: self.decode_run([f], f.tagged.clip(known), True))  # type: ignore[misc]
+            out.indented(f"{head}:", partial(self.decode_run, [field], field.tagged.clip(known), True))
             word = "elif"
         out.add("else:")
         out.add("    position = end")
@@ -482,7 +483,7 @@ class StructEmitter:
             if test is None:
                 self.encode_run(run, versions, flexible, "out")
                 continue
-            out.indented(f"if {test}:", lambda r=run, v=versions: self.encode_run(r, v, flexible, "out"))  # type: ignore[misc]
+            out.indented(f"if {test}:", partial(self.encode_run, run, versions, flexible, "out"))
             self.refuse(run, "elif")
         if flexible:
             self.encode_tags(known)

@@ -23,7 +23,7 @@ Observe = Callable[[Any, int, float], None]
 """Called with the circumstances of the request, its API key and the seconds of a slice."""
 
 
-class HasQuotas(Protocol):
+class HasTimeQuota(Protocol):
     """A broker's services, of which the quota for the event loop's time is used."""
 
     @property
@@ -36,7 +36,7 @@ class Sliced(Protocol):
     """The circumstances of a request that is served in slices; see `RequestContext`."""
 
     @property
-    def services(self) -> HasQuotas:
+    def services(self) -> HasTimeQuota:
         """The broker's services."""
         ...
 

@@ -11,6 +11,7 @@ import json
 import os
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -49,8 +50,8 @@ def restart(arguments: argparse.Namespace) -> int:
             await _until(admin, lambda found: not found["under_replicated"], patience)
             before = _processes(path)[broker]
             _stop_process(before)
-            await _until(admin, lambda _found, b=broker, p=before: _processes(path)[b] != p, patience)  # type: ignore[misc]
-            await _until(admin, lambda found, b=broker: _is_back(found, int(b)), patience)  # type: ignore[misc]
+            await _until(admin, partial(_has_other_process, path, broker, before), patience)
+            await _until(admin, partial(_is_back, int(broker)), patience)
             print(f"broker {broker} has restarted", flush=True)
         await _until(admin, lambda found: not found["under_replicated"], patience)
         elected = await _elect_preferred(admin)
@@ -90,7 +91,11 @@ def _check_runs(path: Path) -> None:
     raise CommandError(f"{path.parent}: `odradek serve --brokers N` is not running there")
 
 
-def _is_back(found: dict[str, Any], broker: int) -> bool:
+def _has_other_process(path: Path, broker: str, process: int, _found: dict[str, Any]) -> bool:
+    return _processes(path)[broker] != process
+
+
+def _is_back(broker: int, found: dict[str, Any]) -> bool:
     here = any(each["broker"] == broker and each["role"] != "dead" for each in found["brokers"])
     return here and not found["under_replicated"]
 

@@ -368,18 +368,18 @@ async def read(
     """Print records until one of the conditions to end holds."""
     limit, idle_ms = arguments.max_messages, arguments.timeout_ms
     bounded = ends is not None and consumer.config["group_id"] is None
-    patience = Patience(idle_ms)
+    idle = IdleLimit(idle_ms)
     while limit < 0 or printer.count < limit:
         if ends is not None and await is_done(consumer, ends):
             return
         most = _POLL_RECORDS if limit < 0 else min(_POLL_RECORDS, limit - printer.count)
-        records = await consumer.poll(patience.left_ms(_POLL_MS), most)
+        records = await consumer.poll(idle.left_ms(_POLL_MS), most)
         if bounded and ends is not None:
             records = [each for each in records if each.offset < ends[each.topic_partition]]
         if records:
             printer.write(records)
-            patience = Patience(idle_ms)
-        elif patience.is_over():
+            idle = IdleLimit(idle_ms)
+        elif idle.is_over():
             return
 
 
@@ -398,16 +398,16 @@ async def write_parquet(
 
     limit = arguments.max_messages
     bounded = ends is not None and consumer.config["group_id"] is None
-    patience = Patience(arguments.timeout_ms)
+    idle = IdleLimit(arguments.timeout_ms)
     try:
         while limit < 0 or output.count < limit:
             if ends is not None and await is_done(consumer, ends):
                 break
             try:
-                async with asyncio.timeout(patience.left_ms(_POLL_MS) / 1000):
+                async with asyncio.timeout(idle.left_ms(_POLL_MS) / 1000):
                     table = await anext(consumer.arrow(include_headers=True, values=values))
             except TimeoutError:
-                if patience.is_over():
+                if idle.is_over():
                     break
                 continue
             except ValueError as error:
@@ -415,7 +415,7 @@ async def write_parquet(
             if bounded and ends is not None:
                 table = below(table, ends)
             output.write(table if limit < 0 else table.slice(0, limit - output.count))
-            patience = Patience(arguments.timeout_ms)
+            idle = IdleLimit(arguments.timeout_ms)
     except asyncio.CancelledError:
         output.finish(table_schema(include_headers=True, values=values))
         raise
@@ -425,7 +425,7 @@ async def write_parquet(
     output.finish(table_schema(include_headers=True, values=values))
 
 
-class Patience:
+class IdleLimit:
     """The time limit without a record."""
 
     __slots__ = ("_deadline",)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from odradek.client.admin import Admin, ConfigResource, ConfigResourceType, raise_first
@@ -99,7 +100,7 @@ async def _pages(admin: Admin, names: Sequence[str], limit: int) -> dict[str, To
                 [DescribeTopicPartitionsRequestTopic(each) for each in asked], limit, cursor
             )
             response = await cluster.retrying(
-                lambda request=request: cluster.request_any(request, DescribeTopicPartitionsResponse),  # type: ignore[misc]
+                partial(cluster.request_any, request, DescribeTopicPartitionsResponse),
                 "DescribeTopicPartitions",
             )
             for topic in response.topics:

@@ -14,6 +14,7 @@ import contextlib
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from odradek.spark import checkpoints
@@ -236,7 +237,7 @@ class _Upserts:
             for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)
         )
         for chunk in _chunks(rows):
-            self._patience.run(lambda chunk=chunk: self._write(chunk), away=self._database.is_away)  # type: ignore[misc]
+            self._patience.run(partial(self._write, chunk), away=self._database.is_away)
             written += len(chunk)
         yield pa.RecordBatch.from_arrays([pa.array([written], pa.int64())], ["written"])
 
