@@ -21,7 +21,13 @@ from bench.cases import topics
 from bench.clients.drivers import DRIVERS, PARTITIONS, Task, confluent_produce, run
 from bench.servers import NAMES, Server
 
-SIZES = {"100 B": (500_000, 100), "1 KB": (100_000, 1_000)}
+CASES = {
+    "100 B": (500_000, 100, "plain"),
+    "1 KB": (100_000, 1_000, "plain"),
+    "100 B keyed": (300_000, 100, "keyed"),
+    "100 B full": (200_000, 100, "full"),
+}
+"""Records, bytes of a value, shape. Keyed ones have a key of 14 bytes, full ones also two headers and a timestamp."""
 SYNCHRONOUS_RECORDS = 3_000
 WORKS = ("produce", "one by one", "in lists", "in batches")
 OURS = "odradek"
@@ -46,7 +52,7 @@ AIMS: dict[str, tuple[Aim, ...]] = {
 
 
 def measured(client: str, work: str, task: Task) -> dict[str, float]:
-    given = ["--one", client, work, task.bootstrap, task.topic, str(task.records), str(task.size)]
+    given = ["--one", client, work, task.bootstrap, task.topic, str(task.records), str(task.size), task.shape]
     done = subprocess.run(
         [sys.executable, "-m", "bench.clients", *given], stdout=subprocess.PIPE, text=True, timeout=600
     )
@@ -63,19 +69,20 @@ def measure_broker(name: str, bootstrap: str, args: argparse.Namespace, figures:
         shown = ", ".join(f"{figure} {value:.6g} s" for figure, value in found.items())
         print(f"  {name:8} {case:18} {client:13} {shown}", file=sys.stderr, flush=True)
 
-    for label, (records, size) in SIZES.items():
+    for label in args.case:
+        records, size, shape = CASES[label]
         count = max(1_000, int(records * args.scale))
         with topics.fresh(bootstrap, PARTITIONS) as filled:
-            confluent_produce(Task(bootstrap, filled, count, size))
+            confluent_produce(Task(bootstrap, filled, count, size, shape))
             for work in WORKS:
                 for client in args.client:
                     if work == "produce":
                         with topics.fresh(bootstrap, PARTITIONS) as topic:
-                            found = measured(client, work, Task(bootstrap, topic, count, size))
+                            found = measured(client, work, Task(bootstrap, topic, count, size, shape))
                     else:
-                        found = measured(client, work, Task(bootstrap, filled, count, size))
+                        found = measured(client, work, Task(bootstrap, filled, count, size, shape))
                     note(f"{work}, {label}", client, found)
-    for client in args.client:
+    for client in args.client if args.synchronous else ():
         with topics.fresh(bootstrap, 1) as topic:
             task = Task(bootstrap, topic, max(300, int(SYNCHRONOUS_RECORDS * args.scale)), 100)
             note("synchronous, 100 B", client, measured(client, "synchronous", task))
@@ -111,12 +118,14 @@ def main() -> int:
     parser.add_argument("--scale", type=float, default=1.0, help="multiplies the number of records")
     parser.add_argument("--only", choices=NAMES, help="one broker alone")
     parser.add_argument("--client", nargs="+", choices=list(DRIVERS), default=list(DRIVERS))
+    parser.add_argument("--case", nargs="+", choices=list(CASES), default=list(CASES), help="these records alone")
+    parser.add_argument("--synchronous", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--json", type=Path, metavar="FILE", help="every round's figures")
-    parser.add_argument("--one", nargs=6, help=argparse.SUPPRESS)
+    parser.add_argument("--one", nargs=7, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
-        client, work, bootstrap, topic, records, size = args.one
-        print(json.dumps(run(client, work, Task(bootstrap, topic, int(records), int(size)))))
+        client, work, bootstrap, topic, records, size, shape = args.one
+        print(json.dumps(run(client, work, Task(bootstrap, topic, int(records), int(size), shape))))
         return 0
     figures: dict[Key, list[float]] = {}
     for number in range(args.rounds):

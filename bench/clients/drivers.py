@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import resource
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from importlib import import_module
+from itertools import cycle, islice
 from statistics import median
 from typing import Any
 
@@ -38,14 +39,26 @@ def _cpu_seconds() -> float:
 Figures = dict[str, float]
 
 
+KEYS = tuple(b"customer-%05d" % number for number in range(1_000))
+HEADERS = [("source", b"bench"), ("trace", b"0af7651916cd43dd8448eb211c80319c")]
+BEGIN_MS = 1_760_000_000_000
+
+
 class Task:
     """Records of one size to write into, or read from, one topic."""
 
-    def __init__(self, bootstrap: str, topic: str, records: int, size: int) -> None:
+    def __init__(self, bootstrap: str, topic: str, records: int, size: int, shape: str = "plain") -> None:
+        """Records of the shape `plain` have a value only, those of `keyed` a key of 14 bytes, those of `full` also two
+        headers and a timestamp of their own."""
         self.bootstrap = bootstrap
         self.topic = topic
         self.records = records
         self.size = size
+        self.shape = shape
+
+    def cycled_keys(self) -> Iterator[bytes]:
+        """The keys of the records in order."""
+        return islice(cycle(KEYS), self.records)
 
     @property
     def bytes(self) -> int:
@@ -83,10 +96,17 @@ async def _odradek_consumer(task: Task) -> Any:
 async def odradek_produce(task: Task) -> Figures:
     async with _odradek_producer(task, LINGER_MS) as producer:
         await producer.partitions_for(task.topic)
-        value, send = b"x" * task.size, producer.send
+        topic, value, send = task.topic, b"x" * task.size, producer.send
         watch = Stopwatch()
-        for _ in range(task.records):
-            await send(task.topic, value)
+        if task.shape == "plain":
+            for _ in range(task.records):
+                await send(topic, value)
+        elif task.shape == "keyed":
+            for key in task.cycled_keys():
+                await send(topic, value, key)
+        else:
+            for at, key in enumerate(task.cycled_keys(), BEGIN_MS):
+                await send(topic, value, key, HEADERS, timestamp_ms=at)
         await producer.flush()
         return watch.stop()
 
@@ -148,10 +168,17 @@ async def aiokafka_produce(task: Task) -> Figures:
     )
     async with producer:
         await producer.partitions_for(task.topic)
-        value, send = b"x" * task.size, producer.send
+        topic, value, send = task.topic, b"x" * task.size, producer.send
         watch = Stopwatch()
-        for _ in range(task.records):
-            await send(task.topic, value)
+        if task.shape == "plain":
+            for _ in range(task.records):
+                await send(topic, value)
+        elif task.shape == "keyed":
+            for key in task.cycled_keys():
+                await send(topic, value, key)
+        else:
+            for at, key in enumerate(task.cycled_keys(), BEGIN_MS):
+                await send(topic, value, key, headers=HEADERS, timestamp_ms=at)
         await producer.flush()
         return watch.stop()
 
@@ -224,15 +251,34 @@ def _confluent_producer(task: Task) -> Any:
 def confluent_produce(task: Task) -> Figures:
     producer = _confluent_producer(task)
     producer.list_topics(task.topic, 30)
-    value, send = b"x" * task.size, producer.produce
+    topic, value, produce = task.topic, b"x" * task.size, producer.produce
+
+    def wait() -> None:
+        while len(producer) > 10_000:
+            producer.poll(0.005)
+
     watch = Stopwatch()
-    for _ in range(task.records):
-        try:
-            send(task.topic, value)
-        except BufferError:
-            while len(producer) > 10_000:
-                producer.poll(0.005)
-            send(task.topic, value)
+    if task.shape == "plain":
+        for _ in range(task.records):
+            try:
+                produce(topic, value)
+            except BufferError:
+                wait()
+                produce(topic, value)
+    elif task.shape == "keyed":
+        for key in task.cycled_keys():
+            try:
+                produce(topic, value, key)
+            except BufferError:
+                wait()
+                produce(topic, value, key)
+    else:
+        for at, key in enumerate(task.cycled_keys(), BEGIN_MS):
+            try:
+                produce(topic, value, key, headers=HEADERS, timestamp=at)
+            except BufferError:
+                wait()
+                produce(topic, value, key, headers=HEADERS, timestamp=at)
     if producer.flush(300):
         raise RuntimeError("records were not sent")
     return watch.stop()
@@ -308,10 +354,17 @@ def _python_producer(task: Task, linger_ms: int) -> Any:
 def python_produce(task: Task) -> Figures:
     producer = _python_producer(task, LINGER_MS)
     producer.partitions_for(task.topic)
-    value, send = b"x" * task.size, producer.send
+    topic, value, send = task.topic, b"x" * task.size, producer.send
     watch = Stopwatch()
-    for _ in range(task.records):
-        send(task.topic, value)
+    if task.shape == "plain":
+        for _ in range(task.records):
+            send(topic, value)
+    elif task.shape == "keyed":
+        for key in task.cycled_keys():
+            send(topic, value, key)
+    else:
+        for at, key in enumerate(task.cycled_keys(), BEGIN_MS):
+            send(topic, value, key, HEADERS, timestamp_ms=at)
     producer.flush()
     figures = watch.stop()
     producer.close()

@@ -56,6 +56,23 @@ def test_send_names_the_argument_of_a_wrong_type(arguments: dict[str, Any], mess
     assert cluster.values() == [b"before", b"after"]
 
 
+@pytest.mark.parametrize("timestamp_ms", [-1, 1 << 63, -(1 << 63) - 1])
+def test_send_rejects_a_timestamp_that_no_record_can_have(timestamp_ms: int) -> None:
+    """Only when the batch is encoded, it would cost the other records of the batch, too."""
+    cluster = FakeCluster()
+
+    async def body(producer: Producer) -> None:
+        await producer.send("t", b"first", timestamp_ms=(1 << 63) - 1)
+        with pytest.raises(ValueError, match="timestamp_ms: expected 0 to 9223372036854775807 ms"):
+            await producer.send("t", b"x", timestamp_ms=timestamp_ms)
+        with pytest.raises(ValueError, match="timestamp_ms: expected 0 to 9223372036854775807 ms"):
+            producer.send_nowait("t", b"x", timestamp_ms=timestamp_ms)
+        await producer.send("t", b"last", timestamp_ms=0)
+
+    produce(cluster, body)
+    assert cluster.values() == [b"first", b"last"]
+
+
 @pytest.mark.parametrize(
     ("name", "given"), [("value", "text"), ("headers", [1]), ("partition", "0"), ("timestamp_ms", "now")]
 )

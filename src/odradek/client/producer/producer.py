@@ -16,6 +16,7 @@ import logging
 from asyncio import get_running_loop
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from operator import index as whole_number
 from types import TracebackType
 from typing import Any, Final, Generic, Self, SupportsIndex, TypeVar, Unpack
 
@@ -60,6 +61,7 @@ RecordHeaders = Headers | Mapping[str, bytes | None]
 
 _TURN_RECORDS: Final = 512
 """Records after which `send` lets the loop turn: the loop is what sends them."""
+_LATEST_MS: Final = (1 << 63) - 1
 
 
 class Producer(Generic[Key_contra, Value_contra]):
@@ -217,7 +219,8 @@ class Producer(Generic[Key_contra, Value_contra]):
         """Queue one record; await the Delivery for its RecordMetadata, or pass a callback.
 
         Waits up to max_block_ms for metadata and buffer memory: CallTimedOut, BufferExhausted. Raises TypeError for
-        arguments that are not bytes (without serializers), KafkaError (an invalid or missing topic, MESSAGE_TOO_LARGE
+        arguments that are not bytes (without serializers), ValueError for a negative timestamp or one beyond 63 bits,
+        KafkaError (an invalid or missing topic, MESSAGE_TOO_LARGE
         beyond max_request_size), ClientClosed, IllegalState, ProducerFenced.
         """
         if self._transforms:
@@ -567,12 +570,14 @@ def _check_data(key: object, value: object) -> None:
 
 
 def _check_place(partition: object, timestamp_ms: object) -> None:
-    """Raise TypeError, naming the argument, for what is not a whole number."""
+    """Raise TypeError, naming the argument, for what is not a whole number; ValueError for an impossible time."""
     if partition.__class__ is int and timestamp_ms is None:
         return
     for name, given in (("partition", partition), ("timestamp_ms", timestamp_ms)):
         if given is not None and not isinstance(given, SupportsIndex):
             raise TypeError(f"{name}: expected int or None, got {describe(given)}")
+    if timestamp_ms is not None and not 0 <= whole_number(timestamp_ms) <= _LATEST_MS:  # type: ignore[arg-type]
+        raise ValueError(f"timestamp_ms: expected 0 to {_LATEST_MS} ms since the epoch, got {describe(timestamp_ms)}")
 
 
 def _header_pairs(headers: object) -> Headers:

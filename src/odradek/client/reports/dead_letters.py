@@ -160,8 +160,9 @@ async def send_again(
             record = each.record
             if topic is None:
                 raise UnknownOrigin(f"{record.topic}-{record.partition}@{record.offset}")
+            timestamp = record.timestamp if record.timestamp >= 0 else None  # some old clients wrote none
             headers = [*each.headers, (REDRIVES, b"%d" % (each.redrives + 1))]
-            await producer.send(topic, record.value, record.key, headers, timestamp_ms=record.timestamp)
+            await producer.send(topic, record.value, record.key, headers, timestamp_ms=timestamp)
             counts[topic] += 1
         await producer.send_offsets(group, dict(ends))
     return counts
