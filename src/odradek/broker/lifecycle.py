@@ -40,6 +40,7 @@ from odradek.ports.store import StoreError, WrongStore
 from odradek.wire.frames import ReceiveBuffers
 
 if TYPE_CHECKING:
+    from odradek.broker.audit.assembly import Audit
     from odradek.broker.delivery.topic_writer import TopicWriter
 
 logger = logging.getLogger("odradek.broker")
@@ -80,6 +81,8 @@ class Inspection(NamedTuple):
     """Its controller, active or not."""
     membership: Membership
     """Its membership in the cluster."""
+    audit: Audit | None
+    """Its audit topic, if it has one."""
 
 
 class Broker:
@@ -108,7 +111,14 @@ class Broker:
         if parts is None:
             return None
         storage, cluster = parts.storage, parts.cluster
-        return Inspection(storage.directories, cluster.partitions, storage.view, cluster.controller, cluster.membership)
+        return Inspection(
+            storage.directories,
+            cluster.partitions,
+            storage.view,
+            cluster.controller,
+            cluster.membership,
+            parts.audit,
+        )
 
     async def start(self) -> None:
         """Serve when this returns. Raises StartError."""

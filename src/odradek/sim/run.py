@@ -21,6 +21,7 @@ from odradek.client.consumer.consumer import Consumer
 from odradek.client.producer.producer import Producer
 from odradek.records.topic_partition import TopicPartition
 from odradek.sim.checkers.access import check_access, check_agreement
+from odradek.sim.checkers.audit import check_audit
 from odradek.sim.checkers.clients import Promises, check
 from odradek.sim.checkers.history import OK, READ_COMMITTED, READ_UNCOMMITTED, FinalLog, Reader, Send, Violation
 from odradek.sim.checkers.replicas import (
@@ -36,6 +37,7 @@ from odradek.sim.faults.nemesis import PROFILES, Profile, heal, torment
 from odradek.sim.workloads import (
     access,
     administration,
+    audit,
     bit_rot,
     dead_members,
     handovers,
@@ -183,6 +185,7 @@ def run_seed(
                     loop.run_until_complete(_live(world, profile, safety_seconds))
                 check(world.history, _promises(world, profile))
                 check_access(world.history.access)
+                check_audit(world.history.audit, world.history.access)
                 complaints = watcher.complaints + loop.failures
                 if complaints:
                     outcome.violation, outcome.story = "no unexpected exceptions", complaints[0]
@@ -291,6 +294,8 @@ async def _live(world: World, profile: Profile, safety_seconds: float) -> None:
         for user, address in access.USERS.items():
             await _with_bound(world, address, partial(access.see_agreement, user=user))
         check_agreement(world.history.access.final)
+    if profile.audits:
+        await _with_bound(world, "auditor", audit.read_topic)
     await _probe(world)
     # The longest transaction timeout of the workloads: what was left open is aborted now.
     await asyncio.sleep(TRANSACTION_SECONDS)
@@ -317,10 +322,14 @@ def _make_brokers(world: World, profile: Profile) -> asyncio.Task[None] | None:
         own = {**settings, "node.id": str(node_id), "listeners": f"PLAINTEXT://b{node_id}:{PORT}"}
         if "access" in profile.workloads:
             own.update(access.broker_settings(node_id))
+        if profile.audits:
+            own.update(audit.broker_settings(world))
         if world.racks:
             own["broker.rack"] = world.racks[node_id % len(world.racks)]
         host = BrokerHost(world, node_id, own)
         world.brokers.append(host)
+        if profile.audits:
+            audit.watch(host)
         for path in ("/data", "/data/a", "/data/b"):
             host.volume.directories[path] = None
             host.volume.durable_names[path] = None

@@ -81,6 +81,11 @@ class AuditTrail:
         self._started_ms = now_ms()
         self._sequence = 0
 
+    @property
+    def instance(self) -> tuple[int, int]:
+        """The broker's id and when its process started (ms): beside `sequence` the identity of its events."""
+        return self._node_id, self._started_ms
+
     def logged_in(self, session: Session, mechanism: str, principal: str) -> None:
         """A client has proven its identity. `mechanism` is that of SASL, or `TLS` for a certificate."""
         if self._selection.admits(LOGIN, None, principal, None):

@@ -51,6 +51,10 @@ class RecordQueue:
     def __len__(self) -> int:
         return len(self._records)
 
+    def waiting(self) -> tuple[Waiting, ...]:
+        """The records that wait, oldest first."""
+        return tuple(self._records)
+
     def watch(self, wake: Callable[[], None]) -> None:
         """Call for each record that is accepted."""
         self._wake = wake

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from odradek.records.topic_partition import PartitionKey, TopicIdPartition
 from odradek.sim.checkers.access_history import AccessHistory
+from odradek.sim.checkers.audit_history import AuditHistory
 
 OPEN = "open"
 OK = "ok"
@@ -187,7 +188,7 @@ class History:
     """Filled by the workloads, read by the checkers."""
 
     __slots__ = (
-        "access", "clock_error_s", "commits", "deletions", "final", "group_offsets", "held", "looks", "owned",
+        "access", "audit", "clock_error_s", "commits", "deletions", "final", "group_offsets", "held", "looks", "owned",
         "power_losses", "readers", "sends", "transactions",
     )  # fmt: skip
 
@@ -206,6 +207,7 @@ class History:
         self.final: dict[PartitionKey, FinalLog] = {}
         self.group_offsets: dict[tuple[str, PartitionKey], int] = {}
         self.access = AccessHistory()
+        self.audit = AuditHistory()
 
     def send(self, send: Send) -> Send:
         """Record a send and return it."""

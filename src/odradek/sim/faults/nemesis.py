@@ -301,6 +301,8 @@ class Profile(NamedTuple):
     brokers: int = 1
     overlapping: float = 0.0
     """How often the next fault does not wait for the end of the one before."""
+    audits: bool = False
+    """Whether brokers have an audit topic, which is judged."""
 
     @property
     def loses_power(self) -> bool:
@@ -326,6 +328,12 @@ _LOGS = ("producers", "foreign", "retention", "compaction", "moves")
 _BROKER = (Kind(restart, 2), Kind(pause_broker, 1), Kind(jump_clock, 1))
 _POWER = (
     Kind(power_loss, 3), Kind(crash_in_a_write, 4), Kind(slow_disk, 3), Kind(restart, 2), Kind(crash_client, 1),
+)  # fmt: skip
+
+_ACCESS = (
+    *_NETWORK, Kind(crash_client, 1), Kind(controller_dies_half_way, 3), Kind(crash, 2), Kind(restart, 1),
+    Kind(pause_broker, 2), Kind(freeze, 1), Kind(expire_session, 4), Kind(part_brokers, 2),
+    Kind(alone_with_its_clients, 2), Kind(store_is_away, 2), Kind(lose_store, 2),
 )  # fmt: skip
 
 PROFILES: dict[str, Profile] = {
@@ -521,27 +529,8 @@ PROFILES: dict[str, Profile] = {
             ("producers", "groups", "witness"),
             brokers=3,
         ),
-        Profile(
-            "acls",
-            (
-                *_NETWORK,
-                Kind(crash_client, 1),
-                Kind(controller_dies_half_way, 3),
-                Kind(crash, 2),
-                Kind(restart, 1),
-                Kind(pause_broker, 2),
-                Kind(freeze, 1),
-                Kind(expire_session, 4),
-                Kind(part_brokers, 2),
-                Kind(alone_with_its_clients, 2),
-                Kind(store_is_away, 2),
-                Kind(lose_store, 2),
-            ),
-            2.5,
-            ("producers", "access"),
-            brokers=3,
-            overlapping=0.2,
-        ),
+        Profile("acls", _ACCESS, 2.5, ("producers", "access"), brokers=3, overlapping=0.2),
+        Profile("audit", _ACCESS, 2.5, ("access",), brokers=3, overlapping=0.2, audits=True),
         Profile(
             "handover",
             (

@@ -63,6 +63,8 @@ _ROOT: Final = ("root", "root-secret")
 _LISTENERS: Final = {"CLIENTS": PORT, "PUBLIC": PUBLIC_PORT}
 USERS: Final = {"alice": "10.0.0.7", "bert": "10.0.0.129", "cleo": "10.0.1.7"}
 """Users of PLAIN, and the address of the machine that each works at."""
+PASSWORDS: Final = tuple(f"{name}-secret".encode() for name in ("root", *USERS))
+"""What no log and no record may contain."""
 SESSION_SECONDS: Final = 4.0
 """For how long a login counts (`connections.max.reauth.ms`)."""
 _AREA_SECONDS: Final = 7.0

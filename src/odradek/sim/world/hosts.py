@@ -146,8 +146,8 @@ class BrokerHost:
     """A machine with a disk and, most of the time, a broker."""
 
     __slots__ = (
-        "broker", "clock", "host", "incarnation", "is_dark", "is_stopping", "node_id", "process", "serves", "settings",
-        "store", "volume", "world",
+        "_watchers", "broker", "clock", "host", "incarnation", "is_dark", "is_stopping", "node_id", "process", "serves",
+        "settings", "store", "volume", "world",
     )  # fmt: skip
 
     def __init__(self, world: World, node_id: int, settings: Mapping[str, str]) -> None:
@@ -169,11 +169,16 @@ class BrokerHost:
         """Whether the start of the newest process has come to its end."""
         self.is_stopping = False
         """Whether the newest process has been asked to stop."""
+        self._watchers: list[Callable[[Broker], None]] = []
 
     @property
     def is_up(self) -> bool:
         """Whether there is a process, be it one that only starts."""
         return self.process is not None and self.process.alive
+
+    def watch_ends(self, ended: Callable[[Broker], None]) -> None:
+        """Call with the broker whenever its process ends, in whatever way."""
+        self._watchers.append(ended)
 
     async def start(self) -> bool:
         """Start the broker; whether it serves. A refusal without an injected fault is a violation."""
@@ -196,6 +201,7 @@ class BrokerHost:
         broker = self.broker = Broker(BrokerConfig(self.settings), ports)
         ended: asyncio.Future[None] = world.loop.create_future()
         process.doomed.append(partial(_set, ended))
+        process.doomed += [partial(watch, broker) for watch in self._watchers]
         task = world.loop.create_task(broker.start(), name="start", context=process.context)
         await asyncio.wait({task, ended}, return_when=asyncio.FIRST_COMPLETED, timeout=START_SECONDS)
         if not process.alive:
@@ -291,9 +297,9 @@ class World:
     """Hosts, network, metadata store, history: all of one seed."""
 
     __slots__ = (
-        "brokers", "client_options", "clients", "clocks_drift", "faults", "history", "keeps_producers", "loop", "marks",
-        "network", "power", "profile", "racks", "rng", "seed", "session_seconds", "stopping", "store_faults", "stored",
-        "tree", "unclean_topics",
+        "brokers", "client_options", "clients", "clocks_drift", "faults", "history", "keeps_producers", "loop",
+        "marks", "network", "power", "profile", "racks", "rng", "seed", "session_seconds",
+        "stopping", "store_faults", "stored", "tree", "unclean_topics",
     )  # fmt: skip
 
     def __init__(self, loop: SimulatedLoop, seed: str, profile: RunProfile) -> None:
