@@ -113,16 +113,19 @@ def _answer(
     image = reachable_image(context)
     listener = context.session.listener_name
     cluster_operations = CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OMITTED
-    if context.services.authorization is None:
+    is_open = context.services.authorization is None
+    if is_open or _is_seen(request, image, context.connection.session.access):
         operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else OMITTED
         topics = described_topics(request, image, context.version, failures, operations)
     else:
-        from odradek.api.authorization.visible_topics import visible_cluster_operations, visible_topics
+        from odradek.api.authorization.visible_topics import visible_topics
 
         creates = request.allow_auto_topic_creation and context.services.config.flag("auto.create.topics.enable")
         topics = visible_topics(request, image, context, creates=creates, failures=failures)
-        if request.include_cluster_authorized_operations:
-            cluster_operations = visible_cluster_operations(context.access)
+    if not is_open and request.include_cluster_authorized_operations:
+        from odradek.api.authorization.visible_topics import visible_cluster_operations
+
+        cluster_operations = visible_cluster_operations(context.access)
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(
@@ -136,3 +139,18 @@ def _answer(
         topics=topics,
         cluster_authorized_operations=cluster_operations,
     )
+
+
+def _is_seen(request: MetadataRequest, image: ClusterImage, access: Access | None) -> bool:
+    """Whether the request names topics only that exist and that earlier decisions show to the client, and no more.
+
+    Clients ask for the same topics again and again: this is quicker than to decide on each of them.
+    """
+    if not request.topics or request.include_topic_authorized_operations or access is None:
+        return False
+    known, topics = access.described_topics(), image.topics
+    for wanted in request.topics:
+        name = wanted.name
+        if name is None or known.get(name, 0) <= 0 or name not in topics or wanted.topic_id != ZERO_UUID:
+            return False
+    return True

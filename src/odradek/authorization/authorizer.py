@@ -35,6 +35,9 @@ def right_key(operation: AclOperation, kind: ResourceType) -> int:
     return int(kind) << 4 | int(operation)
 
 
+_DESCRIBE_TOPIC: Final = right_key(AclOperation.DESCRIBE, ResourceType.TOPIC)
+
+
 class Mode(Enum):
     """The consequence of a denial."""
 
@@ -178,6 +181,10 @@ class Access:
         if self._index is not self._authorizer.index:
             self._forget()
         return self._decisions.get(right, _NOTHING_DECIDED)
+
+    def described_topics(self) -> Mapping[str, int]:
+        """What is `remembered` of DESCRIBE on topics."""
+        return self.remembered(_DESCRIBE_TOPIC)
 
     def allows_cluster(self, operation: AclOperation, *, quiet: bool = False) -> bool:
         """Whether the client may do the operation to the cluster."""

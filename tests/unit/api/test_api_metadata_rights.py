@@ -1,0 +1,86 @@
+"""Metadata of a broker with an authorizer: the answer to a repeated request is the one that a first request gets."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from odradek.api import api_03_metadata
+from odradek.api.data.described_topics import OMITTED
+from odradek.api.requests.session import Session
+from odradek.authorization.acl_index import grouped
+from odradek.authorization.authorizer import Access, Authorizer, Settings
+from odradek.metadata.image import ClusterImage, PartitionState, Topic
+from odradek.wire.acls import AclBinding, AclOperation, ResourceType
+from odradek.wire.errors import ErrorCode as E
+from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+
+IDS = {"seen": bytes(range(16)), "hidden": bytes(range(1, 17))}
+SEEN = MetadataRequestTopic(name="seen")
+ALLOW = AclBinding(ResourceType.TOPIC, "seen", "User:alice", AclOperation.DESCRIBE)
+
+
+class World:
+    """A connection of a client that may describe one of two topics."""
+
+    def __init__(self) -> None:
+        self.authorizer = Authorizer(Settings())
+        self.authorizer.update(grouped([ALLOW]))
+        self.session = Session("PLAINTEXT", "10.0.0.1")
+        self.session.access = Access(self.authorizer, "User:alice", "10.0.0.1")
+
+    def ask(self, *topics: MetadataRequestTopic, version: int = 12, **more: Any) -> dict[str | None, tuple[E, int]]:
+        """Error and operations by name, of a request that creates missing topics."""
+        image = ClusterImage("cluster")
+        image.topics = {name: Topic(name, IDS[name], (PartitionState(1, 0, (1,), (1,)),)) for name in IDS}
+        image.topic_names = {identity: name for name, identity in IDS.items()}
+        services = SimpleNamespace(
+            authorization=True, audit=None, image=lambda: image, config=SimpleNamespace(flag=lambda _: True),
+            unreachable=frozenset(), leadership=None, cluster=SimpleNamespace(has_metadata=True),
+        )  # fmt: skip
+        context: Any = SimpleNamespace(
+            version=version, session=self.session, access=self.session.access, services=services,
+            connection=SimpleNamespace(session=self.session),
+        )  # fmt: skip
+        answer: Any = api_03_metadata.handle(MetadataRequest(list(topics), False, **more), context)
+        out = bytearray()
+        answer.encode(out, version)
+        found = MetadataResponse.decode(memoryview(out), 0, version)[0].topics
+        return {each.name: (E(each.error_code), each.topic_authorized_operations) for each in found}
+
+
+@pytest.mark.parametrize(
+    "topics",
+    [
+        (SEEN,),
+        (SEEN, MetadataRequestTopic(name="hidden")),
+        (SEEN, MetadataRequestTopic(name="missing")),
+        (SEEN, MetadataRequestTopic(IDS["hidden"], None)),
+        (MetadataRequestTopic(IDS["hidden"], "seen"),),
+        (MetadataRequestTopic(IDS["seen"], None),),
+        (MetadataRequestTopic(name=""),),
+    ],
+)
+def test_repeated_request_gets_the_first_answer(topics: tuple[MetadataRequestTopic, ...]) -> None:
+    world = World()
+    world.ask(SEEN)
+    first = World().ask(*topics)
+    assert world.ask(*topics) == first
+    assert world.ask(*topics) == first
+    assert all(code is not E.NONE for name, (code, _) in first.items() if name != "seen")
+
+
+def test_repeated_request_is_denied_when_the_acl_is_removed() -> None:
+    world = World()
+    assert world.ask(SEEN) == world.ask(SEEN) == {"seen": (E.NONE, OMITTED)}
+    world.authorizer.update(grouped([]))
+    assert world.ask(SEEN) == {"seen": (E.TOPIC_AUTHORIZATION_FAILED, OMITTED)}
+
+
+def test_repeated_request_for_operations_names_only_those_allowed() -> None:
+    world = World()
+    world.ask(SEEN)
+    found = world.ask(SEEN, version=10, include_topic_authorized_operations=True)
+    assert found == {"seen": (E.NONE, 1 << AclOperation.DESCRIBE)}
