@@ -228,6 +228,7 @@ def test_theme_is_switched_without_scripts(chromium: "Browser", url: str) -> Non
 
 def test_screenshots_are_made(opened: Callable[..., "Page"], tmp_path: Path) -> None:
     folder = Path(os.environ.get("ODRADEK_SCREENSHOTS", tmp_path))
+    folder.mkdir(parents=True, exist_ok=True)
     for name, scheme, width in (("topics", "light", 1040), ("messages", "dark", 1040), ("group", "light", 1040)):
         page = opened(PAGES[name], width=width, scheme=scheme)
         page.set_viewport_size({"width": width, "height": 585})

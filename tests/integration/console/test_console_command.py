@@ -35,12 +35,15 @@ def test_console_serves_until_sigterm(broker: BlockingBroker) -> None:
 
 
 def test_serve_starts_a_console_that_ends_with_it(tmp_path: Path) -> None:
+    """The console plots the figures of the broker's HTTP listener."""
     command = [sys.executable, "-m", "odradek.cli.main", "serve", "--data-dir", str(tmp_path)]
-    command += ["--listen", "127.0.0.1:0", "--console", "127.0.0.1:0"]
+    command += ["--listen", "127.0.0.1:0", "--set", "odradek.http.listener=127.0.0.1:0", "--console", "127.0.0.1:0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         url = url_of(process)
         with urllib.request.urlopen(url) as response:
             assert "Overview" in response.read().decode()
+        with urllib.request.urlopen(f"{url}c/cluster/metrics") as response:
+            assert "Delay of the event loop" in response.read().decode()
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
     with pytest.raises(OSError, match="refused"):

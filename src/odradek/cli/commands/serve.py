@@ -230,7 +230,8 @@ async def _serve(config: BrokerConfig, console_address: str | None = None, *, un
     console = ConsoleProcess()
     if console_address:
         # Beside the broker: if it fails, it reports why, and the broker serves.
-        print(await console.start(broker.bootstrap, console_address) or "odradek console: ended", flush=True)
+        served = await console.start(broker.bootstrap, console_address, broker.http)
+        print(served or "odradek console: ended", flush=True)
     await stop.wait()
     loading.cancel()
     await console.stop()

@@ -32,11 +32,15 @@ class ConsoleProcess:
     def __init__(self) -> None:
         self._process: asyncio.subprocess.Process | None = None
 
-    async def start(self, bootstrap: str, listen: str) -> str | None:
-        """Start it for brokers, and return its line when it serves; None if it ended, after it has reported why."""
+    async def start(self, bootstrap: str, listen: str, http: str = "") -> str | None:
+        """Start it for brokers, and return its line when it serves; None if it ended, after it has reported why.
+
+        `http` is the address of the broker's HTTP listener, whose figures it plots; empty if there is none.
+        """
+        plotted = [f"--metrics={http}"] if http else []
         self._process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "odradek.cli.main", "console", "--until-input-ends", "--allow-changes",
-            f"--bootstrap-server={bootstrap}", f"--listen={listen}",
+            f"--bootstrap-server={bootstrap}", f"--listen={listen}", *plotted,
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, start_new_session=True,
         )  # fmt: skip
         assert self._process.stdout is not None
