@@ -145,6 +145,7 @@ def test_scrape_has_the_declared_families_with_their_types(observed: BrokerProce
 IDLE = {
     "odradek_client_metric",  # no client is asked for metrics
     "kafka_server_socket_server_metrics_connection_count",  # the clients have gone
+    "kafka_server_socket_server_metrics_connections_software",  # with them
     "kafka_network_requestmetrics_errors",  # all went well
 }
 

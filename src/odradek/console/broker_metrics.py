@@ -1,4 +1,4 @@
-"""Request latencies and event loop delays, from the `/metrics` of brokers of Odradek."""
+"""Request latencies, event loop delays, and the software of clients, from the `/metrics` of brokers of Odradek."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import time
 import urllib.error
 import urllib.request
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from http.client import HTTPException
 from typing import Final, NamedTuple
@@ -22,7 +22,8 @@ REQUESTS: Final = ("Produce", "FetchConsumer")
 QUANTILES: Final = ("0.5", "0.99")
 LATENCY: Final = "kafka_network_requestmetrics_totaltimems"
 DELAY: Final = "odradek_event_loop_delay_seconds_bucket"
-_LINE: Final = re.compile(rf"^({LATENCY}|{DELAY})\{{([^}}]*)\}} (\S+)", re.MULTILINE)
+SOFTWARE: Final = "kafka_server_socket_server_metrics_connections_software"
+_LINE: Final = re.compile(rf"^({LATENCY}|{DELAY}|{SOFTWARE})\{{([^}}]*)\}} (\S+)", re.MULTILINE)
 _LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
 
 
@@ -31,6 +32,8 @@ class Scrape(NamedTuple):
 
     latencies: Mapping[tuple[str, str], float]
     delays: Mapping[float, float]
+    software: Mapping[tuple[str, str, str], int] = {}
+    """Open connections by the name and version of the client's software, and by listener."""
 
 
 class Latencies(NamedTuple):
@@ -49,6 +52,7 @@ def parse(text: str) -> Scrape:
     """The figures of a page of metrics in Prometheus' text format; what is not a number is left out. Pure."""
     latencies: dict[tuple[str, str], float] = {}
     delays: dict[float, float] = {}
+    software: dict[tuple[str, str, str], int] = {}
     for name, given, number in _LINE.findall(text):
         labels = dict(_LABEL.findall(given))
         try:
@@ -57,11 +61,14 @@ def parse(text: str) -> Scrape:
                 continue
             if name == DELAY:
                 delays[float(labels.get("le", ""))] = value
+            elif name == SOFTWARE:
+                named = (labels[each] for each in ("clientSoftwareName", "clientSoftwareVersion", "listener"))
+                software[next(named), next(named), next(named)] = int(value)
             elif labels.get("request") in REQUESTS and labels.get("quantile") in QUANTILES:
                 latencies[labels["request"], labels["quantile"]] = value
-        except ValueError:
+        except (ValueError, KeyError, OverflowError):
             continue
-    return Scrape(latencies, delays)
+    return Scrape(latencies, delays, software)
 
 
 def delay_of(before: Scrape | None, now: Scrape, share: float = 0.99) -> float | None:
@@ -82,7 +89,7 @@ def delay_of(before: Scrape | None, now: Scrape, share: float = 0.99) -> float |
 class BrokerMetrics:
     """Scrapes of the brokers of one cluster, and the failure of each that did not answer."""
 
-    __slots__ = ("_before", "_urls", "failures", "history")
+    __slots__ = ("_before", "_urls", "failures", "history", "software")
 
     def __init__(self, urls: Sequence[str]) -> None:
         self._urls = tuple(urls)
@@ -91,6 +98,8 @@ class BrokerMetrics:
         """Why a URL did not answer the last time."""
         self.history: deque[Latencies] = deque(maxlen=HISTORY)
         """The oldest first."""
+        self.software: Mapping[tuple[str, str, str], int] = {}
+        """Open connections at all brokers by the name and version of the client's software, and by listener."""
 
     @property
     def is_configured(self) -> bool:
@@ -110,6 +119,10 @@ class BrokerMetrics:
                 latencies[name] = max(value, latencies.get(name, 0.0))
         delays = [delay_of(self._before.get(url), each) for url, each in found.items()]
         self.history.append(Latencies(time.time(), latencies, max((d for d in delays if d is not None), default=None)))
+        software: Counter[tuple[str, str, str]] = Counter()
+        for each in found.values():
+            software.update(each.software)
+        self.software = software
         self._before = found
 
 

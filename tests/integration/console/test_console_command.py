@@ -44,6 +44,8 @@ def test_serve_starts_a_console_that_ends_with_it(tmp_path: Path) -> None:
             assert "Overview" in response.read().decode()
         with urllib.request.urlopen(f"{url}c/cluster/metrics") as response:
             assert "Delay of the event loop" in response.read().decode()
+        with urllib.request.urlopen(f"{url}c/cluster/clients") as response:
+            assert "by what they call their software" in response.read().decode()
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
     with pytest.raises(OSError, match="refused"):

@@ -6,16 +6,19 @@ import pytest
 
 from odradek.console.broker_metrics import BrokerMetrics, Scrape, delay_of, parse
 
-PAGE = """# HELP kafka_network_requestmetrics_totaltimems Milliseconds
-kafka_network_requestmetrics_totaltimems{request="Produce",quantile="0.5"} 1.25
-kafka_network_requestmetrics_totaltimems{quantile="0.99",request="Produce"} 7.5
-kafka_network_requestmetrics_totaltimems{request="Fetch",quantile="0.99"} NaN
-kafka_network_requestmetrics_totaltimems{request="Metadata",quantile="0.99"} 9
-kafka_network_requestmetrics_totaltimems_count{request="Produce"} 9
-odradek_event_loop_delay_seconds_bucket{le="0.001"} 90
-odradek_event_loop_delay_seconds_bucket{le="0.01"} 100
-odradek_event_loop_delay_seconds_bucket{le="+Inf"} 100
-odradek_event_loop_delay_seconds_bucket{le="wrong"} x
+SOFTWARE = "kafka_server_socket_server_metrics_connections_software"
+PAGE = f"""# HELP kafka_network_requestmetrics_totaltimems Milliseconds
+kafka_network_requestmetrics_totaltimems{{request="Produce",quantile="0.5"}} 1.25
+kafka_network_requestmetrics_totaltimems{{quantile="0.99",request="Produce"}} 7.5
+kafka_network_requestmetrics_totaltimems{{request="Fetch",quantile="0.99"}} NaN
+kafka_network_requestmetrics_totaltimems{{request="Metadata",quantile="0.99"}} 9
+kafka_network_requestmetrics_totaltimems_count{{request="Produce"}} 9
+odradek_event_loop_delay_seconds_bucket{{le="0.001"}} 90
+odradek_event_loop_delay_seconds_bucket{{le="0.01"}} 100
+odradek_event_loop_delay_seconds_bucket{{le="+Inf"}} 100
+odradek_event_loop_delay_seconds_bucket{{le="wrong"}} x
+{SOFTWARE}{{clientSoftwareName="librdkafka",clientSoftwareVersion="2.5",listener="A"}} 3
+{SOFTWARE}{{clientSoftwareName="incomplete"}} 4
 """
 
 
@@ -23,6 +26,7 @@ def test_figures_are_read_from_a_page_of_metrics() -> None:
     found = parse(PAGE)
     assert found.latencies == {("Produce", "0.5"): 1.25, ("Produce", "0.99"): 7.5}
     assert found.delays == {0.001: 90.0, 0.01: 100.0, float("inf"): 100.0}
+    assert found.software == {("librdkafka", "2.5", "A"): 3}
 
 
 @pytest.mark.parametrize(

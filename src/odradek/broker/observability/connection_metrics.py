@@ -21,6 +21,17 @@ CONNECTIONS: Final = gauge(
     "kafka.server:type=socket-server-metrics,name=connection-count",
     ("listener",),
 )
+SOFTWARE: Final = gauge(
+    "kafka_server_socket_server_metrics_connections_software",
+    "Open connections by listener and by the software that clients name (unknown for those that name none): the most "
+    "frequent ones, the others together as other",
+    "kafka.server:type=socket-server-metrics,clientSoftwareName=NAME,clientSoftwareVersion=VERSION",
+    ("clientSoftwareName", "clientSoftwareVersion", "listener"),
+)
+MAX_SOFTWARE: Final = 100
+"""Series of software: clients choose their names."""
+_MAX_NAME: Final = 64
+"""Characters of a client's name that a label has."""
 ACCEPTED: Final = counter("odradek_connections_accepted", "Connections that were accepted since the start")
 QUEUED_REQUESTS: Final = gauge(
     "kafka_network_requestchannel_requestqueuesize",
@@ -78,7 +89,7 @@ class ConnectionMetrics:
 
     __slots__ = ("_apis", "_server")
 
-    metrics = (CONNECTIONS, ACCEPTED, QUEUED_REQUESTS, QUEUED_ANSWERS, PURGATORY, DELAYED, WAITING)
+    metrics = (CONNECTIONS, SOFTWARE, ACCEPTED, QUEUED_REQUESTS, QUEUED_ANSWERS, PURGATORY, DELAYED, WAITING)
     """See `Collector`."""
 
     def __init__(self, server: Connections, apis: Callable[[], Iterable[str]]) -> None:
@@ -89,12 +100,15 @@ class ConnectionMetrics:
     def collect(self) -> Iterator[Family | None]:
         """See `Collector`."""
         by_listener: Counter[str] = Counter()
+        software: Counter[tuple[str, str, str]] = Counter()
         waiting: Counter[str] = Counter()
         requests = answers = 0
         for number, connection in enumerate(list(self._server.connections.values())):
             if number % _STEP == _STEP - 1:
                 yield None
-            by_listener[connection.session.listener_name] += 1
+            session = connection.session
+            by_listener[session.listener_name] += 1
+            software[session.client_software_name, session.client_software_version, session.listener_name] += 1
             requests += connection.queued_requests
             for pending in connection.open_requests:
                 if pending.ready:
@@ -102,12 +116,24 @@ class ConnectionMetrics:
                 elif pending.timing is not None:
                     waiting[pending.timing.api] += 1
         yield several(CONNECTIONS, ((label("listener", name), count) for name, count in by_listener.items()))
+        yield _of_software(software)
         yield single(ACCEPTED, self._server.accepted)
         yield single(QUEUED_REQUESTS, requests)
         yield single(QUEUED_ANSWERS, answers)
         yield _of_operations(PURGATORY, waiting)
         yield _of_operations(DELAYED, waiting)
         yield several(WAITING, [(label("request", name), waiting[name]) for name in self._apis()])
+
+
+def _of_software(counts: Counter[tuple[str, str, str]]) -> Family:
+    shown: Counter[tuple[str, str, str]] = Counter()
+    for number, ((name, version, listener), count) in enumerate(counts.most_common()):
+        if number < MAX_SOFTWARE:
+            shown[name[:_MAX_NAME] or "unknown", version[:_MAX_NAME] or "unknown", listener] += count
+        else:
+            shown["other", "other", listener] += count
+    names = ("clientSoftwareName", "clientSoftwareVersion", "listener")
+    return several(SOFTWARE, ((",".join(map(label, names, values)), count) for values, count in shown.items()))
 
 
 def _of_operations(metric: Metric, waiting: Counter[str]) -> Family:

@@ -75,6 +75,8 @@ async def show_clients(request: Request) -> Response:
         part=part_of(request, rows, PAGE_ROWS),
         q=text,
         hosts=len(hosts),
+        is_counted=view.brokers.is_configured,
+        software=sorted(view.brokers.software.items(), key=lambda each: (-each[1], each[0])),
     )
 
 

@@ -11,9 +11,11 @@ import pytest
 from odradek.broker.observability.connection_metrics import (
     CONNECTIONS,
     DELAYED,
+    MAX_SOFTWARE,
     PURGATORY,
     QUEUED_ANSWERS,
     QUEUED_REQUESTS,
+    SOFTWARE,
     WAITING,
     ConnectionMetrics,
 )
@@ -29,8 +31,11 @@ def waiting(api: str) -> Any:
 ANSWERED = SimpleNamespace(ready=True, timing=None)
 
 
-def connection(listener: str, *, queued: int = 0, requests: Sequence[Any] = ()) -> Any:
-    session = SimpleNamespace(listener_name=listener)
+def connection(
+    listener: str, *, queued: int = 0, requests: Sequence[Any] = (), software: tuple[str, str] = ("", "")
+) -> Any:
+    name, version = software
+    session = SimpleNamespace(listener_name=listener, client_software_name=name, client_software_version=version)
     return SimpleNamespace(session=session, queued_requests=queued, open_requests=requests)
 
 
@@ -77,3 +82,20 @@ def test_purgatory_has_waiting_requests_by_kafka_operation(
 def test_waiting_requests_have_a_series_for_every_api(busy: dict[Metric, dict[str, float]]) -> None:
     assert busy[WAITING]['request="CreateTopics"'] == 1
     assert figures()[WAITING] == {f'request="{api}"': 0 for api in APIS}
+
+
+def test_connections_are_counted_by_software() -> None:
+    java = ("apache-kafka-java", "4.3.0")
+    found = figures(connection("A", software=java), connection("A", software=java), connection("B"))[SOFTWARE]
+    assert found == {
+        'clientSoftwareName="apache-kafka-java",clientSoftwareVersion="4.3.0",listener="A"': 2,
+        'clientSoftwareName="unknown",clientSoftwareVersion="unknown",listener="B"': 1,
+    }
+
+
+def test_software_that_clients_invent_has_few_series_with_short_names() -> None:
+    many = [connection("A", software=("x" * 1000, str(number))) for number in range(MAX_SOFTWARE + 7)]
+    found = figures(*many)[SOFTWARE]
+    assert len(found) == MAX_SOFTWARE + 1
+    assert found['clientSoftwareName="other",clientSoftwareVersion="other",listener="A"'] == 7
+    assert max(map(len, found)) < 200
