@@ -18,7 +18,7 @@ def jobs(name: str) -> dict[str, dict]:
 
 def test_ci_runs_what_developers_run_on_the_supported_pythons():
     (job,) = jobs("ci.yml").values()
-    assert job["steps"][-1] == {"run": ".ci/run"}
+    assert [each["run"] for each in job["steps"] if "run" in each] == [".ci/run"]
     assert job["timeout-minutes"] <= 90
     pythons = next(each["with"]["python-version"] for each in job["steps"] if "setup-python" in each.get("uses", ""))
     oldest = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"].removeprefix(">=")
