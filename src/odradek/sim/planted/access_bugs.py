@@ -47,7 +47,7 @@ def _(right: Any) -> Any:
     return forget
 
 
-@_bug("denials after allowances", "an ACL that allows is found before one that denies is looked for",
+@_bug("denials after allowances", "an ACL that allows decides before one that denies",
       f"{_AUTHORIZER}:decide")  # fmt: skip
 def _(right: Any) -> Any:
     def decided(index: Any, subject: Any, operation: Any, kind: Any, name: str, *, allow_without_acl: bool) -> Any:
@@ -63,7 +63,7 @@ def _(right: Any) -> Any:
     return decided
 
 
-@_bug("prefix compared as a name", "an ACL for a prefix is for the resource of that name only",
+@_bug("prefix compared as a name", "an ACL for a prefix applies to the resource of that name only",
       f"{_INDEX}:AclIndex.matching")  # fmt: skip
 def _(right: Any) -> Any:
     def matching(self: Any, kind: Any, name: str) -> Any:
@@ -75,7 +75,7 @@ def _(right: Any) -> Any:
     return matching
 
 
-@_bug("network one bit short", "a network of addresses is taken for one of twice the size",
+@_bug("network one bit short", "a network of addresses counts as one of twice the size",
       f"{_INDEX}:host_matcher")  # fmt: skip
 def _(right: Any) -> Any:
     return lambda host: right(str(ip_network(host).supernet()) if "/" in host else host)
@@ -102,7 +102,7 @@ def _(right: Any) -> Any:
     return lambda wanted, denied: right(wanted, denied) or is_allowed_by(wanted, denied)
 
 
-@_bug("ACLs of every user missed", "an ACL for User:* is not looked at", f"{_AUTHORIZER}:decide")
+@_bug("ACLs of every user missed", "an ACL for User:* has no effect", f"{_AUTHORIZER}:decide")
 def _(right: Any) -> Any:
     class Alone:
         def __init__(self, subject: Any) -> None:
@@ -126,7 +126,7 @@ def _(right: Any) -> Any:
 # --- ACLs on their way from the store ---
 
 
-@_bug("new session not noticed", "what the store reports after a new session, of everything at once, is passed over",
+@_bug("new session not noticed", "a broker ignores the store's report of all changes after a new session",
       f"{_STORED}._changed")  # fmt: skip
 def _(right: Any) -> Any:
     return lambda self, path: None if path in ROOTS else right(self, path)
@@ -140,7 +140,7 @@ def _(right: Any) -> Any:
     return take
 
 
-@_bug("change answered early", "an ACL is acknowledged before it is written",
+@_bug("change answered early", "a broker acknowledges an ACL before it is written",
       "odradek.broker.authorization.acl_changes:AclChanges._change")  # fmt: skip
 def _(right: Any) -> Any:
 
@@ -191,7 +191,7 @@ def _(right: Any) -> Any:
     return find
 
 
-@_bug("old password remembered", "a password that was changed is still the one that counts", f"{_LOGINS}._find_user")
+@_bug("old password remembered", "a changed password has no effect", f"{_LOGINS}._find_user")
 def _(right: Any) -> Any:
     known: dict[Any, Any] = {}
 

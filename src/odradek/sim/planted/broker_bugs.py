@@ -76,13 +76,13 @@ def _nothing(*_: Any, **__: Any) -> None:
 # --- the log: producers ---
 
 
-@_bug("duplicate appended", "a repeated batch is written again instead of answered", "network",
+@_bug("duplicate appended", "a leader appends a repeated batch instead of answering it", "network",
       "odradek.log.producers.state:ProducerStates._duplicate")  # fmt: skip
 def _(right: Any) -> Any:
     return lambda self, entry, header, crc_at: None
 
 
-@_bug("sequence off by one", "a gap of one in the sequence is accepted", "network",
+@_bug("sequence off by one", "a leader accepts a gap of one in the sequence", "network",
       "odradek.log.producers.state:ProducerStates.check")  # fmt: skip
 def _(right: Any) -> Any:
     def check(self: Any, header: Any, *, from_client: bool, **more: Any) -> Any:
@@ -96,7 +96,7 @@ def _(right: Any) -> Any:
     return check
 
 
-@_bug("duplicates unknown after restart", "the snapshot's producers are not loaded", "crash",
+@_bug("duplicates unknown after restart", "a restart does not load the snapshot's producers", "crash",
       "odradek.log.producers.state:ProducerStates.load")  # fmt: skip
 def _(right: Any) -> Any:
     return lambda self, data, now_ms: self.clear()
@@ -112,7 +112,7 @@ def _(right: Any) -> Any:
     return load
 
 
-@_bug("zombies not fenced", "a batch of an older producer epoch is accepted", "network",
+@_bug("zombies not fenced", "a leader accepts a batch of an older producer epoch", "network",
       "odradek.log.producers.state:ProducerStates._check_epoch")  # fmt: skip
 def _(right: Any) -> Any:
     return _nothing
@@ -130,7 +130,7 @@ def _(right: Any) -> Any:
     return property(lambda self: max(self._ongoing, default=None))
 
 
-@_bug("aborted transactions not indexed", "what was aborted is not noted for readers", "txn",
+@_bug("aborted transactions not indexed", "aborted transactions are missing in the index for readers", "txn",
       "odradek.log.segments.transaction_index:TransactionIndex.add")  # fmt: skip
 def _(right: Any) -> Any:
     return _nothing
@@ -168,7 +168,7 @@ def _(right: Any) -> Any:
 # --- the log: files ---
 
 
-@_bug("acknowledged before written", "one batch in forty is acknowledged and never written", "crash",
+@_bug("acknowledged before written", "a leader acknowledges one batch in forty and never writes it", "crash",
       "odradek.log.durability:LogDurability.write")  # fmt: skip
 def _(right: Any) -> Any:
     def write(self: Any, segment: Any, data: memoryview, last_offset: int) -> Any:
@@ -181,7 +181,7 @@ def _(right: Any) -> Any:
 
 @_bug(
     "flush not synced",
-    "flush.messages is answered without a sync",
+    "a leader answers flush.messages without a sync",
     "power",
     "odradek.log.writing.flush_plan:FlushPlan.sync",
 )
@@ -215,13 +215,13 @@ def _(right: Any) -> Any:
     return finish
 
 
-@_bug("crc not checked in recovery", "after a crash only the headers are looked at", "power",
+@_bug("crc not checked in recovery", "recovery after a crash checks the headers only", "power",
       "odradek.log.recovery:check_batch")  # fmt: skip
 def _(right: Any) -> Any:
     return _nothing
 
 
-@_bug("torn end kept", "recovery leaves what it cannot read where it is", "power",
+@_bug("torn end kept", "recovery keeps bytes that it cannot read", "power",
       "odradek.sim.world.disk:SimulatedFile.truncate")  # fmt: skip
 def _(right: Any) -> Any:
     def truncate(self: Any, size: int) -> None:
@@ -231,7 +231,7 @@ def _(right: Any) -> Any:
     return truncate
 
 
-@_bug("recovery cuts too much", "the last whole batch before a crash is thrown away", "crash",
+@_bug("recovery cuts too much", "recovery removes the last complete batch before a crash", "crash",
       "odradek.log.recovery:_Loader._recover_segment")  # fmt: skip
 def _(right: Any) -> Any:
     def recover(self: Any, index: int, recovery_point: int) -> Any:
@@ -251,7 +251,7 @@ def _(right: Any) -> Any:
     return lambda self, last_offset, position: right(self, last_offset - 1, position)
 
 
-@_bug("crash not noticed", "every start is taken for one after a clean stop", "power",
+@_bug("crash not noticed", "every start counts as one after a clean stop", "power",
       "odradek.log.directories.startup:DirectoriesStartup._load_directory")  # fmt: skip
 def _(right: Any) -> Any:
     def load(self: Any, directory: Any, own: Any) -> None:
@@ -261,7 +261,7 @@ def _(right: Any) -> Any:
     return load
 
 
-@_bug("retention takes young segments", "a segment is taken for older than it is", "disk",
+@_bug("retention takes young segments", "a segment counts as older than it is", "disk",
       "odradek.log.segments.local_log:LocalLog._newest_ms")  # fmt: skip
 def _(right: Any) -> Any:
     return lambda self, segment: right(self, segment) - 20_000
@@ -285,7 +285,7 @@ def _(right: Any) -> Any:
     return clean_one
 
 
-@_bug("old topic's records come back", "a topic's directory is taken over by a new topic of its name", "store",
+@_bug("old topic's records come back", "a new topic takes over the directory of a deleted one of its name", "store",
       "odradek.log.directories.log_directories:LogDirectories.delete")  # fmt: skip
 def _(right: Any) -> Any:
     def delete(self: Any, topic: str, partition: int, delay_ms: int = 60_000) -> None:
@@ -298,7 +298,7 @@ def _(right: Any) -> Any:
     return delete
 
 
-@_bug("compaction loses the latest", "of a key's records the last is dropped once in a while", "crash",
+@_bug("compaction loses the latest", "compaction sometimes removes the last record of a key", "crash",
       "odradek.log.cleaner.batch_filter:Retention._select")  # fmt: skip
 def _(right: Any) -> Any:
     def select(self: Any, walked: Any, base_offset: int, horizon: int | None) -> Any:
@@ -308,7 +308,7 @@ def _(right: Any) -> Any:
     return select
 
 
-@_bug("deleted records come back", "a log start is seen and answered before it is on the disk", "flush",
+@_bug("deleted records come back", "readers see a log start before it is on the disk", "flush",
       "odradek.log.directories.offset_checkpoints:OffsetCheckpoints.advance_starts")  # fmt: skip
 def _(right: Any) -> Any:
     async def advance(self: Any, starts: Any, advance: Any) -> None:
@@ -365,7 +365,7 @@ def _(right: Any) -> Any:
     return initialized
 
 
-@_bug("producer ids twice", "after a restart the same block of producer ids is handed out", "crash",
+@_bug("producer ids twice", "a restarted broker hands out the same block of producer ids", "crash",
       "odradek.broker.cluster.controller:Controller._next_producer_id_block")  # fmt: skip
 def _(right: Any) -> Any:
     async def block(self: Any, broker_id: int | None) -> range:
@@ -378,7 +378,7 @@ def _(right: Any) -> Any:
 # --- groups ---
 
 
-@_bug("offset commit not stored", "one offset commit in ten is answered and not written", "crash",
+@_bug("offset commit not stored", "a coordinator answers one offset commit in ten and does not write it", "crash",
       "odradek.groups.offsets.committed:Offsets.apply")  # fmt: skip
 def _(right: Any) -> Any:
     def apply(self: Any, record: Any, record_offset: int, producer_id: int = -1) -> None:
@@ -388,7 +388,7 @@ def _(right: Any) -> Any:
     return apply
 
 
-@_bug("offsets lost at reload", "the offsets log is read from its last segment only", "crash",
+@_bug("offsets lost at reload", "a coordinator loads the last segment of its log only", "crash",
       "odradek.broker.coordinators.context:CoordinatorContext._replay_batch")  # fmt: skip
 def _(right: Any) -> Any:
     def replay(self: Any, header: Any, records: Any) -> None:
@@ -432,7 +432,7 @@ def _(right: Any) -> Any:
     return begin
 
 
-@_bug("stale commits accepted", "offset commits are not checked for member and generation", "network",
+@_bug("stale commits accepted", "a coordinator does not check the member and generation of offset commits", "network",
       "odradek.groups.classic.group:ClassicGroup.check_commit")  # fmt: skip
 def _(right: Any) -> Any:
     return _nothing
@@ -464,19 +464,19 @@ def _(right: Any) -> Any:
     return commit
 
 
-@_bug("divergence not reported", "a leader does not report to a follower where its history departs", "cluster",
+@_bug("divergence not reported", "a leader does not report to a follower where its history diverges", "cluster",
       "odradek.replication.partition:Partition.diverging_epoch")  # fmt: skip
 def _(right: Any) -> Any:
     return _nothing
 
 
-@_bug("followers keep their tail", "a follower does not cut off what the leader does not have", "cluster",
+@_bug("followers keep their tail", "a follower does not truncate records that the leader lacks", "cluster",
       "odradek.replication.replicated_log:ReplicatedLog.truncate_to")  # fmt: skip
 def _(right: Any) -> Any:
     return _nothing
 
 
-@_bug("in sync too early", "a follower joins the ISR before it has what is committed", "cluster",
+@_bug("in sync too early", "a follower joins the ISR before it has all committed records", "cluster",
       "odradek.replication.followers:Followers._expand_isr")  # fmt: skip
 def _(right: Any) -> Any:
     def expand(self: Any, follower: Any) -> None:
@@ -506,19 +506,19 @@ def _(right: Any) -> Any:
     return release if right.__name__ == "_release" else answered
 
 
-@_bug("segment left behind", "a segment that could not be begun for want of descriptors stays", "descriptors",
+@_bug("segment left behind", "a segment stays that a broker without descriptors could not begin", "descriptors",
       "odradek.log.segments.local_log:LocalLog._take_back")  # fmt: skip
 def _(right: Any) -> Any:
     return _nothing
 
 
-@_bug("consumer does not check", "a consumer takes batches whose CRC is wrong", "rot",
+@_bug("consumer does not check", "a consumer accepts batches whose CRC is wrong", "rot",
       "odradek.client.consumer.positions:verify_crc")  # fmt: skip
 def _(right: Any) -> Any:
     return _nothing
 
 
-@_bug("client forgets in-flight order", "of the batches that are sent again the last goes first", "store",
+@_bug("client forgets in-flight order", "a producer retries its batches in reverse order", "store",
       "odradek.client.producer.sequences:Sequences.may_send",
       "odradek.client.producer.accumulator:Queue.put_back")  # fmt: skip
 def _(right: Any) -> Any:
@@ -527,7 +527,7 @@ def _(right: Any) -> Any:
     return lambda self, batch: self.batches.insert(0, batch)
 
 
-@_bug("client renumbers on every retry", "a batch that is sent again gets new sequence numbers", "network",
+@_bug("client renumbers on every retry", "a producer gives a retried batch new sequence numbers", "network",
       "odradek.client.producer.sender:Sender._landed")  # fmt: skip
 def _(right: Any) -> Any:
     def landed(self: Any, batch: Any) -> None:

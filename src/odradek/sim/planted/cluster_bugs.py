@@ -38,7 +38,7 @@ _DECIDING: Final = ("brokers", "in_sync", "reassignments", "elections")
 # --- leaders and their followers ---
 
 
-@_bug("minimum not checked", "a leader alone takes and commits writes, whatever min.insync.replicas says", "succession",
+@_bug("minimum not checked", "a leader alone accepts and commits writes below min.insync.replicas", "succession",
       "odradek.replication.partition:Partition._commit_with_followers",
       "odradek.replication.partition:Partition.append")  # fmt: skip
 def _(right: Any) -> Any:
@@ -66,7 +66,7 @@ def _(right: Any) -> Any:
     return commit
 
 
-@_bug("new leader commits all", "a new leader takes everything in its log for committed", "cluster",
+@_bug("new leader commits all", "a new leader considers all records of its log committed", "cluster",
       "odradek.replication.partition:Partition._lead")  # fmt: skip
 def _(right: Any) -> Any:
     def lead(self: Any, was_leader: bool, new_epoch: bool, isr_before: Any) -> None:
@@ -77,7 +77,7 @@ def _(right: Any) -> Any:
     return lead
 
 
-@_bug("truncation to the high watermark", "a follower of a new leader cuts off what it does not know to be committed",
+@_bug("truncation to the high watermark", "a follower of a new leader truncates to its own high watermark",
       "cluster", "odradek.replication.follower:FollowedLog.__init__")  # fmt: skip
 def _(right: Any) -> Any:
     def follow(self: Any, partition: Any) -> None:
@@ -87,7 +87,7 @@ def _(right: Any) -> Any:
     return follow
 
 
-@_bug("shrink not waited for", "a leader commits without a member before the controller has let it go", "cluster",
+@_bug("shrink not waited for", "a leader commits without a member before the controller has removed it", "cluster",
       "odradek.replication.followers:Followers.count")  # fmt: skip
 def _(right: Any) -> Any:
     def count(self: Any) -> None:
@@ -124,7 +124,8 @@ def _is_as(header: Any, batch: Any) -> bool:
     return bool(batch.last_sequence == header.last_sequence and batch.offset_delta == header.last_offset_delta)
 
 
-@_bug("sequences make a duplicate", "an unconfirmed batch is called unwritten, and any with its sequences repeats it",
+@_bug("sequences make a duplicate",
+      "a leader reports an unconfirmed batch as unwritten, and any batch with its sequences repeats it",
       "unconfirmed", _COMMIT_ERROR, _DUPLICATE)  # fmt: skip
 def _(right: Any) -> Any:
     if right.__name__ == "commit_error":
@@ -164,7 +165,7 @@ def _(right: Any) -> Any:
     return duplicate
 
 
-@_bug("log start not followed", "a follower keeps what was deleted with DeleteRecords", "cluster5",
+@_bug("log start not followed", "a follower keeps records that DeleteRecords deleted", "cluster5",
       "odradek.replication.replicated_log:ReplicatedLog.advance")  # fmt: skip
 def _(right: Any) -> Any:
     return lambda self, high_watermark, log_start_offset: right(self, high_watermark, 0)
@@ -218,7 +219,7 @@ def _(right: Any) -> Any:
     return leader
 
 
-@_bug("preferred although not in sync", "a preferred election makes a leader of whoever is alive", "cluster5",
+@_bug("preferred although not in sync", "a preferred election elects any replica that is alive", "cluster5",
       "odradek.controller.elections:can_lead_as_preferred", f"{_CHANGES}:_leader")  # fmt: skip
 def _(right: Any) -> Any:
     if right.__name__ == "can_lead_as_preferred":
@@ -242,7 +243,8 @@ def _(right: Any) -> Any:
     return state
 
 
-@_bug("proposals without epochs", "AlterPartition of a deposed leader or an older state is carried out", "succession",
+@_bug("proposals without epochs",
+      "a controller carries out AlterPartition of a deposed leader or an older state", "succession",
       "odradek.controller.in_sync:_problem")  # fmt: skip
 def _(right: Any) -> Any:
     def problem(image: Any, state: Any, broker_id: int, change: Any) -> Any:
@@ -265,7 +267,7 @@ def _(right: Any) -> Any:
     return lambda self, broker_id, broker_epoch: broker_id in self._image().brokers
 
 
-@_bug("restart not noticed", "who has restarted stays in sync and leads on", "blackout",
+@_bug("restart not noticed", "a broker that has restarted stays in sync and continues to lead", "blackout",
       "odradek.controller.brokers:_wanted", f"{_CHANGES}:has_bounced")  # fmt: skip
 def _(right: Any) -> Any:
     if right.__name__ == "has_bounced":
@@ -273,7 +275,7 @@ def _(right: Any) -> Any:
     return lambda state, brokers, unclean, out_of_sync: right(state, brokers, frozenset(), frozenset())
 
 
-@_bug("eligible for ever", "who left an ISR that was large enough may be elected later", "succession",
+@_bug("eligible for ever", "a replica that left an ISR that was large enough may be elected later", "succession",
       f"{_CHANGES}:_with_eligible")  # fmt: skip
 def _(right: Any) -> Any:
     def eligible(in_sync: Any, state: Any, rules: Any) -> Any:
@@ -324,7 +326,7 @@ def _(right: Any) -> Any:
 # --- controllers one after the other ---
 
 
-@_bug("stale controller obeyed", "a broker does what a controller says that has been replaced", "handover",
+@_bug("stale controller obeyed", "a broker obeys a controller that has been replaced", "handover",
       "odradek.broker.cluster.controller_requests:ControllerRequests._check")  # fmt: skip
 def _(right: Any) -> Any:
     async def check(self: Any, request: Any, connection: int) -> None:
@@ -382,7 +384,7 @@ def _(right: Any) -> Any:
     return update
 
 
-@_bug("deletion of the topic before", "StopReplica, said again after a lost answer, ends a replica of the next topic",
+@_bug("deletion of the topic before", "StopReplica, repeated after a lost answer, ends a replica of the next topic",
       "handover",
       "odradek.broker.cluster.controller_channel:ControllerChannel._send_news",
       "odradek.broker.cluster.controller_requests:ControllerRequests.stop_replica")  # fmt: skip
@@ -407,7 +409,7 @@ def _(right: Any) -> Any:
     return stop
 
 
-@_bug("producer ids for two", "two brokers are given the same block of producer ids", "cluster",
+@_bug("producer ids for two", "two brokers get the same block of producer ids", "cluster",
       "odradek.broker.cluster.controller:Controller._next_producer_id_block")  # fmt: skip
 def _(right: Any) -> Any:
     async def block(self: Any, broker_id: int | None) -> Any:
@@ -446,7 +448,7 @@ def _(right: Any) -> Any:
     return _served_while_loading("transaction", right)
 
 
-@_bug("coordinator stays", "a broker that leads a partition of groups no more answers for them", "cluster",
+@_bug("coordinator stays", "a broker that no longer leads a partition of groups answers for them", "cluster",
       "odradek.broker.coordinators.groups:GroupCoordinatorService.resigned")  # fmt: skip
 def _(right: Any) -> Any:
     return _nothing
@@ -480,7 +482,7 @@ def _(right: Any) -> Any:
     return lambda self, last_offset: last_offset < self.log.end_offset
 
 
-@_bug("markers not retried", "a marker that its partition's leader did not take is given up", "cluster",
+@_bug("markers not retried", "a coordinator does not retry a marker that a partition's leader rejected", "cluster",
       "odradek.broker.coordinators.markers:RoutedMarkers._on_written")  # fmt: skip
 def _(right: Any) -> Any:
     return lambda self, delivery, topic, index, committed: right(self, delivery, topic, index, True)
@@ -509,7 +511,8 @@ def _(right: Any) -> Any:
     return lambda request, context: False
 
 
-@_bug("offsets of the topic before", "a group finds what it had committed in a deleted topic of that name", "disks",
+@_bug("offsets of the topic before",
+      "a group finds its offsets of a deleted topic in the next topic of that name", "disks",
       "odradek.groups.offsets.committed:is_of", "odradek.groups.offsets.requests:is_of")  # fmt: skip
 def _(right: Any) -> Any:
     return lambda stored_id, topic_id: True
@@ -524,7 +527,7 @@ def _(right: Any) -> Any:
     return lambda self, partition: True
 
 
-@_bug("lease counted from the answer", "a lease lasts from when its answer came, and clocks are taken for equal",
+@_bug("lease counted from the answer", "a lease lasts from the arrival of its answer, and clocks count as equal",
       "stale", "odradek.replication.leadership:Leadership.extend")  # fmt: skip
 def _(right: Any) -> Any:
     def extend(self: Any, asked_at: float, seconds: float) -> None:
@@ -533,7 +536,7 @@ def _(right: Any) -> Any:
     return extend
 
 
-@_bug("unconfirmed controller grants", "a controller grants leases that no confirmation by the store bears out",
+@_bug("unconfirmed controller grants", "a controller grants leases without a confirmation by the store",
       "stale", "odradek.controller.lease_table:LeaseTable.grant")  # fmt: skip
 def _(right: Any) -> Any:
     def grant(self: Any, broker_id: int, epoch: int, now: float) -> Any:
@@ -590,7 +593,8 @@ def _(right: Any) -> Any:
 # --- brokers that no longer reach the controller ---
 
 
-@_bug("silent brokers not fenced", "a broker leads on as long as the store has its session, whoever it is cut off from",
+@_bug("silent brokers not fenced",
+      "a broker that is cut off from the others leads as long as the store has its session",
       "stale", "odradek.controller.broker_liveness:FencedBrokers.changes")  # fmt: skip
 def _(right: Any) -> Any:
     return lambda self, brokers, silent: ([], [])
