@@ -11,12 +11,14 @@ import asyncio
 from collections.abc import Awaitable, Collection, Iterator
 from typing import Final, Protocol
 
+from odradek.api.data.examined_batches import LEAST_BYTES, Examinations, examine_long_batches, has_long_batches
 from odradek.api.data.new_leaders import MOVED, current_leader, endpoints
 from odradek.api.data.produced_records import FIRST_WITH_ZSTD, check_carried, is_transactional
 from odradek.api.data.transactional_produce import RejectedPartitions, keep, rejections
 from odradek.api.requests.capabilities import (
     HasAuthorization,
     HasClock,
+    HasDisk,
     HasImage,
     HasLongWork,
     HasNodeId,
@@ -53,6 +55,7 @@ _AnswerPlace = tuple[TopicKey, int, list[ProducedPartition], int]
 class Uses(
     HasAuthorization,
     HasClock,
+    HasDisk,
     HasImage,
     HasLongWork,
     HasNodeId,
@@ -87,12 +90,14 @@ def handle(
     """
     if request.acks not in _VALID_ACKS:
         return _all_failed(request, context, ErrorCode.INVALID_REQUIRED_ACKS)
+    if context.size > LEAST_BYTES and has_long_batches(request, context):
+        return _produce_examined(keep(request), context)
     if request.transactional_id is None:
         topics = request.topics
         if (
             (len(topics) != 1 or len(topics[0][1]) != 1)
             and context.size <= SLICED_BYTES
-            and context.services.long_work.is_long(sum(len(partitions) for _, partitions in topics))
+            and context.services.long_work.is_long(_partitions(request))
         ):
             return _produce_in_slices(request, context)
         return _produce(request, context, None)
@@ -103,17 +108,43 @@ def handle(
     return _produce_later(keep(request), context, refused)
 
 
+def _partitions(request: ProduceRequest) -> int:
+    return sum(len(partitions) for _, partitions in request.topics)
+
+
 def _without(denied: Collection[TopicKey], request: ProduceRequest) -> ProduceRequest:
     topics = [each for each in request.topics if each[0] not in denied]
     return ProduceRequest(request.transactional_id, request.acks, request.timeout_ms, topics)
 
 
+async def _produce_examined(request: ProduceRequest, context: RequestContext[Uses]) -> list[Part] | None:
+    """Append once a thread has examined the large batches.
+
+    A transaction is verified after that: its verification must not age.
+    """
+    examined = await examine_long_batches(request, context)
+    if request.transactional_id is not None:
+        wanted = request if context.denied is None else _without(context.denied, request)
+        refused = rejections(wanted, context)
+        return await _produce_later(request, context, refused, examined)
+    if context.services.long_work.is_long(_partitions(request)):
+        slices = context.services.long_work.begin(context, ApiKey.PRODUCE)
+        pieces = list(_pieces(request, context.services.long_work.step))
+        return await _produce_rest(pieces, slices, _SlicedAnswer(request, context, examined))
+    return await _produce_later(request, context, None, examined)
+
+
 async def _produce_later(
-    request: ProduceRequest, context: RequestContext[Uses], refused: Awaitable[RejectedPartitions]
+    request: ProduceRequest,
+    context: RequestContext[Uses],
+    refused: RejectedPartitions | Awaitable[RejectedPartitions] | None,
+    examined: Examinations | None = None,
 ) -> list[Part] | None:
-    """Append once it is known that the partitions belong to the transaction."""
+    """Append once it is known that the partitions belong to the transaction, if there is one."""
     future = _Future()
-    answer = _produce(request, context, await refused, future)
+    if refused is not None and not isinstance(refused, dict):
+        refused = await refused
+    answer = _produce(request, context, refused, future, examined=examined)
     return await future.future if answer is future else answer  # type: ignore[return-value]  # else it is a list
 
 
@@ -136,10 +167,12 @@ def _produce(
     refused: RejectedPartitions | None,
     late: LateAnswer | None = None,
     whole: _SlicedAnswer | None = None,
+    examined: Examinations | None = None,
 ) -> list[Part] | LateAnswer | None:
     """`refused` is None for a producer without transactions; `late` is where an answer goes that has to wait.
 
-    With `whole` the request is a part of a longer one, to whose answer its outcome is added.
+    With `whole` the request is a part of a longer one, to whose answer its outcome is added. `examined` are the batches
+    that need no further examination.
     """
     acks = request.acks
     produced: Produced = []
@@ -169,7 +202,8 @@ def _produce(
                     # Its producer may send it again, and the next one in flight may be let in: not before this one.
                     partition.refuse(records, code, now_ms)
                     raise KafkaError(code)
-                result = partition.append(records, now_ms=now_ms, all_in_sync=acks == ALL)
+                evidence = examined.get((topic, index)) if examined else None
+                result = partition.append(records, now_ms=now_ms, all_in_sync=acks == ALL, examined=evidence)
             except KafkaError as error:
                 failed = True
                 if records is not None and error.code in SENT_AGAIN:
@@ -238,7 +272,7 @@ async def _produce_rest(pieces: list[ProduceRequest], slices: Slices, whole: _Sl
         for piece in pieces:
             if slices.is_over:
                 await slices.next()
-            _produce(piece, whole.context, None, whole=whole)
+            _produce(piece, whole.context, None, whole=whole, examined=whole.examined)
         slices.end()
     if whole.is_complete:
         return whole.answer()
@@ -250,12 +284,16 @@ async def _produce_rest(pieces: list[ProduceRequest], slices: Slices, whole: _Sl
 class _SlicedAnswer:
     """The answer of a request that is appended in slices, each of which may wait to be confirmed."""
 
-    __slots__ = ("_failed", "_late", "_open", "_produced", "_request", "context")
+    __slots__ = ("_failed", "_late", "_open", "_produced", "_request", "context", "examined")
 
-    def __init__(self, request: ProduceRequest, context: RequestContext[Uses]) -> None:
+    def __init__(
+        self, request: ProduceRequest, context: RequestContext[Uses], examined: Examinations | None = None
+    ) -> None:
         self._request = request
         self.context = context
         """The circumstances of the request."""
+        self.examined = examined
+        """Batches that need no further examination."""
         self._produced: Produced = []
         self._failed = False
         self._open = 0

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from odradek.log.append import (
     AppendResult,
+    Examined,
     Origin,
     Prepared,
     check_fits_segment,
@@ -19,6 +20,7 @@ from odradek.log.append import (
     control_record,
     place,
     prepare,
+    prepare_examined,
     refused,
     up_to_epoch,
 )
@@ -215,18 +217,27 @@ class PartitionLog:
     # --- append ---
 
     def append(
-        self, batches: memoryview, *, leader_epoch: int, now_ms: int, origin: Origin = Origin.CLIENT
+        self,
+        batches: memoryview,
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        origin: Origin = Origin.CLIENT,
+        examined: Examined | None = None,
     ) -> AppendResult:
         """Check, give offsets to, and write batches, or queue a copy of them: then `end_offset` follows later.
 
         `batches` is patched in place; with REPLICATION they have offsets and epochs, and none above `leader_epoch` is
-        written unless that is -1. Raises KafkaError before anything is written.
+        written unless that is -1. `examined` is their examination, which is repeated if it was by other settings.
+        Raises KafkaError before anything is written.
         """
         state = self._state
         if state.failure is not None:
             state.check_online()
         config = self.config
         size = len(batches)
+        if examined is not None and examined.original is batches and examined.config == config:
+            return self._append_prepared(prepare_examined(examined, now_ms), leader_epoch, origin)
         if origin is _REPLICATION or config.log_append_time or (config.needs_records and origin is _CLIENT):
             return self._append_prepared(prepare(batches, config, now_ms, origin), leader_epoch, origin)
         try:

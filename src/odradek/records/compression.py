@@ -47,6 +47,8 @@ _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + b"\0\0\0\1\0\0\0\1"
 _XERIAL_BLOCK_SIZE: Final = 32 * 1024
 _SNAPPY_MAX_EXPANSION: Final = 64
+_MAX_EXPANSION: Final = {1: 1032, 2: _SNAPPY_MAX_EXPANSION}
+"""Bytes that a byte may become, by codec: gzip (zlib's technical details), snappy."""
 _INT32: Final = struct.Struct(">I")
 _LE32: Final = struct.Struct("<I")
 
@@ -85,6 +87,21 @@ def decompress(codec: int, data: Buffer, max_bytes: int = MAX_UNCOMPRESSED_BYTES
     if decompressor is None:
         raise CorruptRecords(f"unknown compression codec {codec}")
     return decompressor(memoryview(data), max_bytes)
+
+
+def content_bound(codec: int, data: memoryview) -> int:
+    """The most bytes that `data` can contain after decompression; cheap to know, and seldom reached.
+
+    0 for data whose decompression fails at once.
+    """
+    try:
+        if codec == Codec.LZ4:
+            return _lz4_bound(data)
+        if codec == Codec.ZSTD:
+            return _zstd_bound(data)
+    except CorruptRecords:
+        return 0
+    return len(data) * _MAX_EXPANSION.get(codec, 1)
 
 
 def _too_large(codec: str, max_bytes: int) -> TooLargeRecords:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, NamedTuple
 
-from odradek.log.append import AppendResult, Origin
+from odradek.log.append import AppendResult, Examined, Origin
 from odradek.log.partition_log import PartitionLog
 from odradek.log.segments.reading import LogRead
 from odradek.metadata.image import NO_LEADER, PartitionState
@@ -292,13 +292,19 @@ class Partition:
     # --- write ---
 
     def append(
-        self, batches: memoryview, *, now_ms: int, origin: Origin = Origin.CLIENT, all_in_sync: bool = False
+        self,
+        batches: memoryview,
+        *,
+        now_ms: int,
+        origin: Origin = Origin.CLIENT,
+        all_in_sync: bool = False,
+        examined: Examined | None = None,
     ) -> AppendResult:
         """Append as the leader: the write is dispatched when this returns; see `when_committed` for acked.
 
         Unless it is acked already, it is written when `log.end_offset` is past it; see `LogDurability.when_written`.
-        `batches` is patched in place. Raises KafkaError: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS (only with
-        `all_in_sync`), or the errors of the log.
+        `batches` is patched in place; PartitionLog says of what use `examined` is. Raises KafkaError:
+        NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS (only with `all_in_sync`), or the errors of the log.
         """
         log = self.log
         leadership = self._leadership
@@ -311,7 +317,9 @@ class Partition:
                 raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
             if self._refused is not None:
                 self._refused.check(batches, log.history.producers, now_ms)
-            result = log.append(batches, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin)
+            result = log.append(
+                batches, leader_epoch=self.leader_epoch, now_ms=now_ms, origin=origin, examined=examined
+            )
         except KafkaError as error:
             self.traffic.failed_produces += 1
             if origin is _CLIENT:

@@ -295,3 +295,104 @@ def test_sliced_produce_is_not_acknowledged_when_its_partition_moved(tmp_path: P
     """Each slice begins to wait in the turn that appended it: the new leader's record has the same offset."""
     codes = asyncio.run(waits_in_slices(tmp_path))
     assert codes == [ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND] + [ErrorCode.NONE] * (COUNT - 1)
+
+
+class ExaminingDisk:
+    """Executes calls of lanes at once and notes them."""
+
+    def __init__(self) -> None:
+        self.lanes: list[str] = []
+
+    async def run(self, lane: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        self.lanes.append(lane)
+        await asyncio.sleep(0)
+        return function(*arguments)
+
+
+COMPACT = LogConfig(cleanup_policy=frozenset({"compact"}))
+
+
+def large_batch(key: bytes | None = b"key", fields: BatchFields | None = None) -> bytearray:
+    return encode_batch([(NOW_MS, key, b"x" * 30, ())] * 1000, fields or BatchFields())
+
+
+def compacted(tmp_path: Path, count: int = 1) -> tuple[dict[int, Partition], Any]:
+    """Led partitions of a compacted topic, and a request's circumstances."""
+    partitions = {index: led(tmp_path, index) for index in range(count)}
+    for partition in partitions.values():
+        partition.log.set_config(COMPACT)
+        partition.apply_state(PartitionState(1, 1, (1,), (1,), partition_epoch=1))
+    context = context_of(partitions)
+    context.size = 100_000
+    context.services.disk = ExaminingDisk()
+    context.services.partitions.log_config = lambda _topic, index: partitions[index].log.config
+    context.services.partitions.refused = lambda *_: None
+    context.services.image = ClusterImage
+    context.session = Session("PLAINTEXT", "127.0.0.1")
+    return partitions, context
+
+
+async def answer_of(request: ProduceRequest, context: Any) -> list[tuple[int, ErrorCode]]:
+    """What is answered when the receive buffer is used again as soon as the handler has returned."""
+    answer: Any = handle(request, context)
+    if not isinstance(answer, list):
+        for _, rows in request.topics:
+            for _, records in rows:
+                assert records is not None
+                records[:] = bytes(len(records))
+        answer = await answer
+    decoded, _ = ProduceResponse.decode(memoryview(bytes(answer[0])), 9, 9)
+    return [(row.index, ErrorCode(row.error_code)) for each in decoded.responses for row in each.partition_responses]
+
+
+@pytest.mark.parametrize(("key", "code"), [(b"key", ErrorCode.NONE), (None, ErrorCode.INVALID_RECORD)])
+def test_large_batch_of_a_compacted_topic_is_examined_apart(tmp_path: Path, key: bytes | None, code: ErrorCode) -> None:
+    partitions, context = compacted(tmp_path)
+    request = ProduceRequest(None, 1, 30_000, [("t", [(0, memoryview(large_batch(key)))])])
+    assert asyncio.run(answer_of(request, context)) == [(0, code)]
+    assert context.services.disk.lanes == ["examined batches"]
+    assert partitions[0].log.end_offset == (1000 if key else 0)
+
+
+def test_small_batch_of_a_compacted_topic_is_appended_at_once(tmp_path: Path) -> None:
+    partitions, context = compacted(tmp_path)
+    data = memoryview(encode_batch([(NOW_MS, b"key", bytes(1000), ())]))
+    assert isinstance(handle(ProduceRequest(None, 1, 30_000, [("t", [(0, data)])]), context), list)
+    assert partitions[0].log.end_offset == 1
+
+
+def test_batch_that_the_client_may_not_write_is_not_examined(tmp_path: Path) -> None:
+    _, context = compacted(tmp_path)
+    context.denied = {"t"}
+    request = ProduceRequest(None, 1, 30_000, [("t", [(0, memoryview(large_batch()))])])
+    assert asyncio.run(answer_of(request, context)) == [(0, ErrorCode.TOPIC_AUTHORIZATION_FAILED)]
+    assert context.services.disk.lanes == []
+
+
+def test_large_batches_among_many_are_examined_apart(tmp_path: Path) -> None:
+    partitions, context = compacted(tmp_path, COUNT)
+    rows: list[Any] = [
+        (index, memoryview(large_batch(None if index == 4 else b"key")) if index % 2 == 0 else batch(b"no key"))
+        for index in partitions
+    ]
+    found = asyncio.run(answer_of(ProduceRequest(None, 1, 30_000, [("t", rows)]), context))
+    valid = {0, 2, 6, 8}
+    assert found == [(index, ErrorCode.NONE if index in valid else ErrorCode.INVALID_RECORD) for index in range(COUNT)]
+    assert context.services.disk.lanes == ["examined batches"] * 5
+    assert [each.log.end_offset for each in partitions.values()] == [1000 * (index in valid) for index in range(COUNT)]
+
+
+def test_transaction_is_verified_after_the_examination(tmp_path: Path) -> None:
+    partitions, context = compacted(tmp_path)
+    lanes_before: list[int] = []
+
+    def verify(_wanted: Any, _version: int) -> dict[Any, ErrorCode]:
+        lanes_before.append(len(context.services.disk.lanes))
+        return {}
+
+    context.services.transactions = SimpleNamespace(verify_or_add=verify)
+    fields = BatchFields(producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True)
+    request = ProduceRequest("id", -1, 30_000, [("t", [(0, memoryview(large_batch(fields=fields)))])])
+    assert asyncio.run(answer_of(request, context)) == [(0, ErrorCode.NONE)]
+    assert lanes_before == [1]
+    assert partitions[0].log.end_offset == 1000

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.records.compression import CODEC_NAMES, Codec, check_level, compress, decompress
+from odradek.records.compression import CODEC_NAMES, Codec, check_level, compress, content_bound, decompress
 from odradek.records.errors import CorruptRecords
 
 CONTENTS = [b"", b"x", bytes(100_000), bytes(range(256)) * 1000, b"kafka" * 30_000]
@@ -169,3 +169,14 @@ def test_unknown_codecs() -> None:
         decompress(5, b"")
     with pytest.raises(ValueError, match="7"):
         compress(7, b"")
+
+
+@given(content=st.binary(max_size=5000), repeats=st.integers(1, 50), codec=st.sampled_from(Codec))
+def test_bound_of_the_content_is_never_exceeded(content: bytes, repeats: int, codec: Codec) -> None:
+    data = compress(codec, content * repeats)
+    assert content_bound(codec, memoryview(data)) >= len(content) * repeats
+
+
+@given(codec=st.integers(0, 7), noise=st.binary(max_size=200))
+def test_bound_of_noise_is_a_number(codec: int, noise: bytes) -> None:
+    assert content_bound(codec, memoryview(noise)) >= 0

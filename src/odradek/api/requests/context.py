@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from odradek.api.requests.session import Session
+from odradek.log.config import LogConfig
 from odradek.metadata.image import ClusterImage
 from odradek.metrics.requests import RequestCounters
 from odradek.ports.clock import Clock
@@ -120,6 +121,10 @@ class PartitionLookup(Protocol):
 
     def require(self, topic: TopicKey, index: int) -> Partition:
         """The same, of a topic named by name or id; raises UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID for none."""
+        ...
+
+    def log_config(self, topic: TopicKey, index: int) -> LogConfig | None:
+        """The settings of a replica's log, which is not opened for this; None for a topic that does not exist."""
         ...
 
     def refused(self, topic: TopicKey, index: int, batches: memoryview, code: ErrorCode, now_ms: int) -> None:

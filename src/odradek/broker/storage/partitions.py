@@ -92,6 +92,14 @@ class Partitions:
         found = self._image.topics.get(topic)
         return None if found is None else self._settings(found)
 
+    def log_config(self, topic: TopicKey, index: int) -> LogConfig | None:
+        """The settings of a replica's log, which is not opened for this; None for a topic that does not exist."""
+        name = self._image.topic_names.get(topic) if isinstance(topic, bytes) else topic
+        if name is None:
+            return None
+        found = self._open.get((name, index))
+        return self.settings_of(name) if found is None else found.log.config
+
     def _touch(self, name: str, index: int) -> Partition | None:
         state = self._image.partition(name, index)
         if state is None or self._local_id not in state.replicas:

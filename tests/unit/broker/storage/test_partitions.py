@@ -281,6 +281,20 @@ def test_settings_are_known_of_topics_that_exist(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+def test_settings_of_a_log_are_known_without_opening_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        directories, partitions = start(tmp_path)
+        partitions.apply(image_with(a_topic("t", b"t" * 16, 1)))
+        with monkeypatch.context() as patched:
+            patched.setattr(LogDirectories, "open", None)
+            assert partitions.log_config("t", 0) == partitions.log_config(b"t" * 16, 0) == LogConfig()
+            assert partitions.log_config("u", 0) is partitions.log_config(b"u" * 16, 0) is None
+        assert partitions.log_config("t", 0) == partitions.require("t", 0).log.config
+        await directories.close()
+
+    asyncio.run(scenario())
+
+
 class Broken(Exception):
     """No error that the program expects."""
 
