@@ -1,7 +1,7 @@
 """Large batches whose records are read or compressed before an append: that happens in a thread, not on the event loop.
 
 Decompression and compression let other threads work meanwhile, and the reading of records gives up the interpreter
-every few ms, so that the event loop goes on with other requests. Small batches are examined by the append itself: a
+every few ms, so that the event loop serves others. Small batches are examined by the append itself: a
 thread would cost more. An append examines a batch again if the topic's settings have changed meanwhile.
 """
 
