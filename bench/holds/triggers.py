@@ -73,7 +73,7 @@ def _one_record(timestamp_ms: int | None = None) -> bytearray:
 def _many_records() -> bytearray:
     """A batch of some 774 KB."""
     now_ms = int(time.time() * 1000)
-    return encode_batch([(now_ms + number % 1000, b"%08d" % number, b"", ()) for number in range(_RECORDS)])
+    return encode_batch([(now_ms + number // 35, b"%08d" % number, b"", ()) for number in range(_RECORDS)])
 
 
 def _fetch(partitions: int) -> bytes:
@@ -187,7 +187,7 @@ def times_in_batch(broker: WatchedBroker, _: int) -> Iterator[Row]:
     _append(broker, _many_records())
     now_ms = int(time.time() * 1000)
     yield Row(f"look-up by timestamp in a batch of {_RECORDS:,} records", _look_up(broker, 1, now_ms - 3_600_000 // 8))
-    yield Row("look-up of the largest timestamp in it", _look_up(broker, 1, _MAX_TIMESTAMP))
+    yield Row("look-up of the largest timestamp, of its last records", _look_up(broker, 1, _MAX_TIMESTAMP))
 
 
 def producers(broker: WatchedBroker, count: int) -> Iterator[Row]:

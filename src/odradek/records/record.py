@@ -131,6 +131,66 @@ def decode_columns(
     return columns
 
 
+def find_timestamp(
+    view: memoryview, header: BatchHeader, timestamp_ms: int, start_offset: int = 0
+) -> tuple[int, int] | None:
+    """(offset, timestamp) of the batch's first record from the start offset on with this timestamp or a later one.
+
+    It reads offsets and timestamps only, and none beyond that record. Raises CorruptRecords for what it cannot read.
+    """
+    section = records_section(view, header)
+    base_offset, base_timestamp = header[0], header[7]
+    is_stamped = header[5] & TIMESTAMP_TYPE_BIT
+    if is_stamped and header[8] < timestamp_ms:
+        return None
+    # With LogAppendTime all records have the batch's timestamp, whatever they say.
+    least_delta = _INT64_MIN if is_stamped else timestamp_ms - base_timestamp
+    try:
+        found = _find_delta(bytes(section), header[12], least_delta, start_offset - base_offset)
+    except IndexError as error:
+        raise CorruptRecords(f"batch at offset {base_offset}: its records are cut off") from error
+    except CorruptRecords as error:
+        raise CorruptRecords(f"batch at offset {base_offset}: {error}") from error
+    if found is None:
+        return None
+    offset, delta = found
+    return base_offset + offset, header[8] if is_stamped else base_timestamp + delta
+
+
+def _find_delta(data: bytes, count: int, least_delta: int, least_offset: int) -> tuple[int, int] | None:
+    """(offset delta, timestamp delta) of the first record with these deltas or larger ones."""
+    position, unzigzag = 0, _UNZIGZAG
+    for _ in range(count):
+        byte = data[position]
+        if byte < 0x80:
+            end = position + 1 + unzigzag[byte]
+            position += 2  # behind the attributes
+        elif (second := data[position + 1]) < 0x80:
+            end = position + 2 + (((byte & 0x7F | second << 7) >> 1) ^ -(byte & 1))
+            position += 3
+        else:
+            length, position = read_varint(data, position)
+            end = position + length
+            position += 1
+        if end <= position:
+            raise CorruptRecords(f"record without content at byte {position}")
+        byte = data[position]
+        if byte < 0x80:
+            delta = unzigzag[byte]
+            position += 1
+        elif (second := data[position + 1]) < 0x80:
+            delta = ((byte & 0x7F | second << 7) >> 1) ^ -(byte & 1)
+            position += 2
+        else:
+            delta, position = read_varint(data, position, 64)
+        if delta >= least_delta:
+            offset, _ = read_varint(data, position)
+            if offset >= least_offset:
+                return offset, delta
+        position = end
+    return None
+
+
 def _decode_uniform(data: bytes | memoryview, source: bytes | memoryview, header: BatchHeader) -> RecordColumns | None:
     """Records of one shape: keys of one length, values of one length, no headers, no gaps between offsets.
 

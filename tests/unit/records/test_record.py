@@ -6,8 +6,17 @@ from hypothesis import strategies as st
 
 from odradek.records.batch import HEADER_SIZE, check_batch, parse_header, patch_crc, set_log_append_time
 from odradek.records.builder import BatchFields, encode_batch, finish_batch
+from odradek.records.compression import Codec
 from odradek.records.errors import CorruptRecords
-from odradek.records.record import Record, _decode, _decode_uniform, decode_columns, decode_records, read_varint
+from odradek.records.record import (
+    Record,
+    _decode,
+    _decode_uniform,
+    decode_columns,
+    decode_records,
+    find_timestamp,
+    read_varint,
+)
 from odradek.records.section import varint
 from tests.unit.records.rebuilding import encode_record, rebuild_batch
 from tests.unit.records.strategies import BATCHES, CODECS, Row, row_of
@@ -243,3 +252,42 @@ def test_columns_of_a_batch_with_append_time_have_its_timestamp() -> None:
     set_log_append_time(memoryview(data), 0, parse_header(data), 77)
     view = memoryview(bytes(data))
     assert list(decode_columns(view, parse_header(view)).timestamps) == [77] * 20
+
+
+@given(
+    timestamps=st.lists(st.integers(-(1 << 40), 1 << 40), min_size=1, max_size=40),
+    value_size=st.integers(0, 9000),
+    wanted=st.integers(-(1 << 40), 1 << 40),
+    start=st.integers(0, 60),
+    codec=st.sampled_from([Codec.NONE, Codec.LZ4]),
+    is_stamped=st.booleans(),
+)
+def test_timestamp_is_found_as_by_decoding_all_records(
+    timestamps: list[int], value_size: int, wanted: int, start: int, codec: Codec, is_stamped: bool
+) -> None:
+    rows = [(timestamp, b"k", bytes(value_size), ()) for timestamp in timestamps]
+    data = memoryview(encode_batch(rows, BatchFields(base_offset=10), compression=codec))
+    if is_stamped:
+        set_log_append_time(data, 0, parse_header(data), 1 << 39)
+    header = parse_header(data)
+    expected = [
+        (record.offset, record.timestamp)
+        for record in decode_records(data, header)
+        if record.timestamp >= wanted and record.offset >= start
+    ]
+    assert find_timestamp(data, header, wanted, start) == (expected[0] if expected else None)
+
+
+@given(cut=st.integers(0, 400))
+def test_timestamp_in_records_that_are_cut_off_raises_corrupt_records(cut: int) -> None:
+    data = memoryview(encode_batch([(number, b"k", bytes(100), ()) for number in range(4)]))
+    header = parse_header(data)
+    with contextlib.suppress(CorruptRecords):
+        find_timestamp(data[: len(data) - cut], header, 5)
+
+
+def test_timestamp_of_a_record_without_length_raises_corrupt_records() -> None:
+    data = encode_batch([(number, b"k", bytes(100), ()) for number in range(4)])
+    data[61] = 0
+    with pytest.raises(CorruptRecords):
+        find_timestamp(memoryview(data), parse_header(data), 5)

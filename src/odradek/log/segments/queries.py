@@ -57,10 +57,9 @@ def _find_in(segment: Segment, timestamp_ms: int, start_offset: int) -> FoundTim
         header = found.header
         if header.max_timestamp < timestamp_ms or header.last_offset < start_offset:
             continue
-        columns = segment.columns(found).since(start_offset)
-        for index, timestamp in enumerate(columns.timestamps):
-            if timestamp >= timestamp_ms:
-                return FoundTimestamp(columns.offsets[index], timestamp, header.partition_leader_epoch)
+        record = segment.find_record(found, timestamp_ms, start_offset)
+        if record is not None:
+            return FoundTimestamp(*record, header.partition_leader_epoch)
     return None
 
 
@@ -102,10 +101,9 @@ def max_timestamp(
     if found is None:
         return None
     header = found.header
-    columns = segment.columns(found).since(start_offset)
-    if timestamp in columns.timestamps:
-        at = columns.offsets[columns.timestamps.index(timestamp)]
-        return FoundTimestamp(at, timestamp, header.partition_leader_epoch)
+    record = segment.find_record(found, timestamp, start_offset)
+    if record is not None and record[1] == timestamp:
+        return FoundTimestamp(*record, header.partition_leader_epoch)
     # The header names a timestamp that no record has: its producer was wrong, and the batch is all there is to name.
     return FoundTimestamp(max(header.base_offset, start_offset), timestamp, header.partition_leader_epoch)
 
