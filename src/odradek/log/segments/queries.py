@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 from odradek.log.segments.segment import NO_TIMESTAMP, Located, Segment
 from odradek.log.segments.transaction_index import AbortedTransaction, collect
+from odradek.records.errors import CorruptRecords
+from odradek.records.record import find_timestamp as find_record_timestamp
 
 
 def batches(segments: Sequence[Segment], offset: int, upper_offset: int) -> Iterator[memoryview]:
@@ -57,10 +59,19 @@ def _find_in(segment: Segment, timestamp_ms: int, start_offset: int) -> FoundTim
         header = found.header
         if header.max_timestamp < timestamp_ms or header.last_offset < start_offset:
             continue
-        record = segment.find_record(found, timestamp_ms, start_offset)
+        record = _find_record(segment, found, timestamp_ms, start_offset)
         if record is not None:
             return FoundTimestamp(*record, header.partition_leader_epoch)
     return None
+
+
+def _find_record(segment: Segment, found: Located, timestamp_ms: int, start_offset: int) -> tuple[int, int] | None:
+    """(offset, timestamp) of a batch's first record from the start offset on with this timestamp or a later one."""
+    data = segment.read_batch(found)
+    try:
+        return find_record_timestamp(data, found.header, timestamp_ms, start_offset)
+    except CorruptRecords as error:
+        raise segment.broken(found.position, found.header.base_offset, str(error)) from error
 
 
 def _max_between(segment: Segment, start_offset: int, upper_offset: int) -> tuple[int, int] | None:
@@ -101,7 +112,7 @@ def max_timestamp(
     if found is None:
         return None
     header = found.header
-    record = segment.find_record(found, timestamp, start_offset)
+    record = _find_record(segment, found, timestamp, start_offset)
     if record is not None and record[1] == timestamp:
         return FoundTimestamp(*record, header.partition_leader_epoch)
     # The header names a timestamp that no record has: its producer was wrong, and the batch is all there is to name.

@@ -21,7 +21,7 @@ from odradek.log.segments.transaction_index import TransactionIndex
 from odradek.ports.disk import File
 from odradek.records.batch import HEADER, HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader, verify_crc
 from odradek.records.errors import CorruptRecords
-from odradek.records.record import RecordColumns, decode_columns, find_timestamp
+from odradek.records.record import RecordColumns, decode_columns
 from odradek.wire.errors import ErrorCode, KafkaError
 
 MAX_RELATIVE_OFFSET: Final = (1 << 31) - 1
@@ -310,17 +310,6 @@ class Segment:
         data = self.read_batch(found)
         try:
             return decode_columns(data, found.header)
-        except CorruptRecords as error:
-            raise self.broken(found.position, found.header.base_offset, str(error)) from error
-
-    def find_record(self, found: Located, timestamp_ms: int, start_offset: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of a batch's first record from the start offset on with this timestamp or a later one.
-
-        Raises KafkaError KAFKA_STORAGE_ERROR if the batch is damaged.
-        """
-        data = self.read_batch(found)
-        try:
-            return find_timestamp(data, found.header, timestamp_ms, start_offset)
         except CorruptRecords as error:
             raise self.broken(found.position, found.header.base_offset, str(error)) from error
 
