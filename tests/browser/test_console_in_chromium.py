@@ -129,18 +129,21 @@ def opened(chromium: "Browser", url: str) -> Iterator[Callable[..., "Page"]]:
     assert errors == []
 
 
+def serious_violations(page: "Page") -> list[tuple[str, list[str]]]:
+    """What axe finds on a page: rules, and the first elements that break them."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    return [
+        (each["id"], [node["html"][:120] for node in each["nodes"]][:3])
+        for each in axe.run(page).response["violations"]
+        if each["impact"] in ("serious", "critical")
+    ]
+
+
 # Each page in one of the themes: they share all rules but the values of colours.
 @pytest.mark.parametrize(("name", "scheme"), list(zip(PAGES, itertools.cycle(["light", "dark"]), strict=False)))
 def test_page_is_accessible_and_fits_a_narrow_window(opened: Callable[..., "Page"], name: str, scheme: str) -> None:
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     page = opened(PAGES[name], scheme=scheme)
-    found = axe.run(page).response["violations"]
-    serious = [
-        (each["id"], [node["html"][:120] for node in each["nodes"]][:3])
-        for each in found
-        if each["impact"] in ("serious", "critical")
-    ]
-    assert serious == []
+    assert serious_violations(page) == []
     page.set_viewport_size({"width": 360, "height": 800})
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
 
@@ -209,6 +212,7 @@ def test_login_at_an_issuer_of_another_site(chromium: "Browser", tmp_path: Path)
         ):
             page = chromium.new_page()
             page.goto(url.replace("127.0.0.1", "localhost") + AT)
+            assert serious_violations(page) == []
             page.click("text=Log in at")
             page.wait_for_url(f"**{AT}", timeout=30_000)
             assert page.locator("form[action='/logout']").inner_text() == "Log out alice"

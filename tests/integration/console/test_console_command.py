@@ -82,6 +82,30 @@ def test_wrong_options_are_one_line(options: list[str], message: str, capsys: py
     assert error.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("package", "options", "extra"),
+    [
+        ("fastavro", ["--schema", "orders=FILE"], "formats"),
+        ("jwt", ["--login", "--oidc-issuer", "https://i.example", "--oidc-client-id", "c"], "oauth"),
+    ],
+)
+def test_missing_package_is_named_with_its_extra(
+    package: str,
+    options: list[str],
+    extra: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    schema = tmp_path / "order.avsc"
+    schema.write_text('{"type": "record", "name": "order", "fields": [{"name": "id", "type": "int"}]}')
+    monkeypatch.setitem(sys.modules, package, None)
+    assert main(["console", *(each.replace("FILE", str(schema)) for each in options)]) == 1
+    error = capsys.readouterr().err
+    assert f"[{extra}]" in error
+    assert error.count("\n") == 1
+
+
 def test_console_of_a_protected_listener_is_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["serve", "--data-dir", str(tmp_path / "data"), "--security", "--console", "127.0.0.1:0"]
     assert main(words) == 2
