@@ -126,8 +126,9 @@ def test_patterns_and_assignments(reader: Frame, topics: Topics) -> None:
     other = topics.create(1, name=f"{base}-other")
     topics.fill(base, numbered(2) + numbered(3, 1))
     topics.fill(other, numbered(4))
-    assert reader(subscribePattern=f"{base}.*").count() == 9
-    assert reader(subscribePattern=base).count() == 5
+    # as Spark's own source: found anywhere in a name
+    assert reader(subscribePattern=base).count() == 9
+    assert reader(subscribePattern=f"{base[1:]}$").count() == 5
     assert reader(subscribe=f"{base},{other}").count() == 9
     assert reader(assign=json.dumps({base: [1], other: [0]})).count() == 7
 
@@ -166,11 +167,11 @@ def test_a_stream_reads_on_from_its_checkpoint(stream: Frame, topics: Topics, tm
     rows, _ = run_stream(stream(topic), tmp_path, "first")
     assert len(rows) == 15
     written = json.loads((tmp_path / "offsets" / "0").read_text().splitlines()[2])
-    assert written == {topic: {"0": 10, "1": 5}}
+    assert {name: offsets for name, offsets in written.items() if offsets} == {topic: {"0": 10, "1": 5}}
     topics.fill(topic, numbered(12, first=10))
     rows, progress = run_stream(stream(topic), tmp_path, "second")
     assert [row.offset for row in rows] == [10, 11]
-    assert json.loads(progress[0]["sources"][0]["latestOffset"]) == {topic: {"0": 12, "1": 5}}
+    assert json.loads(progress[0]["sources"][0]["latestOffset"])[topic] == {"0": 12, "1": 5}
 
 
 def test_a_limit_makes_small_batches(stream: Frame, topics: Topics, tmp_path: Path) -> None:
@@ -194,14 +195,17 @@ def test_new_partitions_are_read_from_their_beginning(stream: Frame, topics: Top
 
 
 def test_recreated_topic_fails_a_stream(stream: Frame, topics: Topics, tmp_path: Path) -> None:
+    """Also when it has more records than before, of which Spark's own source reads only the later ones."""
     topic = topics.create(1)
     topics.fill(topic, numbered(5))
     run_stream(stream(topic), tmp_path, "before")
     topics.delete(topic)
     topics.create(1, name=topic)
-    topics.fill(topic, numbered(2))
-    with pytest.raises(StreamingQueryException, match="went back from offset 5 to 2"):
+    topics.fill(topic, numbered(7))
+    with pytest.raises(StreamingQueryException, match=f"topic {topic} was deleted and created again"):
         run_stream(stream(topic), tmp_path, "strict")
+    rows, _ = run_stream(stream(topic, failOnDataLoss="false"), tmp_path, "lenient")
+    assert [row.offset for row in rows] == list(range(7))
 
 
 def test_finished_batches_can_be_committed_to_a_group(

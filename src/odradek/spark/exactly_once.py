@@ -13,7 +13,8 @@ import pickle
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from odradek.spark.options import OptionError, SinkOptions
+from odradek.spark.option_names import OptionError
+from odradek.spark.options import SinkOptions
 from odradek.spark.sink import check_columns
 from odradek.spark.speculation import refuse
 from odradek.spark.transactions import Begun, TaskReport, abort, begin, commit, is_done, write_rows
@@ -34,13 +35,13 @@ def write_exactly_once(frame: Any, batch_id: int, options: Mapping[str, str], *,
     refuse(context.getConf().get("spark.speculation", "false"))
     query_id = context.getLocalProperty("sql.streaming.queryId") or ""
     for attempt in range(max(1, attempts)):
-        begun = begin(given, os.getpid())
+        begun = begin(given, os.getpid(), session=frame.sparkSession)
         if is_done(begun, batch_id, query_id):
             return False
         try:
             rows = frame.mapInArrow(_Task(given, begun, batch_id, query_id), "report binary").collect()
             reports = [pickle.loads(each.report) for each in rows]  # noqa: S301 - made by our own tasks
-            commit(given, reports, batch_id)
+            commit(given, reports, batch_id, frame.sparkSession)
             return True
         except Exception:
             abort(given)

@@ -8,11 +8,51 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 from odradek.records.topic_partition import TopicPartition
 
 Offsets = dict[TopicPartition, int]
+
+
+class SourceError(RuntimeError):
+    """The query cannot continue as its options ask."""
+
+
+_CLUSTER: Final = "cluster.id:"
+_TOPIC: Final = "topic.id:"
+
+
+class Origin(NamedTuple):
+    """What offsets belong to: the id of the cluster, and the id of each topic, None and missing where unknown.
+
+    It is kept beside the offsets as names that no topic can have, with no partitions. Spark's own connector reads such
+    a name as a topic without partitions, which changes nothing: a query may continue under either format.
+    """
+
+    cluster: str | None = None
+    topic_ids: Mapping[str, str] = {}
+
+    def recreated(self, now: Origin) -> set[str]:
+        """Topics that have another id now: they were deleted and created again."""
+        ids = self.topic_ids
+        return {topic for topic, topic_id in now.topic_ids.items() if ids.get(topic, topic_id) != topic_id}
+
+    def is_of_another_cluster(self, now: Origin) -> bool:
+        """Whether the offsets belong to another cluster than the one that is read now."""
+        return None not in (self.cluster, now.cluster) and self.cluster != now.cluster
+
+
+def origin_of(content: Mapping[str, Any]) -> Origin:
+    """The origin that a source has noted in Spark's form of its offsets."""
+    cluster, topic_ids = None, {}
+    for name in content:
+        if name.startswith(_CLUSTER):
+            cluster = name.removeprefix(_CLUSTER)
+        elif name.startswith(_TOPIC):
+            topic, _, topic_id = name.removeprefix(_TOPIC).partition(":")
+            topic_ids[topic] = topic_id
+    return Origin(cluster, topic_ids)
 
 
 class OffsetRange(NamedTuple):
@@ -22,6 +62,8 @@ class OffsetRange(NamedTuple):
     partition: int
     start: int
     end: int
+    topic_id: str = ""
+    """The id of the topic that the offsets belong to; empty where unknown."""
 
     @property
     def size(self) -> int:
@@ -29,11 +71,17 @@ class OffsetRange(NamedTuple):
         return self.end - self.start
 
 
-def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """The form that Spark's Kafka source keeps in checkpoints: {"topic": {"0": 23}}, in order."""
+def to_json(offsets: Mapping[TopicPartition, int], origin: Origin = Origin()) -> dict[str, dict[str, int]]:  # noqa: B008
+    """The form that Spark's Kafka source keeps in checkpoints: {"topic": {"0": 23}}, in order; then the origin."""
     found: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         found.setdefault(topic, {})[str(partition)] = offset
+    named = sorted(found)
+    if origin.cluster is not None:
+        found[_CLUSTER + origin.cluster] = {}
+    for topic in named:
+        if topic in origin.topic_ids:
+            found[f"{_TOPIC}{topic}:{origin.topic_ids[topic]}"] = {}
     return found
 
 
@@ -44,6 +92,36 @@ def from_json(content: Mapping[str, Mapping[str, int]]) -> Offsets:
         for topic, partitions in content.items()
         for partition, offset in partitions.items()
     }
+
+
+def batch_ranges(
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    log_ends: Mapping[TopicPartition, int],
+    *,
+    fail_on_data_loss: bool,
+) -> list[OffsetRange]:
+    """The ranges of a batch query; `log_ends` are the ends of logs that its end offsets may lie beyond.
+
+    Raises SourceError for a start after the end, and for an end beyond the log unless data may be lost.
+    """
+    ranges = []
+    for key, wanted in sorted(ends.items()):
+        start, end = starts.get(key), wanted
+        if start is None:
+            continue
+        if start > end:
+            raise SourceError(f"{key}: the start offset {start} is greater than the end offset {end}")
+        logged = log_ends.get(key, end)
+        if end > logged:
+            if fail_on_data_loss:
+                raise SourceError(
+                    f"{key}: the end offset {end} lies beyond the end of the log, {logged}; failOnDataLoss=false reads "
+                    "the records that are there"
+                )
+            end = max(start, logged)
+        ranges.append(OffsetRange(*key, start, end))
+    return ranges
 
 
 def limit_rows(limit: int, start: Offsets, latest: Offsets, earliest_of_new: Offsets) -> Offsets:

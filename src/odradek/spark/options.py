@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from odradek.client.config import ADMIN_DEFAULTS, CONSUMER_DEFAULTS, PRODUCER_DEFAULTS
+from odradek.spark.option_names import SINK_NAMES, SOURCE_NAMES, OptionError, check_names, nearest
+from odradek.spark.topic_pattern import PatternError, compile_pattern
 
 MARKER_TOPIC: Final = "odradek-spark-batches"
 """Where exactly-once queries keep the numbers of their committed batches, unless markerTopic says otherwise."""
@@ -55,10 +57,6 @@ _WITHOUT_EFFECT: Final = frozenset(
         "send.buffer.bytes", "socket.connection.setup.timeout.max.ms",
     }
 )  # fmt: skip
-
-
-class OptionError(ValueError):
-    """An option of the data source is missing, unknown, or has a value that it cannot have."""
 
 
 def read_flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
@@ -120,6 +118,7 @@ class SourceOptions(NamedTuple):
     def parse(cls, options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         """Raises OptionError."""
         given = {name.lower(): value for name, value in options.items()}
+        check_names(given, SOURCE_NAMES, SINK_NAMES, "source")
         if streaming:
             refused = [name for name in _ENDINGS if name.lower() in given]
             if refused:
@@ -181,6 +180,7 @@ class SinkOptions(NamedTuple):
     def parse(cls, options: Mapping[str, str], *, streaming: bool) -> SinkOptions:
         """Raises OptionError."""
         given = {name.lower(): value for name, value in options.items()}
+        check_names(given, SINK_NAMES, SOURCE_NAMES, "sink")
         guarantee = given.get("deliveryguarantee", "exactly-once").strip().lower()
         if guarantee not in ("exactly-once", "at-least-once"):
             raise OptionError(f"deliveryGuarantee: {guarantee!r} is neither exactly-once nor at-least-once")
@@ -192,6 +192,11 @@ class SinkOptions(NamedTuple):
                 "exactly-once needs the option checkpointLocation or transactionalId on the writer, or a queryName "
                 f"where {CHECKPOINTS_VARIABLE} names a folder for all checkpoints, to recognise the query after a "
                 "restart; deliveryGuarantee=at-least-once does without"
+            )
+        if given.get("sourcegroup") and not (streaming and exactly_once and checkpoint):
+            raise OptionError(
+                "sourceGroup needs a streaming query, deliveryGuarantee=exactly-once and the option checkpointLocation "
+                "on the writer: the offsets come from Spark's checkpoint"
             )
         certificate, authority = given.get("leasecertificate", ""), given.get("leaseauthority", "")
         if bool(certificate) != bool(authority):
@@ -240,7 +245,11 @@ def _client_options(
         if option in _WITHOUT_EFFECT:
             continue
         if option.replace(".", "_") not in defaults:
-            raise OptionError(f"{name} is not a setting of this {side}'s client")
+            names = [*refused, *_WITHOUT_EFFECT, *(each.replace("_", ".") for each in defaults)]
+            hint = nearest(option, names)
+            raise OptionError(
+                f"{name} is not a setting of this {side}'s client{f'; did you mean kafka.{hint}?' if hint else ''}"
+            )
         found[option.replace(".", "_")] = value
     if not found.get("bootstrap_servers"):
         raise OptionError("the option kafka.bootstrap.servers is missing")
@@ -285,9 +294,9 @@ def _subscription(given: Mapping[str, str]) -> Subscription:
         if not text:
             raise OptionError("subscribePattern is empty")
         try:
-            re.compile(text)
-        except re.error as error:
-            raise OptionError(f"subscribePattern: {text!r}: {error}") from None
+            compile_pattern(text)
+        except PatternError as error:
+            raise OptionError(f"subscribePattern: {error}") from None
         return Subscription(pattern=text)
     content = _json_object(text, "assign", '{"topicA":[0,1],"topicB":[2]}')
     if not all(isinstance(e, list) and all(type(p) is int and p >= 0 for p in e) for e in content.values()):

@@ -13,7 +13,8 @@ from odradek.client.blocking import Blocking
 from odradek.client.consumer.consumer import Consumer
 from odradek.client.errors import ClientError, ConfigError
 from odradek.records.batch import HEADER_SIZE, parse_header
-from odradek.spark.options import OptionError, SourceOptions
+from odradek.spark.option_names import OptionError
+from odradek.spark.options import SourceOptions
 from odradek.wire.errors import KafkaError
 
 logger = logging.getLogger(__name__)

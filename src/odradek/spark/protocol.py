@@ -156,7 +156,7 @@ async def finish(
     producer.adopt(begun.identity)
     if markers is not None and topic is not None:
         await markers.add(producer, recorded, topic, records)
-    if source is not None:
+    if source is not None and source[1]:
         await producer.send_offsets(source[0], {**source[1]})
     await producer.commit()
 

@@ -18,10 +18,11 @@ from odradek.records.arrow_gather import primitive
 from odradek.records.batch import HEADER_SIZE, LOG_OVERHEAD, parse_header
 from odradek.records.topic_partition import TopicPartition
 from odradek.spark import clients
-from odradek.spark.offsets import OffsetRange
+from odradek.spark.offsets import OffsetRange, SourceError
 from odradek.spark.options import SourceOptions
-from odradek.spark.topics import SourceError
+from odradek.spark.topics import id_text
 from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.primitives import ZERO_UUID
 
 logger = logging.getLogger(__name__)
 
@@ -113,7 +114,7 @@ def _end_offset(batches: memoryview) -> int | None:
 
 
 class _Reading:
-    __slots__ = ("_bytes", "_constants", "_consumer", "_idle_ms", "_options", "_wanted")
+    __slots__ = ("_bytes", "_constants", "_consumer", "_idle_ms", "_options", "_wait_ms", "_wanted")
 
     def __init__(self, options: SourceOptions, consumer: Consumer, wanted: OffsetRange) -> None:
         self._options = options
@@ -122,17 +123,24 @@ class _Reading:
         self._constants = Constants(wanted.topic, wanted.partition)
         given = dict(options.client)
         self._bytes = int(given.get("max_partition_fetch_bytes", FETCH_BYTES))
+        # An empty answer has to come before the time for all of them is over.
+        self._wait_ms = min(_WAIT_MS, max(1, options.poll_timeout_ms // 4))
         self._idle_ms = 0
 
     async def fetch(self, position: int) -> RawFetch:
-        return await self._consumer.fetch_raw(
+        answer = await self._consumer.fetch_raw(
             self._wanted.topic,
             self._wanted.partition,
             position,
             self._bytes,
-            max_wait_ms=_WAIT_MS,
+            max_wait_ms=self._wait_ms,
             timeout_ms=self._options.poll_timeout_ms,
         )
+        found = self._consumer.cluster.metadata.topic_id(self._wanted.topic)
+        if self._wanted.topic_id and found != ZERO_UUID and id_text(found) != self._wanted.topic_id:
+            # The client has found the new topic of this name, whose offsets are others.
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"topic {self._wanted.topic} was deleted and created again")
+        return answer
 
     def next_position(self, answer: RawFetch, position: int) -> int:
         """The offset behind the last whole batch of an answer."""
@@ -140,9 +148,12 @@ class _Reading:
         if found is not None:
             self._idle_ms = 0
             return max(position, found)
-        self._idle_ms += _WAIT_MS
+        self._idle_ms += self._wait_ms
         if self._idle_ms >= self._options.poll_timeout_ms:
             where = TopicPartition(self._wanted.topic, self._wanted.partition)
+            if not self._options.fail_on_data_loss:
+                logger.warning("%s: no record from offset %d up to %d arrived", where, position, self._wanted.end)
+                return self._wanted.end
             raise SourceError(
                 f"no record of {where} came from offset {position} on within {self._options.poll_timeout_ms} ms, "
                 f"though the query goes up to {self._wanted.end}; the partition has up to {answer.high_watermark}"

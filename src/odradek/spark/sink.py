@@ -16,7 +16,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, StringType, StructType
 
-from odradek.spark.options import OptionError, SinkOptions
+from odradek.spark.option_names import OptionError
+from odradek.spark.options import SinkOptions
 from odradek.spark.speculation import refuse_here
 from odradek.spark.workers import freeze_modules
 

@@ -22,15 +22,19 @@ from odradek.spark import clients
 from odradek.spark.offsets import (
     OffsetRange,
     Offsets,
+    Origin,
+    SourceError,
+    batch_ranges,
     from_json,
     group_small,
     limit_rows,
     new_rows,
+    origin_of,
     split_ranges,
     to_json,
 )
 from odradek.spark.options import SourceOptions
-from odradek.spark.topics import SourceError, Topics
+from odradek.spark.topics import Topics
 from odradek.spark.workers import freeze_modules
 
 logger = logging.getLogger(__name__)
@@ -54,6 +58,8 @@ class RangePartition(InputPartition):
 
 
 def _tasks(options: SourceOptions, topics: Topics, ranges: list[OffsetRange]) -> list[InputPartition]:
+    ids = topics.origin().topic_ids
+    ranges = [each._replace(topic_id=ids.get(each.topic, "")) for each in ranges]
     split = split_ranges(ranges, options.min_partitions, options.max_records_per_partition)
     if options.min_partitions is not None or options.max_records_per_partition is not None:
         return [RangePartition([each]) for each in split]
@@ -78,25 +84,25 @@ class BatchReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
-        """Divide the offsets of the query into tasks."""
+        """Divide the offsets of the query into tasks. Raises SourceError."""
         options = self._options
         topics = Topics(options)
         starts = topics.resolve(options.starting, "starting")
         ends = topics.resolve(options.ending, "ending")
-        ranges = [
-            OffsetRange(key.topic, key.partition, starts[key], end)
-            for key, end in sorted(ends.items())
-            if key in starts
-        ]
-        for each in ranges:
-            if each.size < 0:
-                # The user gave both and should learn that they are the wrong way round.
-                logger.warning("%s-%d: the end %d lies before the start %d", *each[:2], each.end, each.start)
+        beyond = [] if options.ending.offsets is None else list(ends)
+        log_ends = topics.log_ends(beyond)
+        ranges = batch_ranges(starts, ends, log_ends, fail_on_data_loss=options.fail_on_data_loss)
         return _tasks(options, topics, ranges)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Read a task's offset ranges on a worker."""
         return _read(self._options, partition)
+
+
+def _still_valid(begin: Offsets, was: Origin, now: Origin) -> Offsets:
+    """The offsets without those of topics that were deleted and created again."""
+    gone = set() if was.is_of_another_cluster(now) else was.recreated(now)
+    return {key: offset for key, offset in begin.items() if key.topic not in gone}
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -105,12 +111,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._topics: Topics | None = None
-        self._target: Offsets | None = None
+        self._target: tuple[Offsets, Origin] | None = None
         self._last_trigger_s: float | None = None
-        self._latest: Offsets | None = None
+        self._latest: tuple[Offsets, Origin] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_options": self._options, "_topics": None, "_target": None, "_last_trigger_s": None, "_latest": None}
+
+    def _find_latest(self) -> tuple[Offsets, Origin]:
+        return self._known.latest(), self._known.origin()
 
     @property
     def _known(self) -> Topics:
@@ -120,7 +129,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802
         """The offsets at which a new query starts, as `startingOffsets` says."""
-        return to_json(self._known.resolve(self._options.starting, "starting"))
+        offsets = self._known.resolve(self._options.starting, "starting")
+        return to_json(offsets, self._known.origin())
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """The limit of a micro-batch, from `maxOffsetsPerTrigger` and its kin."""
@@ -133,22 +143,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Fix the end offsets of a query with the trigger `availableNow`."""
-        self._target = self._known.latest()
+        self._target = self._find_latest()
 
     def latestOffset(self, start: dict[str, dict[str, int]], limit: ReadLimit) -> dict[str, dict[str, int]]:  # noqa: N802
         """The end of the next micro-batch within the limit."""
-        begin = from_json(start)
-        self._latest = self._known.latest()
-        latest = self._latest if self._target is None else self._target
+        self._latest = self._find_latest()
+        latest, origin = self._latest if self._target is None else self._target
         if isinstance(limit, ReadAllAvailable):
-            return to_json(latest)
+            return to_json(latest, origin)
+        begin = _still_valid(from_json(start), origin_of(start), origin)
         if self._target is None and self._too_early(begin, latest):
             return start
         if isinstance(limit, ReadMaxRows):
             fresh = [key for key in latest if key not in begin]
             earliest = self._known.earliest(fresh) if fresh else {}
             latest = limit_rows(limit.max_rows, begin, latest, earliest)
-        return to_json(latest)
+        return to_json(latest, origin)
 
     def _too_early(self, begin: Offsets, latest: Offsets) -> bool:
         """Whether to wait for minOffsetsPerTrigger; not longer than maxTriggerDelay, and never at the first batch."""
@@ -164,11 +174,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, dict[str, int]] | None:  # noqa: N802
         """The current end offsets, for Spark's progress report."""
-        return None if self._latest is None else to_json(self._latest)
+        return None if self._latest is None else to_json(*self._latest)
 
     def partitions(self, start: dict[str, dict[str, int]], end: dict[str, dict[str, int]]) -> list[InputPartition]:
-        """Divide the offsets of a micro-batch into tasks."""
-        begins, ends = from_json(start), from_json(end)
+        """Divide the offsets of a micro-batch into tasks. Raises SourceError where records may have been lost."""
+        begins, ends = self._of_the_same_topics(start, end)
         fresh = [key for key in ends if key not in begins]
         earliest = self._known.earliest(fresh) if fresh else {}
         for key in fresh:
@@ -189,6 +199,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 continue
             ranges.append(OffsetRange(*key, begins[key], stop))
         return _tasks(self._options, self._known, ranges)
+
+    def _of_the_same_topics(
+        self, start: dict[str, dict[str, int]], end: dict[str, dict[str, int]]
+    ) -> tuple[Offsets, Offsets]:
+        """Where a micro-batch begins and ends in the topics that are there: not in those that had the same name."""
+        was, planned, now = origin_of(start), origin_of(end), self._known.origin()
+        if was.is_of_another_cluster(now) or planned.is_of_another_cluster(now):
+            self._lost(f"the offsets are those of cluster {was.cluster or planned.cluster}, not of {now.cluster}")
+            return from_json(start), from_json(end)
+        before = was.recreated(planned)
+        since = planned.recreated(now) | (was.recreated(now) - planned.topic_ids.keys())
+        for topic in sorted(before | since):
+            self._lost(f"topic {topic} was deleted and created again")
+        begins = {key: offset for key, offset in from_json(start).items() if key.topic not in before | since}
+        # A topic that was created after the batch was planned is read from its beginning by the next one.
+        return begins, {key: offset for key, offset in from_json(end).items() if key.topic not in since}
 
     def _lost(self, what: str) -> None:
         if self._options.fail_on_data_loss:

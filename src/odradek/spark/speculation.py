@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from odradek.spark.options import OptionError
+from odradek.spark.option_names import OptionError
 
 _NAME: Final = "spark.speculation"
 _REFUSAL: Final = (

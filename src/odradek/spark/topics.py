@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
+import base64
 import time
 from collections.abc import Callable, Collection, Mapping
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from odradek.client.admin import Admin
 from odradek.client.errors import ClientError
@@ -14,36 +14,49 @@ from odradek.client.network.metadata import TopicInfo
 from odradek.client.offsets import list_offsets
 from odradek.records.topic_partition import TopicPartition
 from odradek.spark import clients
-from odradek.spark.offsets import Offsets
+from odradek.spark.offsets import Offsets, Origin, SourceError
 from odradek.spark.options import EARLIEST, LATEST, PartitionOffsets, Position, SourceOptions
+from odradek.spark.topic_pattern import compile_pattern
 from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.primitives import ZERO_UUID
 
 T = TypeVar("T")
 
-
-class SourceError(RuntimeError):
-    """The query cannot continue as its options ask."""
+_MISSING_S: Final = 1.0
+"""For so long a topic is asked for again that brokers do not know: news of a new one needs some time to reach all."""
 
 
 class Topics:
     """The partitions of one query and their offsets. Lives on the driver; connections are kept by the process."""
 
-    __slots__ = ("_isolation", "_options", "_pattern")
+    __slots__ = ("_isolation", "_options", "_origin", "_pattern")
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         pattern = options.subscription.pattern
-        self._pattern = None if pattern is None else re.compile(pattern)
+        self._pattern = None if pattern is None else compile_pattern(pattern)
+        self._origin: Origin | None = None
         isolation = dict(options.client).get("isolation_level", "read_uncommitted")
         self._isolation = 1 if isolation == "read_committed" else 0
 
     def partitions(self) -> list[TopicPartition]:
-        """All partitions that the subscription covers now. Topics that do not exist are left out."""
+        """All partitions that the subscription covers now. Raises SourceError for a named topic that does not exist."""
         return self._trying(self._find_partitions)
 
     def latest(self) -> Offsets:
         """The end of every partition: behind the last record that this isolation level can read."""
         return self._trying(lambda: self._at(dict.fromkeys(self._find_partitions(), LATEST)))
+
+    def log_ends(self, partitions: Collection[TopicPartition]) -> Offsets:
+        """The high watermarks of these partitions, whatever the isolation level."""
+        return self._trying(lambda: self._at(dict.fromkeys(partitions, LATEST), isolation=0))
+
+    def origin(self) -> Origin:
+        """The cluster and the ids of the topics, as of the last look at the brokers."""
+        if self._origin is None:
+            self.partitions()
+        assert self._origin is not None
+        return self._origin
 
     def earliest(self, partitions: Collection[TopicPartition]) -> Offsets:
         """The first offset of these partitions; those that are gone are left out."""
@@ -100,19 +113,17 @@ class Topics:
         else:
             names = subscription.subscribe
         cluster.follow_topics(names)
-        errors = clients.run(cluster.refresh_metadata())
-        missing = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE)
-        for name, code in errors.items():
-            if names is not None and code not in missing:
-                raise KafkaError(ErrorCode(code), f"topic {name}")
+        self._refresh(cluster, names)
         topics = cluster.metadata.topics
         if names is None:
             assert self._pattern is not None
             names = [
-                name
-                for name, info in topics.items()
-                if not info.is_internal and self._pattern.fullmatch(name) is not None
+                name for name, info in topics.items() if not info.is_internal and self._pattern.search(name) is not None
             ]
+        ids = {name: topics[name].topic_id for name in names if name in topics}
+        self._origin = Origin(
+            cluster.metadata.cluster_id, {name: id_text(each) for name, each in ids.items() if each != ZERO_UUID}
+        )
         found = []
         for name in names:
             info = topics.get(name)
@@ -123,10 +134,29 @@ class Topics:
                 found += [TopicPartition(name, each) for each in range(count)]
         return sorted(found)
 
-    def _at(self, timestamps: Mapping[TopicPartition, int]) -> Offsets:
+    def _refresh(self, cluster: Cluster, names: Collection[str] | None) -> None:
+        """Fetch the metadata. Raises SourceError for a named topic that does not exist, as Spark's own source does."""
+        missing = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE)
+        deadline = time.monotonic() + _MISSING_S
+        while True:
+            errors = clients.run(cluster.refresh_metadata())
+            if names is None or not errors:
+                return
+            name, code = next(iter(sorted(errors.items())))
+            if code not in missing:
+                raise KafkaError(ErrorCode(code), f"topic {name}")
+            if time.monotonic() >= deadline:
+                break
+            time.sleep(_MISSING_S / 10)
+        if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise SourceError(f"topic {name} does not exist")
+        raise KafkaError(ErrorCode(code), f"topic {name}")
+
+    def _at(self, timestamps: Mapping[TopicPartition, int], isolation: int | None = None) -> Offsets:
         if not timestamps:
             return {}
-        found = clients.run(list_offsets(self._cluster(), timestamps, isolation_level=self._isolation))
+        level = self._isolation if isolation is None else isolation
+        found = clients.run(list_offsets(self._cluster(), timestamps, isolation_level=level))
         return {key: at.offset for key, at in found.items()}
 
     def _at_times(self, wanted: Mapping[TopicPartition, int], fallback_latest: bool, what: str) -> Offsets:
@@ -152,6 +182,11 @@ def _for_each(
             f"{', '.join(map(str, sorted(named)))}; the query has {', '.join(map(str, sorted(partitions)))}"
         )
     return named
+
+
+def id_text(topic_id: bytes) -> str:
+    """A topic's id as Kafka writes it."""
+    return base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
 
 
 def describe(client: tuple[tuple[str, str], ...], topic: str) -> TopicInfo | KafkaError:

@@ -14,11 +14,15 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from odradek.client.config import parse_servers
+from odradek.client.producer.transactions import TransactionalProducer
 from odradek.client.reports.spark_queries import marker_group
 from odradek.spark import clients, leases, protocol
-from odradek.spark.checkpoints import source_offsets
+from odradek.spark.checkpoint_files import open_files
+from odradek.spark.checkpoints import query_id, source_ends
 from odradek.spark.leases import LeaseClient, LeaseServer, ListeningPlace
 from odradek.spark.markers import Markers, Recorded
+from odradek.spark.offset_log import SourceEnd, offsets_on
+from odradek.spark.offsets import Offsets
 from odradek.spark.options import SinkOptions, admin_options
 from odradek.spark.protocol import Begun, Encoded, TaskReport, TransactionError, is_done
 from odradek.spark.workers import freeze_modules
@@ -64,6 +68,8 @@ def client_options(options: SinkOptions) -> clients.Options:
 
 _servers: dict[tuple[Any, ...], LeaseServer] = {}
 _markers: dict[tuple[Any, ...], Markers] = {}
+_readable: set[str] = set()
+"""Checkpoints that this process has read."""
 _lock = threading.Lock()
 
 
@@ -102,12 +108,41 @@ def _markers_of(options: SinkOptions) -> Markers:
     return found
 
 
-def begin(options: SinkOptions, watched_pid: int, *, batches: bool = True) -> Begun:
+def check_checkpoint(options: SinkOptions, session: Any = None) -> None:
+    """See that `sourceGroup` can work, before a row is written. Raises CheckpointError."""
+    location = options.checkpoint_location
+    if options.source_group is not None and location is not None and location not in _readable:
+        query_id(open_files(location, session))
+        _readable.add(location)
+
+
+def _cluster_id(producer: TransactionalProducer) -> str | None:
+    cluster = producer.producer.cluster
+    if cluster.metadata.cluster_id is None:
+        clients.run(cluster.refresh_metadata())
+    return cluster.metadata.cluster_id
+
+
+def group_offsets(cluster: str | None, ends: Iterable[SourceEnd]) -> Offsets:
+    """The offsets for the group on the cluster that is written to. Raises TransactionError if no source reads it."""
+    found = list(ends)
+    offsets = offsets_on(cluster, found)
+    if not offsets and any(each.offsets for each in found):
+        raise TransactionError(
+            "sourceGroup: no source of the query reads from the cluster that the sink writes to, so its group can have "
+            "no offsets there; use commitOffsets and kafka.group.id on the source"
+        )
+    return offsets
+
+
+def begin(options: SinkOptions, watched_pid: int, *, batches: bool = True, session: Any = None) -> Begun:
     """Step 1 of the protocol. The lease server ends with the watched process.
 
     `batches`: the transaction is one of many and leaves its number. Raises KafkaError, ClientError, MarkerError,
-    TransactionError, LeaseError.
+    TransactionError, LeaseError, CheckpointError.
     """
+    if batches:
+        check_checkpoint(options, session)
     server = _lease_server(options, watched_pid)  # the first time, it starts while the brokers are asked
     producer = clients.transactional(client_options(options))
     identity, recorded = clients.run(protocol.begin(producer, _markers_of(options) if batches else None))
@@ -116,7 +151,9 @@ def begin(options: SinkOptions, watched_pid: int, *, batches: bool = True) -> Be
     return Begun(identity.producer_id, identity.epoch, recorded, address)
 
 
-def commit(options: SinkOptions, reports: Iterable[TaskReport | None], batch_id: int = NO_BATCH) -> None:
+def commit(
+    options: SinkOptions, reports: Iterable[TaskReport | None], batch_id: int = NO_BATCH, session: Any = None
+) -> None:
     """Step 4: make the write visible, if it was not before.
 
     Raises TransactionError, LeaseError, CheckpointError, KafkaError, ClientError, OSError.
@@ -130,12 +167,13 @@ def commit(options: SinkOptions, reports: Iterable[TaskReport | None], batch_id:
     if topic is None or (batch_id == NO_BATCH and not counts):
         return  # nothing that could be committed
     markers, source = None, None
+    producer = clients.transactional(client_options(options))
     if batch_id != NO_BATCH:
         markers = _markers_of(options)
-        if options.source_group is not None:
-            source = (options.source_group, source_offsets(options.checkpoint_location or "", batch_id))
+        if options.source_group is not None and options.checkpoint_location is not None:
+            ends = source_ends(open_files(options.checkpoint_location, session), batch_id)
+            source = (options.source_group, group_offsets(_cluster_id(producer), ends))
     recorded = Recorded(batch_id, written[0].query_id)
-    producer = clients.transactional(client_options(options))
     clients.run(protocol.finish(producer, begun, markers, recorded, source, topic, sum(counts.values())))
     freeze_modules(at_leisure=False)
 

@@ -7,7 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.records.topic_partition import TopicPartition
-from odradek.spark.offsets import OffsetRange, from_json, group_small, limit_rows, new_rows, split_ranges, to_json
+from odradek.spark.offsets import (
+    OffsetRange,
+    SourceError,
+    batch_ranges,
+    from_json,
+    group_small,
+    limit_rows,
+    new_rows,
+    split_ranges,
+    to_json,
+)
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 
@@ -105,3 +115,15 @@ def test_groups_hold_every_range_once(sizes: list[int], limit: int) -> None:
     tasks = group_small(ranges, limit, lambda each: each.partition % 3)
     assert sorted(each for task in tasks for each in task) == ranges
     assert all(len(task) == 1 or sum(each.size for each in task) <= limit for task in tasks)
+
+
+def test_batch_that_starts_after_its_end_is_an_error() -> None:
+    with pytest.raises(SourceError, match="a-0: the start offset 4 is greater than the end offset 2"):
+        batch_ranges({A0: 4}, {A0: 2}, {}, fail_on_data_loss=False)
+
+
+def test_end_beyond_the_log_is_an_error_or_cut() -> None:
+    with pytest.raises(SourceError, match="end offset 9 lies beyond the end of the log, 5; failOnDataLoss=false"):
+        batch_ranges({A0: 0}, {A0: 9}, {A0: 5}, fail_on_data_loss=True)
+    assert batch_ranges({A0: 0}, {A0: 9}, {A0: 5}, fail_on_data_loss=False) == [OffsetRange("a", 0, 0, 5)]
+    assert batch_ranges({A0: 7}, {A0: 9}, {A0: 5}, fail_on_data_loss=False)[0].size == 0

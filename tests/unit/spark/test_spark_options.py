@@ -2,7 +2,9 @@
 
 import pytest
 
-from odradek.spark.options import EARLIEST, LATEST, OptionError, SinkOptions, SourceOptions, parse_offsets
+from odradek.spark.option_names import OptionError
+from odradek.spark.options import EARLIEST, LATEST, SinkOptions, SourceOptions, parse_offsets
+from odradek.spark.topic_pattern import compile_pattern
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
 SUBSCRIBED = {**SERVERS, "subscribe": "t"}
@@ -203,6 +205,58 @@ def test_security_options_go_to_the_client() -> None:
 
 
 def test_options_print_no_password() -> None:
-    given = {"kafka.bootstrap.servers": "x:1", "kafka.sasl.plain.password": "planted", "transactionalId": "q"}
+    given = {"kafka.bootstrap.servers": "x:1", "kafka.sasl.plain.password": "planted"}
     source = SourceOptions.parse(given | {"subscribe": "t"}, streaming=False)
     assert "planted" not in repr(source) + repr(SinkOptions.parse(given, streaming=False))
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("startingOffset", "startingOffsets"),
+        ("maxOffsetPerTrigger", "maxOffsetsPerTrigger"),
+        ("kafka.isolation.levels", "kafka.isolation.level"),
+    ],
+)
+def test_unknown_source_option_is_an_error_naming_the_nearest(name: str, hint: str) -> None:
+    with pytest.raises(OptionError, match=f"did you mean {hint}"):
+        source(**{name: "earliest"})
+
+
+def test_unknown_sink_option_is_an_error_naming_the_nearest() -> None:
+    with pytest.raises(OptionError, match="deliveryguarantees; did you mean deliveryGuarantee"):
+        SinkOptions.parse({**SERVERS, "deliveryguarantees": "exactly-once"}, streaming=False)
+    with pytest.raises(OptionError, match=r"no option colour$"):
+        SinkOptions.parse({**SERVERS, "colour": "blue"}, streaming=False)
+
+
+def test_our_options_are_errors_on_the_other_side() -> None:
+    with pytest.raises(OptionError, match="deliveryGuarantee is an option of the sink"):
+        source(deliveryGuarantee="exactly-once")
+    with pytest.raises(OptionError, match="commitOffsets is an option of the source"):
+        SinkOptions.parse({**SERVERS, "commitoffsets": "true"}, streaming=False)
+
+
+def test_options_of_sparks_connector_are_accepted_on_both_sides() -> None:
+    given = {**SERVERS, "failondataloss": "false", "path": "t"}
+    assert SinkOptions.parse(given, streaming=False).topic is None
+    assert source(topic="out", queryName="q", checkpointLocation="/c").fail_on_data_loss
+
+
+@pytest.mark.parametrize("given", [{"deliveryguarantee": "at-least-once"}, {"transactionalid": "q"}])
+def test_source_group_needs_a_checkpoint_and_exactly_once(given: dict[str, str]) -> None:
+    with pytest.raises(OptionError, match="sourceGroup needs"):
+        SinkOptions.parse({**SERVERS, **given, "sourcegroup": "g"}, streaming=True)
+
+
+@pytest.mark.parametrize("text", [r"\p{Alpha}in", "[a[bc]]", "[a-z&&[^b]]", "x[[]", r"\Qa\E", "(?<name>a)", "("])
+def test_pattern_that_python_reads_otherwise_is_an_error(text: str) -> None:
+    with pytest.raises(OptionError, match=r"subscribePattern: .* no regular expression that both"):
+        SourceOptions.parse({**SERVERS, "subscribepattern": text}, streaming=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"), [("tin", "x.tin-a"), (r"[\]\[a]+$", "ba"), ("[]a-c.]", "a"), ("[a||b]", "b")]
+)
+def test_pattern_is_found_anywhere_in_a_name(text: str, name: str) -> None:
+    assert compile_pattern(text).search(name)

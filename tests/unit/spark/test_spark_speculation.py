@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.spark.options import OptionError
+from odradek.spark.option_names import OptionError
 from odradek.spark.speculation import refuse_where_known
 
 

@@ -15,7 +15,8 @@ import pytest
 from deltalake import DeltaTable
 
 from odradek.records.topic_partition import TopicPartition
-from odradek.spark import checkpoints
+from odradek.spark.checkpoint_files import CheckpointError, open_files
+from odradek.spark.checkpoints import query_id, source_ends
 from odradek.spark.stores.databases import Postgres, Sqlite, StoreError, create_statement, insert_statement
 from odradek.spark.stores.delta import DeltaSink
 from odradek.spark.stores.patience import Patience, Patient, StoppedWaiting
@@ -87,13 +88,13 @@ def database(tmp_path: Path) -> Sqlite:
     return Sqlite(str(tmp_path / "store.db"), busy_timeout_s=0.05)
 
 
-def test_notes_of_a_checkpoint(checkpoint: Checkpoint) -> None:
-    assert checkpoints.query_id(f"file://{checkpoint.location}") == QUERY
-    expected = {TopicPartition("in", 0): 30, TopicPartition("in", 1): 5}
-    assert checkpoints.source_offsets(checkpoint.location, 2) == expected
-    for location, batch_id in ((checkpoint.location, 9), ("s3a://bucket/cp", 2)):
-        with pytest.raises(checkpoints.CheckpointError):
-            checkpoints.source_offsets(location, batch_id)
+def test_checkpoint_names_the_query_and_where_sources_end(checkpoint: Checkpoint) -> None:
+    files = open_files(f"file://{checkpoint.location}")
+    assert query_id(files) == QUERY
+    (end,) = source_ends(files, 2)
+    assert end.offsets == {TopicPartition("in", 0): 30, TopicPartition("in", 1): 5}
+    with pytest.raises(CheckpointError, match="offsets/9"):
+        source_ends(files, 9)
 
 
 def test_rows_batch_and_offsets_are_one_transaction(checkpoint: Checkpoint, database: Sqlite) -> None:
@@ -138,6 +139,73 @@ def test_another_query_under_the_name_is_noticed(checkpoint: Checkpoint, databas
     with pytest.raises(StoreError, match="starting_offsets"):
         SqlSink(database, "views", behind.location, key=("page",), resumed=True)(Frame([("a", 4)], *COUNTS), 0)
     assert read_rows(database, "views", ["views"]) == [(2,)]
+
+
+def test_lost_checkpoint_is_resumed_by_either_offset_log(checkpoint: Checkpoint, database: Sqlite) -> None:
+    """Version 2 of Spark's offset log: its offsets went unseen, and rows were written twice."""
+    entry = Path(checkpoint.location) / "offsets" / "2"
+    entry.write_text('v2\n{"batchWatermarkMs":0}\n1:{"other":{"0":4}}\n0:{"in": {"0": 30, "1": 5}}\n2:-')
+    sink = SqlSink(database, "views", checkpoint.location, key=("page",))
+    sink(Frame([("a", 1)], *COUNTS), 2)
+    assert json.loads(sink.starting_offsets()) == {"in": {"0": 30, "1": 5}, "other": {"0": 4}}
+    behind = Checkpoint(Path(checkpoint.location).with_name("behind"), OTHER)
+    (Path(behind.location) / "offsets" / "0").write_text('v2\n{}\n0:{"in": {"0": 3, "1": 5}}')
+    with pytest.raises(StoreError, match=r"before those that the database has, in in-0: start it"):
+        SqlSink(database, "views", behind.location, key=("page",), resumed=True)(Frame([("a", 4)], *COUNTS), 0)
+
+
+def test_query_is_not_resumed_without_offsets_to_compare(checkpoint: Checkpoint, database: Sqlite) -> None:
+    entry = Path(checkpoint.location) / "offsets" / "0"
+    entry.write_text("v1\n{}\n7")
+    SqlSink(database, "views", checkpoint.location, key=("page",))(Frame([("a", 1)], *COUNTS), 0)
+    fresh = Checkpoint(Path(checkpoint.location).with_name("fresh"), OTHER)
+    fresh.note(0, p0=35)
+    resumed = SqlSink(database, "views", fresh.location, key=("page",), resumed=True)
+    with pytest.raises(StoreError, match="the database has none"):
+        resumed(Frame([("a", 2)], *COUNTS), 0)
+    with pytest.raises(StoreError, match="no offsets of a Kafka source"):
+        resumed.starting_offsets()
+
+
+def test_unreadable_entry_fails_before_rows_are_written(checkpoint: Checkpoint, database: Sqlite) -> None:
+    (Path(checkpoint.location) / "offsets" / "0").write_text("v1\n{}\nnonsense")
+    sink = SqlSink(database, "views", checkpoint.location, key=("page",))
+
+    class Unread(Frame):
+        def toLocalIterator(self, prefetchPartitions: bool) -> Iterator[tuple[Any, ...]]:  # noqa: N803 - Spark's name
+            raise AssertionError("rows were read")
+
+    with pytest.raises(CheckpointError, match="line 3 is no offset: 'nonsense'"):
+        sink(Unread([("a", 1)], *COUNTS), 0)
+
+
+def test_same_topic_of_two_clusters_has_two_starting_offsets(checkpoint: Checkpoint, database: Sqlite) -> None:
+    entry = Path(checkpoint.location) / "offsets" / "0"
+    entry.write_text('v1\n{}\n{"in":{"0":7},"cluster.id:one":{}}\n{"in":{"0":3},"cluster.id:two":{}}')
+    sink = SqlSink(database, "views", checkpoint.location, key=("page",))
+    sink(Frame([("a", 1)], *COUNTS), 0)
+    assert [json.loads(sink.starting_offsets(source=each)) for each in ("0", "1")] == [
+        {"in": {"0": 7}},
+        {"in": {"0": 3}},
+    ]
+    with pytest.raises(StoreError, match=r"several sources read in; choose one .*: 0, 1"):
+        sink.starting_offsets()
+    with pytest.raises(StoreError, match="no offsets of a source 7"):
+        sink.starting_offsets(source="7")
+    moved = Checkpoint(Path(checkpoint.location).with_name("moved"), OTHER)
+    (Path(moved.location) / "offsets" / "0").write_text(
+        'v2\n{}\nb:{"in":{"0":2},"cluster.id:two":{}}\na:{"in":{"0":8},"cluster.id:one":{}}'
+    )
+    with pytest.raises(StoreError, match="before those that the database has"):
+        SqlSink(database, "views", moved.location, key=("page",), resumed=True)(Frame([("a", 2)], *COUNTS), 0)
+
+
+def test_offsets_that_an_earlier_release_wrote_are_read(checkpoint: Checkpoint, database: Sqlite) -> None:
+    sink = SqlSink(database, "views", checkpoint.location, key=("page",))
+    sink(Frame([("a", 1)], *COUNTS), 0)
+    with contextlib.closing(database.connect()) as connection:
+        connection.execute("UPDATE odradek_batches SET offsets = ?", ('{"in": {"0": 20, "1": 5}}',))
+    assert json.loads(sink.starting_offsets()) == {"in": {"0": 20, "1": 5}}
 
 
 def test_who_comes_second_with_a_batch_waits_and_writes_nothing(checkpoint: Checkpoint, tmp_path: Path) -> None:

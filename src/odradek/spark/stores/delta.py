@@ -13,7 +13,8 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from odradek.spark import checkpoints
+from odradek.spark.checkpoint_files import open_files
+from odradek.spark.checkpoints import query_id
 from odradek.spark.stores.databases import StoreError
 from odradek.spark.stores.patience import Patience, still_runs
 
@@ -43,23 +44,26 @@ class DeltaSink:
 
     def __call__(self, frame: Any, batch_id: int) -> bool:
         """Whether the batch was written now, and not before. Raises StoreError, CheckpointError, DeltaError."""
+        query = query_id(open_files(self._checkpoint, frame.sparkSession))
         rows = frame.toArrow()
-        return self._patience.run(lambda: self.write(rows, batch_id), away=_is_away, wanted=still_runs(frame))
+        return self._patience.run(lambda: self._write(rows, batch_id, query), away=_is_away, wanted=still_runs(frame))
 
     def recorded(self) -> int | None:
         """The last batch that the table has of this query. Raises StoreError if it is another query's."""
-        return self._recorded(checkpoints.query_id(self._checkpoint))
+        return self._recorded(query_id(open_files(self._checkpoint)))
 
     def write(self, rows: Any, batch_id: int) -> bool:
-        """Append an Arrow table as this batch, unless it was."""
+        """Append an Arrow table as this batch, unless it was. Raises StoreError, CheckpointError, DeltaError."""
+        return self._write(rows, batch_id, query_id(open_files(self._checkpoint)))
+
+    def _write(self, rows: Any, batch_id: int, query: str) -> bool:
         from deltalake import CommitProperties, Transaction, write_deltalake
         from deltalake.exceptions import CommitFailedError
 
-        query_id = checkpoints.query_id(self._checkpoint)
-        recorded = self._recorded(query_id)
+        recorded = self._recorded(query)
         if recorded is not None and recorded >= batch_id:
             return False
-        marks = [Transaction(self._batches, batch_id), Transaction(self._identity, _number(query_id))]
+        marks = [Transaction(self._batches, batch_id), Transaction(self._identity, _number(query))]
         try:
             write_deltalake(
                 self._table() or self._path,
@@ -71,7 +75,7 @@ class DeltaSink:
             )
         except CommitFailedError:
             # another driver of this very query was faster; whose batch it is decides, as above
-            recorded = self._recorded(query_id)
+            recorded = self._recorded(query)
             if recorded is None or recorded < batch_id:
                 raise
             return False
@@ -92,12 +96,12 @@ class DeltaSink:
             return None
         return DeltaTable(self._path, storage_options=self._storage_options)
 
-    def _recorded(self, query_id: str) -> int | None:
+    def _recorded(self, query: str) -> int | None:
         table = self._table()
         if table is None:
             return None
         batch_id: int | None = table.transaction_version(self._batches)
-        if batch_id is not None and table.transaction_version(self._identity) != _number(query_id):
+        if batch_id is not None and table.transaction_version(self._identity) != _number(query):
             raise StoreError(
                 f"{self._path} has batch {batch_id} of another query named {self._name}: the checkpoint was deleted, "
                 "or two queries share a name. Give the sink another name"

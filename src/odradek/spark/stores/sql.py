@@ -17,7 +17,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from odradek.spark import checkpoints
+from odradek.records.topic_partition import TopicPartition
+from odradek.spark.checkpoint_files import open_files
+from odradek.spark.checkpoints import query_id, source_ends
+from odradek.spark.offset_log import SourceEnd, from_document, offsets_on, to_document
+from odradek.spark.offsets import to_json
 from odradek.spark.stores.databases import Database, StoreError, create_statement, insert_statement, quoted
 from odradek.spark.stores.patience import Patience, still_runs
 
@@ -33,7 +37,7 @@ class Recorded(NamedTuple):
 
     query_id: str
     batch_id: int
-    offsets: dict[str, dict[str, int]]
+    ends: list[SourceEnd]
 
 
 class Ledger:
@@ -61,28 +65,47 @@ class Ledger:
         """The last batch recorded under the name; None before the first."""
         statement = f"SELECT query_id, batch_id, offsets FROM {BATCHES_TABLE} WHERE name = {self.database.placeholder}"  # noqa: S608 - constants
         row = connection.execute(statement, (self.name,)).fetchone()
-        return None if row is None else Recorded(row[0], row[1], json.loads(row[2]))
+        return None if row is None else Recorded(row[0], row[1], from_document(json.loads(row[2])))
 
-    def starting_offsets(self, default: str = "earliest") -> str:
+    def starting_offsets(self, default: str = "earliest", *, source: str | None = None) -> str:
         """The option startingOffsets for a query that continues at the database's state, whatever became of Spark's
-        checkpoint; the default where the database has nothing of it yet."""
+        checkpoint; the default where the database has nothing of it yet.
+
+        `source` is the name of one of the query's sources, or its number: needed where two of them read a topic of the
+        same name. Raises StoreError.
+        """
         with contextlib.closing(self.database.connect()) as connection:
             self.create(connection)
             recorded = self.recorded(connection)
-        return default if recorded is None else json.dumps(recorded.offsets)
+        if recorded is None:
+            return default
+        ends = [each for each in recorded.ends if source is None or each.source == source]
+        if not ends:
+            which = "a Kafka source" if source is None else f"a source {source}"
+            raise StoreError(f"{self.name}: the database has no offsets of {which} for batch {recorded.batch_id}")
+        shared = sorted({key.topic for each, other in itertools.combinations(ends, 2) for key in _shared(each, other)})
+        if shared:
+            raise StoreError(
+                f"{self.name}: several sources read {', '.join(shared)}; choose one with starting_offsets(source=...): "
+                f"{', '.join(each.source for each in ends)}"
+            )
+        return json.dumps(to_json({key: offset for each in ends for key, offset in each.offsets.items()}))
 
     @contextlib.contextmanager
-    def batch(self, connection: Any, batch_id: int) -> Iterator[bool]:
+    def batch(self, connection: Any, batch_id: int, session: Any = None) -> Iterator[bool]:
         """A transaction for one batch, which commits with it; False where it was committed before: write nothing then.
 
-        The second writer of the same batch waits here for the first. Raises StoreError, CheckpointError.
+        The second writer of the same batch waits here for the first. Spark's checkpoint is read first, by the
+        Java of `session` where it is not on a local disk. Raises StoreError, CheckpointError.
         """
+        files = open_files(self._checkpoint, session)
+        new = Recorded(query_id(files), batch_id, source_ends(files, batch_id))
         self.database.begin(connection, self.name)
         try:
-            new = not self._is_done(self.recorded(connection), batch_id)
-            yield new
-            if new:
-                self._record(connection, batch_id)
+            is_new = not self._is_done(self.recorded(connection), new)
+            yield is_new
+            if is_new:
+                self._record(connection, new)
             connection.execute("COMMIT")
         except BaseException:
             # a connection that broke has nothing to undo, and what it raises here must not hide the reason
@@ -90,40 +113,47 @@ class Ledger:
                 connection.execute("ROLLBACK")
             raise
 
-    def _is_done(self, recorded: Recorded | None, batch_id: int) -> bool:
+    def _is_done(self, recorded: Recorded | None, new: Recorded) -> bool:
         if recorded is None:
             return False
-        query_id = checkpoints.query_id(self._checkpoint)
-        if recorded.query_id == query_id:
-            return recorded.batch_id >= batch_id
+        if recorded.query_id == new.query_id:
+            return recorded.batch_id >= new.batch_id
         if not self._resumed:
             raise StoreError(
                 f"{self.name}: the database has batch {recorded.batch_id} of another query ({recorded.query_id}; this "
-                f"one is {query_id}): the checkpoint was deleted, or two queries share a name. Give it another name, "
-                "or start at starting_offsets() with resumed=True"
+                f"one is {new.query_id}): the checkpoint was deleted, or two queries share a name. Give it another "
+                "name, or start at starting_offsets() with resumed=True"
             )
-        before = {
-            (topic, int(partition)): offset
-            for topic, partitions in recorded.offsets.items()
-            for partition, offset in partitions.items()
-        }
-        ends = checkpoints.source_offsets(self._checkpoint, batch_id)
-        back = sorted(key for key, offset in before.items() if ends.get(key, offset) < offset)  # type: ignore[call-overload]
-        if back:
-            raise StoreError(
-                f"{self.name}: the new query is at offsets before those that the database has, in {back}: start it at "
-                "starting_offsets()"
-            )
+        self._check_resumed(recorded.ends, new.ends)
         return False
 
-    def _record(self, connection: Any, batch_id: int) -> None:
-        offsets: dict[str, dict[str, int]] = {}
-        for (topic, partition), offset in checkpoints.source_offsets(self._checkpoint, batch_id).items():
-            offsets.setdefault(topic, {})[str(partition)] = offset
-        query_id = checkpoints.query_id(self._checkpoint)
+    def _check_resumed(self, before: Sequence[SourceEnd], ends: Sequence[SourceEnd]) -> None:
+        """Raise StoreError unless the sources of a resumed query are where the database is, or behind it."""
+        if not before or not ends:
+            raise StoreError(
+                f"{self.name}: resumed=True needs the offsets of Kafka sources, to see that no row is written twice; "
+                f"{'this query' if before else 'the database'} has none"
+            )
+        back = []
+        for cluster in {each.cluster for each in before}:
+            reached = offsets_on(cluster, ends)
+            recorded = offsets_on(cluster, [each for each in before if each.cluster == cluster])
+            back += [key for key, offset in recorded.items() if reached.get(key, offset) < offset]
+        if back:
+            raise StoreError(
+                f"{self.name}: the new query is at offsets before those that the database has, in "
+                f"{', '.join(map(str, sorted(back)))}: start it at starting_offsets()"
+            )
+
+    def _record(self, connection: Any, batch: Recorded) -> None:
         names = ("name", "query_id", "batch_id", "offsets")
         statement = insert_statement(self.database, BATCHES_TABLE, names, ("name",))
-        connection.execute(statement, (self.name, query_id, batch_id, json.dumps(offsets)))
+        document = json.dumps(to_document(batch.ends))
+        connection.execute(statement, (self.name, batch.query_id, batch.batch_id, document))
+
+
+def _shared(one: SourceEnd, other: SourceEnd) -> set[TopicPartition]:
+    return one.offsets.keys() & other.offsets.keys()
 
 
 class SqlSink:
@@ -153,9 +183,9 @@ class SqlSink:
         self._key = tuple(key)
         self._patience = patience
 
-    def starting_offsets(self, default: str = "earliest") -> str:
+    def starting_offsets(self, default: str = "earliest", *, source: str | None = None) -> str:
         """See `Ledger.starting_offsets`."""
-        return self.ledger.starting_offsets(default)
+        return self.ledger.starting_offsets(default, source=source)
 
     def __call__(self, frame: Any, batch_id: int) -> bool:
         """Whether the batch was written now, and not before. Raises StoreError, CheckpointError, the database's own."""
@@ -176,7 +206,7 @@ class SqlSink:
         with contextlib.closing(database.connect()) as connection:
             self.ledger.create(connection)
             connection.execute(create)
-            with self.ledger.batch(connection, batch_id) as new:
+            with self.ledger.batch(connection, batch_id, frame.sparkSession) as new:
                 if new:
                     cursor = connection.cursor()
                     for rows in _chunks(frame.toLocalIterator(prefetchPartitions=True)):

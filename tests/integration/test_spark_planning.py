@@ -1,0 +1,182 @@
+"""What the Spark source plans on the driver, against a broker and without a Java: topics, ranges, recreated topics."""
+
+import json
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from bench.peers.broker import BrokerProcess
+from odradek.client.blocking import Blocking
+from odradek.records.topic_partition import TopicPartition
+from odradek.spark.offsets import OffsetRange, SourceError, from_json, origin_of
+from odradek.spark.options import SourceOptions
+from odradek.spark.source import BatchReader, RangePartition, StreamReader
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+
+from tests.spark.support import Record, Topics
+
+Positions = dict[str, dict[str, int]]
+
+
+@pytest.fixture(scope="module")
+def topics(odradek_broker: BrokerProcess) -> Iterator[Topics]:
+    with Blocking() as blocking:
+        yield Topics(odradek_broker.bootstrap, blocking)
+
+
+def options(topics: Topics, **given: str) -> SourceOptions:
+    return parsed(topics, given, streaming=False)
+
+
+def parsed(topics: Topics, given: dict[str, str], *, streaming: bool) -> SourceOptions:
+    servers = {"kafka.bootstrap.servers": topics.bootstrap}
+    return SourceOptions.parse({**servers, **{name.lower(): text for name, text in given.items()}}, streaming=streaming)
+
+
+def ranges(topics: Topics, **given: str) -> list[tuple[int, int, int]]:
+    planned = BatchReader(options(topics, **given)).partitions()
+    found = [each for task in planned if isinstance(task, RangePartition) for each in task.ranges]
+    return sorted((each.partition, each.start, each.end) for each in found)
+
+
+def stream(topics: Topics, topic: str, **given: str) -> StreamReader:
+    return StreamReader(parsed(topics, {"subscribe": topic, "startingOffsets": "earliest", **given}, streaming=True))
+
+
+def planned(reader: StreamReader, start: Positions, end: Positions) -> list[tuple[int, int, int]]:
+    tasks = reader.partitions(start, end)
+    found = [each for task in tasks if isinstance(task, RangePartition) for each in task.ranges]
+    return sorted((each.partition, each.start, each.end) for each in found)
+
+
+def recreate(topics: Topics, topic: str, records: int) -> None:
+    topics.delete(topic)
+    topics.create(1, name=topic)
+    topics.fill(topic, [Record(b"new")] * records)
+
+
+def test_pattern_is_found_anywhere_in_topic_names(topics: Topics) -> None:
+    part = uuid.uuid4().hex[:12]
+    for name in (f"a-{part}-b", f"{part}.c"):
+        topics.fill(topics.create(1, name=name), [Record(b"v")] * 2)
+    assert ranges(topics, subscribePattern=part) == [(0, 0, 2), (0, 0, 2)]
+    assert ranges(topics, subscribePattern=f"^{part}") == [(0, 0, 2)]
+    assert ranges(topics, subscribePattern=f"{part}-none") == []
+
+
+def test_missing_topic_is_an_error(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("odradek.spark.topics._MISSING_S", 0.1)
+    there = topics.create(1)
+    missing = f"missing-{uuid.uuid4().hex[:8]}"
+    with pytest.raises(SourceError, match=f"topic {missing} does not exist"):
+        ranges(topics, subscribe=f"{there},{missing}", failOnDataLoss="false")
+    with pytest.raises(SourceError, match=f"topic {missing} does not exist"):
+        ranges(topics, assign=json.dumps({missing: [0]}))
+    with pytest.raises(SourceError, match=f"topic {missing} does not exist"):
+        stream(topics, missing).initialOffset()
+
+
+def test_end_beyond_the_log_reads_what_there_is_when_loss_is_allowed(topics: Topics) -> None:
+    topic = topics.create(1)
+    topics.fill(topic, [Record(b"v")] * 5)
+    ends = json.dumps({topic: {"0": 9}})
+    assert ranges(topics, subscribe=topic, endingOffsets=ends, failOnDataLoss="false") == [(0, 0, 5)]
+    with pytest.raises(SourceError, match="beyond the end of the log, 5"):
+        ranges(topics, subscribe=topic, endingOffsets=ends)
+    with pytest.raises(SourceError, match="start offset 7 is greater than the end offset 5"):
+        ranges(topics, subscribe=topic, startingOffsets=json.dumps({topic: {"0": 7}}), failOnDataLoss="false")
+
+
+def test_recreated_topic_with_more_records_is_noticed(topics: Topics) -> None:
+    topic = topics.create(1)
+    topics.fill(topic, [Record(b"old")] * 3)
+    before = stream(topics, topic)
+    start = before.latestOffset(before.initialOffset(), ReadAllAvailable())
+    assert from_json(start) == {TopicPartition(topic, 0): 3}
+    recreate(topics, topic, 5)
+    strict = stream(topics, topic)
+    end = strict.latestOffset(start, ReadAllAvailable())
+    with pytest.raises(SourceError, match=f"topic {topic} was deleted and created again"):
+        strict.partitions(start, end)
+
+
+def test_recreated_topic_is_read_from_its_beginning_when_loss_is_allowed(topics: Topics) -> None:
+    topic = topics.create(1)
+    topics.fill(topic, [Record(b"old")] * 3)
+    reader = stream(topics, topic, failOnDataLoss="false")
+    start = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    recreate(topics, topic, 5)
+    end = reader.latestOffset(start, ReadMaxRows(4))
+    assert planned(reader, start, end) == [(0, 0, 4)]
+    last = reader.latestOffset(end, ReadAllAvailable())
+    assert planned(reader, end, last) == [(0, 4, 5)]
+
+
+def test_batch_planned_before_a_topic_was_recreated_is_not_read_from_the_new_one(topics: Topics) -> None:
+    """Spark runs the last batch of its log again after a restart, whatever happened to the topic meanwhile."""
+    topic = topics.create(1)
+    first = stream(topics, topic)
+    start = first.initialOffset()
+    topics.fill(topic, [Record(b"old")] * 3)
+    end = first.latestOffset(start, ReadAllAvailable())
+    recreate(topics, topic, 5)
+    with pytest.raises(SourceError, match="was deleted and created again"):
+        stream(topics, topic).partitions(start, end)
+    lenient = stream(topics, topic, failOnDataLoss="false")
+    assert planned(lenient, start, end) == []
+    following = lenient.latestOffset(end, ReadAllAvailable())
+    assert planned(lenient, end, following) == [(0, 0, 5)]
+
+
+def test_offsets_of_another_cluster_are_noticed(topics: Topics) -> None:
+    topic = topics.create(1)
+    topics.fill(topic, [Record(b"v")] * 3)
+    start = {topic: {"0": 1}, "cluster.id:elsewhere": {}, f"topic.id:{topic}:AAAA": {}}
+    strict = stream(topics, topic)
+    end = strict.latestOffset(start, ReadAllAvailable())
+    with pytest.raises(SourceError, match="those of cluster elsewhere, not of"):
+        strict.partitions(start, end)
+    assert planned(stream(topics, topic, failOnDataLoss="false"), start, end) == [(0, 1, 3)]
+
+
+def test_checkpoint_of_sparks_own_connector_is_continued(topics: Topics) -> None:
+    topic = topics.create(1)
+    topics.fill(topic, [Record(b"v")] * 3)
+    reader = stream(topics, topic)
+    end = reader.latestOffset({topic: {"0": 1}}, ReadAllAvailable())
+    assert origin_of(end).topic_ids.keys() == {topic}
+    assert planned(reader, {topic: {"0": 1}}, end) == [(0, 1, 3)]
+
+
+def test_task_does_not_read_a_topic_that_was_created_again(topics: Topics) -> None:
+    from odradek.spark.reading import read_range
+
+    topic = topics.create(1)
+    topics.fill(topic, [Record(b"old")] * 3)
+    given = options(topics, subscribe=topic)
+    (task,) = BatchReader(given).partitions()
+    assert isinstance(task, RangePartition)
+    (wanted,) = task.ranges
+    assert sum(each.num_rows for each in read_range(given, wanted)) == 3
+    recreate(topics, topic, 5)
+    with pytest.raises(SourceError, match="failOnDataLoss=false skips them"):
+        list(read_range(given, wanted))
+    lenient = options(topics, subscribe=topic, failOnDataLoss="false")
+    assert list(read_range(lenient, wanted)) == []
+
+
+def test_task_ends_where_the_log_ends_when_loss_is_allowed(topics: Topics) -> None:
+    from odradek.spark.reading import read_range
+
+    topic = topics.create(1)
+    topics.fill(topic, [Record(b"v")] * 3)
+    settings = {"kafkaConsumer.pollTimeoutMs": "500"}
+    beyond = OffsetRange(topic, 0, 0, 9)
+    lenient = options(topics, subscribe=topic, failOnDataLoss="false", **settings)
+    assert sum(each.num_rows for each in read_range(lenient, beyond)) == 3
+    with pytest.raises(SourceError, match=r"no record of .* from offset 3 on"):
+        list(read_range(options(topics, subscribe=topic, **settings), beyond))
