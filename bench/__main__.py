@@ -130,6 +130,10 @@ def save(path: Path, args: argparse.Namespace, figures: Figures, rows: list[Row]
 
 
 def main() -> int:
+    if sys.argv[1:2] == ["leases"]:
+        from bench.leases import main as measure_leases  # of no broker
+
+        return measure_leases(sys.argv[2:])
     if sys.argv[1:2] == ["requests"]:
         from bench.request_cost import main as measure_requests  # of no other case, and it needs the broker
 

@@ -7,7 +7,6 @@ tokens that it accepts, come on its standard input: no other process can read th
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import hmac
 import json
@@ -31,33 +30,6 @@ _CHUNK_BYTES: Final = 64 * 1024
 _PORTS: Final = 16
 """Ports that are tried from a fixed one on, as Spark does (`spark.port.maxRetries`)."""
 _WATCH_S: Final = 1.0
-
-
-class _Lines:
-    """Lines of a peer, each no longer than it may be at that time."""
-
-    __slots__ = ("_buffer", "_reader")
-
-    def __init__(self, reader: asyncio.StreamReader) -> None:
-        self._reader = reader
-        self._buffer = bytearray()
-
-    async def next(self, most_bytes: int) -> bytes:
-        """The next line; empty at the end. Raises LeaseError for one that is too long, ConnectionError."""
-        searched = 0
-        while (end := self._buffer.find(b"\n", searched)) < 0:
-            if len(self._buffer) > most_bytes:
-                raise LeaseError("the line is too long")
-            searched = len(self._buffer)
-            chunk = await self._reader.read(_CHUNK_BYTES)
-            if not chunk:
-                return b""
-            self._buffer += chunk
-        if end > most_bytes:
-            raise LeaseError("the line is too long")
-        line = bytes(self._buffer[: end + 1])
-        del self._buffer[: end + 1]
-        return line
 
 
 class _Server:
@@ -96,11 +68,10 @@ class _Server:
         ports = range(place.port, min(place.port + _PORTS, 65536)) if place.port else (0,)
         for port in ports:
             try:
-                return await asyncio.start_server(
-                    self._converse,
+                return await asyncio.get_running_loop().create_server(
+                    self.converse,
                     place.host,
                     port,
-                    limit=_CHUNK_BYTES,
                     ssl=context,
                     ssl_handshake_timeout=FIRST_LINE_S if context is not None else None,
                 )
@@ -126,112 +97,166 @@ class _Server:
         while line := await reader.readline():
             self._active_at = time.monotonic()
             message = json.loads(line)
-            self._drop(self._owned.get(message["owner"], ""), "a later transaction of the same query has begun")
+            self.drop(self._owned.get(message["owner"], ""), "a later transaction of the same query has begun")
             self._owned[message["owner"]] = message["open"]
             self._batches[message["open"]] = Batch()
             print("open", flush=True)
         self._owner_is_there = False
 
-    def _drop(self, token: str, why: str) -> None:
-        batch = self._forget(token)
-        if batch is not None:
-            batch.fail(why)
-            self._serve_waiting(batch)
-
-    def _complete(self, token: str) -> dict[str, int]:
-        written = self._find(token).complete()
-        self._forget(token)
-        return written
-
     def _forget(self, token: str) -> Batch | None:
         self._owned = {owner: held for owner, held in self._owned.items() if held != token}
         return self._batches.pop(token, None)
 
-    def _find(self, token: str) -> Batch:
+    def converse(self) -> _Conversation:
+        """The protocol of a new connection."""
+        return _Conversation(self)
+
+    def find(self, token: str) -> Batch:
+        """The transaction of a token. Raises LeaseError."""
         # Compared one by one: a look-up would say by its time how much of a token is right.
         for known, batch in self._batches.items():
             if hmac.compare_digest(known.encode(), token.encode("utf-8", "surrogatepass")):
                 return batch
         raise LeaseError("this transaction is no longer being written")
 
-    async def _first_line(self, lines: _Lines) -> bytes:
-        """The line with the token. Raises LeaseError, ConnectionError."""
-        if self._unknown >= _UNKNOWN_PEERS:
-            raise LeaseError("too many connections")
-        self._unknown += 1
-        try:
-            async with asyncio.timeout(FIRST_LINE_S):
-                return await lines.next(_FIRST_LINE_BYTES)
-        except TimeoutError:
-            raise LeaseError("no token in time") from None
-        finally:
-            self._unknown -= 1
+    def complete(self, token: str) -> dict[str, int]:
+        """Close a transaction's leases: the records by lease. Raises LeaseError."""
+        written = self.find(token).complete()
+        self._forget(token)
+        return written
 
-    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def drop(self, token: str, why: str) -> None:
+        """Fail a transaction, if there is one of this token."""
+        batch = self._forget(token)
+        if batch is not None:
+            batch.fail(why)
+
+    def admit(self) -> bool:
+        """Count a peer that has not shown a token yet; False where there are too many."""
         self._connections += 1
-        holder = object()
-        batch, task = Batch(), -1
-        # A task hands leases back while it waits for another: its messages are read all the time.
-        acquiring: asyncio.Task[None] | None = None
-        lines = _Lines(reader)
-        try:
-            line = await self._first_line(lines)
-            while line:
-                message = _message(line)
-                if "join" in message:
-                    batch, task = self._find(message["join"]), message["task"]
-                    batch.join(holder, task)
-                    _answer(writer, {})
-                elif "complete" in message:
-                    _answer(writer, {"written": self._complete(message["complete"])})
-                elif "drop" in message:
-                    self._drop(message["drop"], "the write was given up")
-                    _answer(writer, {})
-                elif task < 0:
-                    raise LeaseError("a task has to join first")
-                elif "leave" in message:
-                    batch.check()
-                    _answer(writer, {})
-                elif "acquire" in message:
-                    acquiring = asyncio.create_task(self._acquire(batch, holder, task, message["acquire"], writer))
-                else:
-                    batch.release(holder, message["release"], message["records"])
-                    self._serve_waiting(batch)
-                line = await lines.next(LINE_BYTES)
-        except LeaseError as error:
-            _answer(writer, {"error": str(error)})
-        except OSError:
-            pass
-        finally:
-            if acquiring is not None:
-                acquiring.cancel()
-            batch.leave(holder)
-            self._serve_waiting(batch)
-            self._connections -= 1
-            self._active_at = time.monotonic()
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
+        self._unknown += 1
+        return self._unknown <= _UNKNOWN_PEERS
 
-    async def _acquire(
-        self, batch: Batch, holder: object, task: int, wanted: list[str], writer: asyncio.StreamWriter
-    ) -> None:
-        try:
-            while (got := batch.acquire(holder, task, wanted)) is None:
-                turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-                batch.waiting.append(turn)
-                await turn
-        except LeaseError as error:
-            _answer(writer, {"error": str(error)})
+    def recognise(self) -> None:
+        """A peer has sent its first line, or is gone before it has."""
+        self._unknown -= 1
+
+    def end(self) -> None:
+        """A connection is closed."""
+        self._connections -= 1
+        self._active_at = time.monotonic()
+
+
+class _Conversation(asyncio.Protocol):
+    """A peer's connection. Each line is answered where it arrives: no task, no stream between socket and leases."""
+
+    __slots__ = ("_acquiring", "_batch", "_buffer", "_deadline", "_searched", "_server", "_task", "_transport")
+
+    def __init__(self, server: _Server) -> None:
+        self._server = server
+        self._transport: asyncio.Transport
+        self._buffer = bytearray()
+        self._searched = 0
+        self._batch = Batch()
+        self._task = -1
+        self._acquiring = False
+        self._deadline: asyncio.TimerHandle | None = None
+        """Until the first line is there."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Wait for the line with the token."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._deadline = asyncio.get_running_loop().call_later(FIRST_LINE_S, self._fail, "no token in time")
+        if not self._server.admit():
+            self._fail("too many connections")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Fail the transaction if the peer held a lease."""
+        self._know()
+        self._batch.leave(self)
+        self._server.end()
+
+    def data_received(self, data: bytes) -> None:
+        """Answer the complete lines, each no longer than it may be at that time."""
+        self._buffer += data
+        while not self._transport.is_closing():
+            most = _FIRST_LINE_BYTES if self._deadline is not None else LINE_BYTES
+            end = self._buffer.find(b"\n", self._searched)
+            if end > most or (end < 0 and len(self._buffer) > most):
+                self._fail("the line is too long")
+                return
+            if end < 0:
+                self._searched = len(self._buffer)
+                return
+            line = bytes(self._buffer[: end + 1])
+            del self._buffer[: end + 1]
+            self._searched = 0
+            self._know()
+            try:
+                self._handle(_message(line))
+            except LeaseError as error:
+                self._fail(str(error))
+
+    # --- the turn that this connection waits with ---
+
+    def done(self) -> bool:
+        """Whether no answer is wanted: none was asked for, or the peer is gone."""
+        return not self._acquiring or self._transport.is_closing()
+
+    def set_result(self, lease: tuple[str, int], /) -> None:
+        """Answer with a lease and its next sequence."""
+        self._acquiring = False
+        self._answer({"lease": lease[0], "next": lease[1]})
+
+    def set_exception(self, error: LeaseError, /) -> None:
+        """Answer that no lease will come, and end."""
+        self._acquiring = False
+        self._fail(str(error))
+
+    # --- inside ---
+
+    def _handle(self, message: dict[str, Any]) -> None:
+        server, batch = self._server, self._batch
+        if "acquire" in message and self._task >= 0:
+            if self._acquiring:
+                raise LeaseError("a task asks for one lease at a time")
+            got = batch.acquire(self, self._task, message["acquire"])
+            if got is None:
+                self._acquiring = True
+                batch.wait(self, self._task, message["acquire"], self)
+            else:
+                self._answer({"lease": got[0], "next": got[1]})
+        elif "release" in message and self._task >= 0:
+            batch.release(self, message["release"], message["records"])
+        elif "join" in message:
+            self._batch, self._task = server.find(message["join"]), message["task"]
+            self._batch.join(self, self._task)
+            self._answer({})
+        elif "complete" in message:
+            self._answer({"written": server.complete(message["complete"])})
+        elif "drop" in message:
+            server.drop(message["drop"], "the write was given up")
+            self._answer({})
+        elif self._task < 0:
+            raise LeaseError("a task has to join first")
         else:
-            _answer(writer, {"lease": got[0], "next": got[1]})
+            batch.check()
+            self._answer({})
 
-    def _serve_waiting(self, batch: Batch) -> None:
-        """Something was released or has failed: everyone who waits looks again, in order."""
-        while batch.waiting:
-            turn = batch.waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
+    def _know(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+            self._server.recognise()
+
+    def _answer(self, content: dict[str, Any]) -> None:
+        self._transport.write(json.dumps(content).encode() + b"\n")
+
+    def _fail(self, reason: str) -> None:
+        if not self._transport.is_closing():
+            self._answer({"error": reason})
+            self._transport.close()
 
 
 _FIELDS: Final[dict[str, dict[str, type]]] = {
@@ -258,10 +283,6 @@ def _message(line: bytes) -> dict[str, Any]:
             if all(type(each) is str for each in message.get("acquire", ())):
                 return message
     raise LeaseError("the line is no message of a task")
-
-
-def _answer(writer: asyncio.StreamWriter, content: dict[str, Any]) -> None:
-    writer.write(json.dumps(content).encode() + b"\n")
 
 
 if __name__ == "__main__":

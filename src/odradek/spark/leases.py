@@ -28,7 +28,7 @@ import sys
 import threading
 from collections import deque
 from pathlib import Path
-from typing import IO, Any, Final, NamedTuple
+from typing import IO, Any, Final, NamedTuple, Protocol
 
 from odradek.ports.tls_contexts import client_context, tls_settings
 
@@ -67,50 +67,97 @@ def pem_settings(**given: str) -> Any:
     return lambda name: settings.get(name, "")
 
 
+class Turn(Protocol):
+    """What a task waits with for a lease; an `asyncio.Future[tuple[str, int]]` is one."""
+
+    def done(self) -> bool:
+        """Whether the task no longer waits."""
+        ...
+
+    def set_result(self, lease: tuple[str, int], /) -> None:
+        """Give the task a lease and its next sequence."""
+        ...
+
+    def set_exception(self, error: LeaseError, /) -> None:
+        """End the waiting without a lease."""
+        ...
+
+
+class _Waiter:
+    """One wait of a task; it stands in the queue of each lease that the task wants."""
+
+    __slots__ = ("holder", "task", "turn")
+
+    def __init__(self, holder: object, task: int, turn: Turn) -> None:
+        self.holder = holder
+        self.task = task
+        self.turn = turn
+
+
 class _Slot:
-    __slots__ = ("holder", "records")
+    __slots__ = ("holder", "records", "waiters")
 
     def __init__(self) -> None:
         self.holder: object | None = None
         self.records = 0
+        self.waiters: deque[_Waiter] = deque()
+
+    @property
+    def following(self) -> int:
+        """The next sequence number of the partition."""
+        return self.records & 0x7FFFFFFF
 
 
 class Batch:
-    """The leases of one transaction. Pure: `waiting` are the turns of those who could not be served yet."""
+    """The leases of one transaction. Pure: whoever waits for a lease brings a turn, which a release completes.
 
-    __slots__ = ("_is_complete", "_slots", "_tasks", "_wrote", "failure", "waiting")
+    A release wakes the one task that has waited longest for this lease, and no other.
+    """
+
+    __slots__ = ("_is_complete", "_slots", "_tasks", "_waiting", "_wrote", "failure")
 
     def __init__(self) -> None:
         self._slots: dict[str, _Slot] = {}
         self._tasks: dict[int, object] = {}
         self._wrote: set[int] = set()
+        self._waiting: dict[object, _Waiter] = {}
         self._is_complete = False
         self.failure: str | None = None
-        self.waiting: deque[asyncio.Future[None]] = deque()
 
     def join(self, holder: object, task: int) -> None:
         """Begin an attempt of a task; earlier ones may no longer write. Raises LeaseError when one has written."""
-        if self._tasks.setdefault(task, holder) is not holder:
+        earlier = self._tasks.setdefault(task, holder)
+        if earlier is not holder:
             if task in self._wrote:
                 self.fail(
                     f"task {task} was started again after it had written rows; it failed, its executor was lost, or "
                     "spark.speculation is on, which does not go together with exactly once"
                 )
             self._tasks[task] = holder
+            self._end_waiting(earlier, _superseded(task))
         self.check()
 
     def acquire(self, holder: object, task: int, wanted: list[str]) -> tuple[str, int] | None:
-        """A free one of the wanted leases and its next sequence; None while all are taken."""
+        """A free one of the wanted leases and its next sequence; None while all are taken. Raises LeaseError."""
         self.check()
         if self._tasks.get(task) is not holder:
-            raise LeaseError(f"another attempt of task {task} has begun, this one must not write")
+            raise _superseded(task)
         for name in wanted:
-            slot = self._slots.setdefault(name, _Slot())
+            slot = self._slots.get(name)
+            if slot is None:
+                slot = self._slots[name] = _Slot()
             if slot.holder is None:
                 slot.holder = holder
                 self._wrote.add(task)
-                return name, slot.records & 0x7FFFFFFF
+                return name, slot.following
         return None
+
+    def wait(self, holder: object, task: int, wanted: list[str], turn: Turn) -> None:
+        """Complete the turn with the first of the wanted leases that is released. Call it when `acquire` gave none."""
+        waiter = _Waiter(holder, task, turn)
+        self._waiting[holder] = waiter
+        for name in wanted:
+            self._slots[name].waiters.append(waiter)
 
     def release(self, holder: object, name: str, records: int) -> None:
         """End a lease after this number of records; the batch fails if the task does not have it."""
@@ -120,9 +167,19 @@ class Batch:
             return
         slot.holder = None
         slot.records += records
+        while slot.waiters:
+            waiter = slot.waiters.popleft()
+            # It may have got another lease meanwhile, and wait for others now, or be gone.
+            if self._waiting.get(waiter.holder) is waiter and not waiter.turn.done():
+                del self._waiting[waiter.holder]
+                slot.holder = waiter.holder
+                self._wrote.add(waiter.task)
+                waiter.turn.set_result((name, slot.following))
+                return
 
     def leave(self, holder: object) -> None:
         """A task is gone; with leases in hand it may have written anything."""
+        self._waiting.pop(holder, None)
         lost = self._held(holder)
         if lost:
             self.fail(f"a task was lost while it wrote to {', '.join(lost)}")
@@ -137,18 +194,32 @@ class Batch:
         return {name: slot.records for name, slot in self._slots.items()}
 
     def fail(self, reason: str) -> None:
-        """End the batch: later calls of its tasks raise LeaseError with the reason."""
+        """End the batch: later calls of its tasks raise LeaseError with the reason, and those that wait receive it."""
         self.failure = self.failure or reason
+        for holder in list(self._waiting):
+            self._end_waiting(holder, self._failed())
 
     def check(self) -> None:
         """Raise LeaseError if the batch has failed."""
         if self.failure is not None:
-            raise LeaseError(f"the write has to be run again: {self.failure}")
+            raise self._failed()
         if self._is_complete:
             raise LeaseError("the transaction is being committed, nothing more can be written in it")
 
+    def _failed(self) -> LeaseError:
+        return LeaseError(f"the write has to be run again: {self.failure}")
+
+    def _end_waiting(self, holder: object, error: LeaseError) -> None:
+        waiter = self._waiting.pop(holder, None)
+        if waiter is not None and not waiter.turn.done():
+            waiter.turn.set_exception(error)
+
     def _held(self, holder: object) -> list[str]:
         return [name for name, slot in self._slots.items() if slot.holder is holder]
+
+
+def _superseded(task: int) -> LeaseError:
+    return LeaseError(f"another attempt of task {task} has begun, this one must not write")
 
 
 # --- the driver's side ---
@@ -195,6 +266,11 @@ class LeaseServer:
     def _output(self) -> IO[str]:
         assert self._process.stdout is not None
         return self._process.stdout
+
+    @property
+    def process_id(self) -> int:
+        """The process that serves."""
+        return self._process.pid
 
     @property
     def alive(self) -> bool:

@@ -14,7 +14,8 @@ import pytest
 from odradek.spark import lease_server
 from odradek.spark.lease_server import _Server
 from odradek.spark.leases import Address, LeaseClient, LeaseError, LeaseServer, ListeningPlace, complete
-from odradek.spark.options import OptionError, SinkOptions
+from odradek.spark.option_names import OptionError
+from odradek.spark.options import SinkOptions
 from tests.certificates import Authority
 
 SECONDS = 30
@@ -76,7 +77,7 @@ def converse(lines: bytes, peers: int = 1) -> list[bytes]:
     """Answers of a server in this process to peers that send this much and then wait."""
 
     async def run() -> list[bytes]:
-        serving = await asyncio.start_server(_Server(os.getpid())._converse, "127.0.0.1", 0)
+        serving = await asyncio.get_running_loop().create_server(_Server(os.getpid()).converse, "127.0.0.1", 0)
         port = serving.sockets[0].getsockname()[1]
         opened = []
         for _ in range(peers):

@@ -98,6 +98,94 @@ def test_a_wrong_release_fails_the_batch(holds: bool, records: int) -> None:
         batch.check()
 
 
+class WaitingTask:
+    """A task whose turns are the same object every time, as those of a connection are."""
+
+    def __init__(self) -> None:
+        self.waits = False
+        self.got: list[tuple[str, int]] = []
+        self.failures: list[str] = []
+
+    def done(self) -> bool:
+        return not self.waits
+
+    def set_result(self, lease: tuple[str, int], /) -> None:
+        self.waits = False
+        self.got.append(lease)
+
+    def set_exception(self, error: LeaseError, /) -> None:
+        self.waits = False
+        self.failures.append(str(error))
+
+    def wait(self, batch: Batch, task: int, *wanted: str) -> None:
+        assert batch.acquire(self, task, [*wanted]) is None
+        self.waits = True
+        batch.wait(self, task, [*wanted], self)
+
+
+def waiting_tasks(batch: Batch, *tasks: int) -> list[WaitingTask]:
+    made = [WaitingTask() for _ in tasks]
+    for each, task in zip(made, tasks, strict=True):
+        batch.join(each, task)
+    return made
+
+
+def test_release_wakes_the_first_that_waits_for_the_lease_alone() -> None:
+    batch = Batch()
+    (holder,) = joined(batch, 0)
+    for name in ("t-0", "t-1"):
+        batch.acquire(holder, 0, [name])
+    other, first, second = waiting_tasks(batch, 1, 2, 3)
+    other.wait(batch, 1, "t-1")
+    first.wait(batch, 2, "t-0", "t-1")
+    second.wait(batch, 3, "t-0")
+    batch.release(holder, "t-0", 5)
+    assert (other.got, first.got, second.got) == ([], [("t-0", 5)], [])
+    batch.release(first, "t-0", 2)
+    assert second.got == [("t-0", 7)]
+
+
+def test_lease_that_is_no_longer_wanted_is_not_given() -> None:
+    """A task that waited for two leases stands in the queue of the second when it has got the first."""
+    batch = Batch()
+    (holder,) = joined(batch, 0)
+    for name in ("t-0", "t-1", "t-2"):
+        batch.acquire(holder, 0, [name])
+    task, other = waiting_tasks(batch, 1, 2)
+    task.wait(batch, 1, "t-0", "t-1")
+    other.wait(batch, 2, "t-1")
+    batch.release(holder, "t-0", 5)
+    task.wait(batch, 1, "t-2")
+    batch.release(holder, "t-1", 3)
+    assert (task.got, other.got) == ([("t-0", 5)], [("t-1", 3)])
+
+
+def test_task_that_is_gone_is_not_given_a_lease() -> None:
+    batch = Batch()
+    (holder,) = joined(batch, 0)
+    batch.acquire(holder, 0, ["t-0"])
+    gone, other = waiting_tasks(batch, 1, 2)
+    gone.wait(batch, 1, "t-0")
+    other.wait(batch, 2, "t-0")
+    batch.leave(gone)
+    batch.release(holder, "t-0", 5)
+    assert (gone.got, other.got) == ([], [("t-0", 5)])
+    batch.check()
+
+
+def test_those_who_wait_receive_the_failure() -> None:
+    batch = Batch()
+    (holder,) = joined(batch, 0)
+    batch.acquire(holder, 0, ["t-0"])
+    waiting, superseded = waiting_tasks(batch, 1, 2)
+    waiting.wait(batch, 1, "t-0")
+    superseded.wait(batch, 2, "t-0")
+    batch.join(object(), 2)
+    assert superseded.failures == ["another attempt of task 2 has begun, this one must not write"]
+    batch.leave(holder)
+    assert waiting.failures == ["the write has to be run again: a task was lost while it wrote to t-0"]
+
+
 @pytest.fixture(scope="module")
 def server() -> Iterator[LeaseServer]:
     made = LeaseServer("127.0.0.1", os.getpid())
@@ -163,6 +251,23 @@ def test_a_lost_task_fails_those_who_wait(server: LeaseServer) -> None:
         with pytest.raises(LeaseError, match="was lost while it wrote"):
             await waiting
         second.close()
+
+    asyncio.run(run())
+
+
+def test_task_that_asks_for_two_leases_at_once_is_rejected(server: LeaseServer) -> None:
+    address = server.open_batch("q")
+
+    async def run() -> None:
+        holder, greedy = await LeaseClient.join(address, 1), await LeaseClient.join(address, 2)
+        await holder.acquire(["t-0"])
+        first = asyncio.create_task(greedy.acquire(["t-0"]))
+        await asyncio.sleep(0)
+        greedy._send({"acquire": ["t-0"]})
+        with pytest.raises(LeaseError, match="one lease at a time"):
+            await first
+        holder.close()
+        greedy.close()
 
     asyncio.run(run())
 

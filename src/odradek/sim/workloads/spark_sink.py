@@ -105,16 +105,16 @@ class Conversation:
     async def acquire(self, wanted: list[str]) -> tuple[str, int]:
         """As `Leases.acquire`."""
         await asyncio.sleep(self._rng.expovariate(500))
-        while (got := self._batch.acquire(self, self._task, wanted)) is None:
-            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._batch.waiting.append(turn)
-            await turn
-        return got
+        got = self._batch.acquire(self, self._task, wanted)
+        if got is not None:
+            return got
+        turn: asyncio.Future[tuple[str, int]] = asyncio.get_running_loop().create_future()
+        self._batch.wait(self, self._task, wanted, turn)
+        return await turn
 
     def release(self, name: str, records: int) -> None:
         """As `Leases.release`."""
         self._batch.release(self, name, records)
-        self._wake()
 
     async def leave(self) -> None:
         """As `Leases.leave`."""
@@ -124,13 +124,6 @@ class Conversation:
     def close(self) -> None:
         """As `Leases.close`."""
         self._batch.leave(self)
-        self._wake()
-
-    def _wake(self) -> None:
-        while self._batch.waiting:
-            turn = self._batch.waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
 
 
 def query_of(world: World) -> Query:
