@@ -170,3 +170,19 @@ def test_protobuf_columns_come_back(spark: Any) -> None:
     values = rows.select(to_protobuf("order", "shop.Order", descriptors, schema_id=7).alias("value"))
     read = values.select(from_protobuf("value", "shop.Order", descriptors, confluent=True).alias("o")).select("o.*")
     assert sorted((row.id, row.tags) for row in read.collect()) == [(0, ["0"]), (1, ["1"]), (2, ["2"])]
+
+
+def test_sink_reads_a_checkpoint_that_only_hadoop_can_read(
+    spark: Any, stream: Frame, topics: Topics, tmp_path: Path
+) -> None:
+    """Hadoop's viewfs stands for a remote file system: Python cannot open what it names."""
+    settings = spark.sparkContext._jsc.hadoopConfiguration()
+    settings.set("fs.viewfs.mounttable.remote.link./state", f"file://{tmp_path}")
+    checkpoint = "viewfs://remote/state/cp"
+    topic = topics.create(1)
+    topics.fill(topic, [Record(b"%d" % n) for n in range(5)])
+    sink = SqlSink(Sqlite(str(tmp_path / "store.db")), "records", checkpoint)
+    frame = stream(topic).selectExpr("topic", "partition", "offset")
+    writer = frame.writeStream.foreachBatch(sink).option("checkpointLocation", checkpoint)
+    run_to_end(writer.trigger(availableNow=True).start)
+    assert json.loads(sink.starting_offsets()) == {topic: {"0": 5}}
