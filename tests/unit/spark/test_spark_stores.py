@@ -10,6 +10,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
@@ -266,6 +267,49 @@ def test_waiting_ends_with_the_query_or_after_a_time() -> None:
         Patience().run(fail, away=away, wanted=lambda: False, sleep=lambda _: None)
     with pytest.raises(ValueError, match="not away"):
         Patient(lambda frame, batch_id: (_ for _ in ()).throw(ValueError("not away")).__next__())(Frame([]), 0)
+
+
+def test_store_that_was_never_reached_is_not_waited_for_without_end(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    nowhere = Sqlite(str(tmp_path / "no-such-folder" / "store.db"))
+    patience = Patience(first_s=0.01, most_s=0.01, first_contact_s=0.05)
+    sink = SqlSink(nowhere, "views", checkpoint.location, key=("page",), patience=patience)
+    with pytest.raises(sqlite3.OperationalError, match="unable to open"):
+        sink(Frame([("a", 1)], *COUNTS), 0)
+
+
+def test_store_that_was_reached_before_is_waited_for(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    folder = tmp_path / "mounted"
+    folder.mkdir()
+    patience = Patience(first_s=0.01, most_s=0.01, first_contact_s=0)
+    sink = SqlSink(Sqlite(str(folder / "store.db")), "views", checkpoint.location, key=("page",), patience=patience)
+    sink(Frame([("a", 1)], *COUNTS), 0)
+    away = folder.rename(tmp_path / "away")
+    thread = threading.Timer(0.2, lambda: away.rename(folder))
+    thread.start()
+    assert sink(Frame([("a", 2)], *COUNTS), 1)
+    thread.join()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'connection failed: FATAL:  password authentication failed for user "me"',
+        'FATAL:  database "shop" does not exist',
+        'FATAL:  role "me" does not exist',
+        "fe_sendauth: no password supplied",
+        'FATAL:  no pg_hba.conf entry for host "10.0.0.1"',
+    ],
+)
+def test_rejected_login_is_no_outage(text: str) -> None:
+    assert not Postgres("x").is_away(psycopg.OperationalError(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["connection refused", "FATAL:  the database system is starting up", "server closed the connection unexpectedly"],
+)
+def test_server_that_cannot_answer_is_away(text: str) -> None:
+    assert Postgres("x").is_away(psycopg.OperationalError(text))
 
 
 def test_pauses_double_up_to_the_most() -> None:

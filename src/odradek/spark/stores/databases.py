@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import re
 import sqlite3
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
@@ -105,6 +106,20 @@ class Sqlite(NamedTuple):
         return str(value) if isinstance(value, decimal.Decimal) else value
 
 
+_REJECTED_STATES = ("28", "3D")
+"""Classes of SQLSTATE: invalid authorization, invalid catalog name."""
+_REJECTED = re.compile(
+    r"authentication failed|no password supplied|no pg_hba\.conf entry|(?:database|role) .+ does not exist"
+    r"|is not permitted to log in|permission denied for database"
+)
+"""libpq has only text for what a server says to a new connection."""
+
+
+def _is_rejected(state: str | None, text: str) -> bool:
+    """Whether PostgreSQL rejects the user or the database of a connection."""
+    return (state or "").startswith(_REJECTED_STATES) or _REJECTED.search(text) is not None
+
+
 class Postgres(NamedTuple):
     """A PostgreSQL server, by a connection string or URL as libpq takes it; needs psycopg (extra `stores`)."""
 
@@ -129,11 +144,14 @@ class Postgres(NamedTuple):
             connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"odradek {lock}",))
 
     def is_away(self, error: Exception) -> bool:
-        """Whether a retry may succeed: the connection, the server or its resources failed."""
+        """Whether a retry may succeed: the connection, the server or its resources failed.
+
+        A server that rejects the user or has no such database is there, and will say so again.
+        """
         import psycopg
 
         # connection failures, a server that shuts down or starts (57P0x), deadlocks, lack of disk or connections
-        return isinstance(error, psycopg.OperationalError)
+        return isinstance(error, psycopg.OperationalError) and not _is_rejected(error.sqlstate, str(error))
 
     def column_type(self, kind: str) -> str:
         """The column type of a Spark type."""

@@ -41,12 +41,18 @@ class DeltaSink:
         self._partition_by = list(partition_by)
         self._storage_options = dict(storage_options) if storage_options else None
         self._patience = patience
+        self._reached = False
 
     def __call__(self, frame: Any, batch_id: int) -> bool:
         """Whether the batch was written now, and not before. Raises StoreError, CheckpointError, DeltaError."""
         query = query_id(open_files(self._checkpoint, frame.sparkSession))
         rows = frame.toArrow()
-        return self._patience.run(lambda: self._write(rows, batch_id, query), away=_is_away, wanted=still_runs(frame))
+        return self._patience.run(
+            lambda: self._write(rows, batch_id, query),
+            away=_is_away,
+            wanted=still_runs(frame),
+            reached=lambda: self._reached,
+        )
 
     def recorded(self) -> int | None:
         """The last batch that the table has of this query. Raises StoreError if it is another query's."""
@@ -61,6 +67,7 @@ class DeltaSink:
         from deltalake.exceptions import CommitFailedError
 
         recorded = self._recorded(query)
+        self._reached = True
         if recorded is not None and recorded >= batch_id:
             return False
         marks = [Transaction(self._batches, batch_id), Transaction(self._identity, _number(query))]

@@ -7,6 +7,7 @@ the pause: no offset moves, no row is dropped, and the source's records wait in 
 from __future__ import annotations
 
 import logging
+import math
 import random
 import time
 from collections.abc import Callable
@@ -27,12 +28,14 @@ class StoppedWaiting(RuntimeError):
 class Patience(NamedTuple):
     """How to wait: pauses double from `first_s` to `most_s` (each up to a fifth shorter, so that not all come at once).
 
-    After `give_up_s` the last error is raised and the query fails, which is safe, too; None waits for ever.
+    After `give_up_s` the last error is raised and the query fails, which is safe, too; None waits for ever. A store
+    that has never been reached may be at another address: there the limit is `first_contact_s`, if that is less.
     """
 
     first_s: float = 0.5
     most_s: float = 30.0
     give_up_s: float | None = None
+    first_contact_s: float | None = 60.0
 
     def run(
         self,
@@ -40,11 +43,13 @@ class Patience(NamedTuple):
         *,
         away: Callable[[Exception], bool],
         wanted: Callable[[], bool] = lambda: True,
+        reached: Callable[[], bool] = lambda: True,
         sleep: Callable[[float], None] = time.sleep,
     ) -> T:
         """The result of `work`, tried again while it fails in a way that is `away`.
 
-        Raises what else it fails with, and StoppedWaiting once it is no longer `wanted`.
+        `reached` says whether the store was reached at any time. Raises what else it fails with, and StoppedWaiting
+        once it is no longer `wanted`.
         """
         began = time.monotonic()
         pause_s = self.first_s
@@ -55,8 +60,7 @@ class Patience(NamedTuple):
             except Exception as error:
                 if not away(error):
                     raise
-                waited_s = time.monotonic() - began
-                if self.give_up_s is not None and waited_s + pause_s > self.give_up_s:
+                if time.monotonic() - began + pause_s > self._limit_s(has_been_reached=reached()):
                     raise
                 failures += 1
                 logger.warning("the store is away (%s); next attempt in %.1f s", _line(error), pause_s)
@@ -68,6 +72,10 @@ class Patience(NamedTuple):
                 if failures:
                     logger.warning("the store is back after %.1f s", time.monotonic() - began)
                 return result
+
+    def _limit_s(self, *, has_been_reached: bool) -> float:
+        limits = [self.give_up_s, None if has_been_reached else self.first_contact_s]
+        return min((each for each in limits if each is not None), default=math.inf)
 
 
 def _line(error: Exception) -> str:
@@ -110,10 +118,14 @@ class Patient:
         self._write = write
         self._away = away
         self._patience = patience
+        self._reached = False
 
     def __call__(self, frame: Any, batch_id: int) -> Any:
-        return self._patience.run(
+        result = self._patience.run(
             lambda: self._write(frame, batch_id),
             away=lambda error: isinstance(error, self._away),
             wanted=still_runs(frame),
+            reached=lambda: self._reached,
         )
+        self._reached = True
+        return result

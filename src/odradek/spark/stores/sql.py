@@ -182,6 +182,7 @@ class SqlSink:
         self._table = table
         self._key = tuple(key)
         self._patience = patience
+        self._reached = False
 
     def starting_offsets(self, default: str = "earliest", *, source: str | None = None) -> str:
         """See `Ledger.starting_offsets`."""
@@ -195,7 +196,10 @@ class SqlSink:
         kept = frame.persist()
         try:
             return self._patience.run(
-                lambda: self._write(kept, batch_id, create), away=database.is_away, wanted=still_runs(frame)
+                lambda: self._write(kept, batch_id, create),
+                away=database.is_away,
+                wanted=still_runs(frame),
+                reached=lambda: self._reached,
             )
         finally:
             kept.unpersist()
@@ -204,6 +208,7 @@ class SqlSink:
         database = self.ledger.database
         insert = insert_statement(database, self._table, frame.columns, self._key)
         with contextlib.closing(database.connect()) as connection:
+            self._reached = True
             self.ledger.create(connection)
             connection.execute(create)
             with self.ledger.batch(connection, batch_id, frame.sparkSession) as new:
@@ -235,17 +240,24 @@ class UpsertSink:
         self._table = table
         self._key = tuple(key)
         self._patience = patience
+        self._reached = False
 
     def __call__(self, frame: Any, batch_id: int) -> int:
         """The rows written. Raises StoreError, and PySparkException with what a task failed with."""
         create = create_statement(self._database, self._table, _columns(frame), self._key)
-        self._patience.run(lambda: self._create(create), away=self._database.is_away, wanted=still_runs(frame))
+        self._patience.run(
+            lambda: self._create(create),
+            away=self._database.is_away,
+            wanted=still_runs(frame),
+            reached=lambda: self._reached,
+        )
         insert = insert_statement(self._database, self._table, frame.columns, self._key)
         written = frame.mapInArrow(_Upserts(self._database, insert, self._patience), "written bigint").collect()
         return sum(each.written for each in written)
 
     def _create(self, statement: str) -> None:
         with contextlib.closing(self._database.connect()) as connection:
+            self._reached = True
             connection.execute(statement)
 
 
