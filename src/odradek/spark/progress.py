@@ -37,6 +37,8 @@ class Progress(NamedTuple):
     delay_ms: int | None
     """From the youngest record of the batch, by its timestamp, to now; None where unknown."""
     took_ms: int
+    topics: Mapping[str, int] = {}
+    """The lag by topic, of sources that read topics: Spark itself describes a Python source by a Java class only."""
 
     def line(self) -> str:
         """The line that `odradek pipeline` prints."""
@@ -64,23 +66,30 @@ def progress_of(report: Mapping[str, Any], delay_ms: int | None) -> Progress:
         lag_of(report),
         delay_ms,
         durations.get("triggerExecution", report.get("batchDuration", 0)),
+        lag_by_topic(report) or {},
     )
 
 
 def lag_of(report: Mapping[str, Any]) -> int | None:
     """What our sources report as latest, less where the batch ends."""
-    lags = []
+    lags = lag_by_topic(report)
+    return None if lags is None else sum(lags.values())
+
+
+def lag_by_topic(report: Mapping[str, Any]) -> dict[str, int] | None:
+    """`lag_of` for each topic; None without a source of topics."""
+    lags: dict[str, int] | None = None
     for source in report.get("sources", ()):
         latest, end = _offsets(source.get("latestOffset")), _offsets(source.get("endOffset"))
-        if latest is not None and end is not None:
-            lags.append(
-                sum(
-                    max(0, offset - end.get(topic, {}).get(partition, 0))
-                    for topic, partitions in latest.items()
-                    for partition, offset in partitions.items()
-                )
-            )
-    return sum(lags) if lags else None
+        if latest is None or end is None:
+            continue
+        lags = {} if lags is None else lags
+        for topic, partitions in latest.items():
+            ends = end.get(topic, {})
+            behind = sum(max(0, offset - ends.get(partition, 0)) for partition, offset in partitions.items())
+            if partitions:  # names without partitions are what the source notes of its cluster
+                lags[topic] = lags.get(topic, 0) + behind
+    return lags
 
 
 def _offsets(content: Any) -> Offsets | None:

@@ -1,11 +1,15 @@
 """`odradek pipeline`: rejected arguments, and messages on failures; runs are in tests/spark."""
 
+import os
+import sys
 from pathlib import Path
 
 import pytest
 from pyspark.errors import AnalysisException
 
+from odradek.cli.actions.pipeline_restarts import FAILURES_VARIABLE, Restart, next_restart
 from odradek.cli.arguments.errors import CommandError
+from odradek.cli.commands import pipeline
 from odradek.cli.commands.pipeline import _essence, reason
 from odradek.cli.main import main
 
@@ -55,3 +59,47 @@ def test_failure_of_the_program_is_reported_with_its_place(tmp_path: Path) -> No
         exec(compile(program.read_text(), str(program), "exec"), {})
     assert reason(caught.value) == "ValueError: not this way (mine.py, line 2)"
     assert reason(CommandError("as it is")) == "as it is"
+
+
+def test_failed_pipeline_starts_again_after_doubling_pauses() -> None:
+    starts = [next_restart("boom", 5, restarts=8, backoff_s=10, earlier=earlier) for earlier in range(9)]
+    assert [each and each.pause_s for each in starts] == [10, 20, 40, 80, 160, 300, 300, 300, None]
+    assert starts[1] is not None
+    assert starts[1].line() == "restart 2 of 8 in 20 s"
+
+
+def test_pipeline_that_ran_long_begins_a_new_row_of_failures() -> None:
+    assert next_restart("boom", 600, restarts=1, backoff_s=10, earlier=1) == Restart(1, 10, 1)
+    assert next_restart("boom", 599, restarts=1, backoff_s=10, earlier=1) is None
+
+
+def test_slow_start_of_a_python_process_is_tried_again_without_the_option() -> None:
+    reason = _essence("[STREAM_FAILED] Query\norg.apache.spark.SparkException: Python worker failed to connect back.")
+    assert reason == "a Python process of Spark failed to connect back: it had not started within ten seconds"
+    starts = [next_restart(reason, 15, restarts=0, backoff_s=5, earlier=earlier) for earlier in range(4)]
+    assert [each is None for each in starts] == [False, False, False, True]
+    assert next_restart("boom", 15, restarts=0, backoff_s=5, earlier=0) is None
+
+
+def test_restart_runs_the_same_command_with_the_failures_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program, started = tmp_path / "mine.py", []
+    program.touch()
+
+    def fail(*_: object) -> int:
+        raise CommandError("the broker is away")
+
+    monkeypatch.setattr(pipeline, "_run", fail)
+    monkeypatch.setattr(os, "execve", lambda *given: started.append(given))
+    monkeypatch.setenv(FAILURES_VARIABLE, "1")
+    line = f"pipeline run --restarts 2 --backoff 0.001 {program}".split()
+    assert main(line) == 1
+    ((path, command, environment),) = started
+    assert (path, command) == (sys.executable, [sys.executable, *sys.orig_argv[1:]])
+    assert environment[FAILURES_VARIABLE] == "2"
+    err = capsys.readouterr().err
+    assert err.startswith("odradek pipeline: the broker is away; restart 2 of 2 in 0.002 s\n")
+    monkeypatch.setenv(FAILURES_VARIABLE, "2")
+    assert main(line) == 1
+    assert len(started) == 1

@@ -57,3 +57,11 @@ def test_settings_of_the_user_go_first() -> None:
         False,
         False,
     ]
+
+
+def test_lag_by_topic_leaves_out_the_ids_beside_the_offsets() -> None:
+    source = {
+        "endOffset": {"in": {"0": 20}, "cluster.id:c": {}},
+        "latestOffset": {"in": {"0": 100}, "new": {"0": 7}, "cluster.id:c": {}, "topic.id:in:x": {}},
+    }
+    assert progress_of({**REPORT, "sources": [source]}, None).topics == {"in": 80, "new": 7}

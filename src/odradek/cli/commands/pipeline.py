@@ -25,14 +25,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
+from odradek.cli.actions.pipeline_restarts import SLOW_START, earlier_failures, next_restart, start_again
 from odradek.cli.arguments.errors import CommandError, UsageError
 from odradek.cli.arguments.examples import add_examples
-from odradek.cli.arguments.options import pairs, profile_options, seconds, servers_of
+from odradek.cli.arguments.options import from_zero_whole, pairs, profile_options, seconds, servers_of
 from odradek.cli.arguments.variables import SERVER_VARIABLE
+from odradek.cli.commands.console import address_of
 from odradek.ports.installation import install_hint
 
 if TYPE_CHECKING:
     from odradek.spark.progress import Follower, Progress
+    from odradek.spark.progress_metrics import PipelineMetrics
 
 SPECS: Final = (".yml", ".yaml")
 SHOWN: Final = ("lines", "json", "none")
@@ -81,6 +84,25 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="time limit for running batches after a signal to stop (default: 60)",
     )
+    parser.add_argument(
+        "--restarts",
+        type=from_zero_whole,
+        default=0,
+        metavar="N",
+        help="start again after up to N failures in a row; ten minutes without one begin a new row (default: 0)",
+    )
+    parser.add_argument(
+        "--backoff",
+        type=seconds,
+        default=5,
+        metavar="S",
+        help="pause before the first restart, which doubles up to five minutes (default: 5)",
+    )
+    parser.add_argument(
+        "--metrics",
+        metavar="HOST:PORT",
+        help="serve lag, rates and failures of the queries: /metrics for Prometheus, /progress as JSON",
+    )
     parser.add_argument("--traceback", action="store_true", help="print the traceback of a failure")
     group = parser.add_argument_group("with a spark-pipeline.yml")
     group.add_argument("--dry-run", action="store_true", help="check the graph without running it")
@@ -101,7 +123,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the program until it ends or a signal stops it; its exit code."""
+    """Run the program until it ends or a signal stops it; its exit code. After a failure, start again if allowed."""
+    began = time.monotonic()
+    try:
+        return _run(arguments)
+    except CommandError as error:
+        earlier = earlier_failures(os.environ)
+        ran_s = time.monotonic() - began
+        restart = next_restart(str(error), ran_s, arguments.restarts, arguments.backoff, earlier)
+        if restart is None:
+            raise
+        print(f"odradek pipeline: {error}; {restart.line()}", file=sys.stderr, flush=True)
+        time.sleep(restart.pause_s)
+        start_again(restart.failures)
+        raise
+
+
+def _run(arguments: argparse.Namespace) -> int:
     declarative = arguments.file.endswith(SPECS)
     given = [arguments.dry_run, arguments.refresh, arguments.full_refresh, arguments.full_refresh_all]
     if any(given) and not declarative:
@@ -123,10 +161,31 @@ def run(arguments: argparse.Namespace) -> int:
     except NoJavaError as error:
         raise CommandError(str(error)) from error
     settings = settings_for(arguments.master, conf, checkpoints)
-    with _log(arguments.log) as log:
+    with _log(arguments.log) as log, _metrics(arguments.metrics) as metrics:
+        shown = Shown(arguments.progress, metrics)
         if declarative:
-            return _run_spec(arguments, settings, log)
-        return _run_program(arguments, settings, log)
+            return _run_spec(arguments, settings, log, shown)
+        return _run_program(arguments, settings, log, shown)
+
+
+@contextlib.contextmanager
+def _metrics(address: str | None) -> Iterator[PipelineMetrics | None]:
+    """Serve the queries' metrics at the address, if one is given. Raises UsageError, CommandError."""
+    if address is None:
+        yield None
+        return
+    from odradek.spark.progress_metrics import MetricsServer, PipelineMetrics
+
+    metrics = PipelineMetrics()
+    try:
+        server = MetricsServer(metrics, *address_of(address, "--metrics"))
+    except OSError as error:
+        raise CommandError(f"--metrics {address}: {error.strerror or error}") from error
+    print(f"metrics on port {server.port}", file=sys.stderr, flush=True)
+    try:
+        yield metrics
+    finally:
+        server.close()
 
 
 def name_servers(arguments: argparse.Namespace) -> None:
@@ -175,7 +234,7 @@ def _log(given: str | None) -> Iterator[Path]:
 # --- a program ---
 
 
-def _run_program(arguments: argparse.Namespace, settings: dict[str, str], log: Path) -> int:
+def _run_program(arguments: argparse.Namespace, settings: dict[str, str], log: Path, shown: Shown) -> int:
     from odradek.spark.progress import Follower
     from odradek.spark.session import start_session
 
@@ -183,7 +242,6 @@ def _run_program(arguments: argparse.Namespace, settings: dict[str, str], log: P
     session = start_session(arguments.master, name, settings, log)
     session.sparkContext.setLogLevel("WARN")
     stopping = Stopping(session, arguments.stop_timeout)
-    shown = Shown(arguments.progress)
     follower = Follower(session, shown.progress, shown.failed)
     try:
         follower.start()
@@ -240,18 +298,23 @@ def _end(session: Any, log: Path) -> None:
 class Shown:
     """Prints to standard error, from Spark's thread."""
 
-    def __init__(self, how: str) -> None:
+    def __init__(self, how: str, metrics: PipelineMetrics | None = None) -> None:
         self._how = how
+        self._metrics = metrics
 
     def progress(self, progress: Progress) -> None:
-        """Print one micro-batch's progress, as --progress asks."""
+        """Print one micro-batch's progress, as --progress asks, and count it."""
+        if self._metrics is not None:
+            self._metrics.add(progress)
         if self._how == "none":
             return
         text = json.dumps(progress._asdict()) if self._how == "json" else progress.line()
         print(text, file=sys.stderr, flush=True)
 
     def failed(self, query: str, exception: str) -> None:
-        """Print a query's failure, unless --progress excludes lines."""
+        """Print a query's failure, unless --progress excludes lines, and count it."""
+        if self._metrics is not None:
+            self._metrics.fail(query)
         if self._how == "lines":
             print(f"{query} failed: {_essence(exception)}", file=sys.stderr, flush=True)
 
@@ -336,6 +399,8 @@ def reason(error: Exception) -> str:
 
 def _essence(text: str) -> str:
     """Of Spark's message the innermost Python error, which is what went wrong, else its first line."""
+    if SLOW_START in text:
+        return f"a Python process of Spark {SLOW_START}: it had not started within ten seconds"
     found = _PYTHON_ERROR.findall(text)
     first = text.strip().split("\n", 1)[0].strip()
     return str(found[-1]).strip() if found else first
@@ -344,7 +409,7 @@ def _essence(text: str) -> str:
 # --- a spec ---
 
 
-def _run_spec(arguments: argparse.Namespace, settings: dict[str, str], log: Path) -> int:
+def _run_spec(arguments: argparse.Namespace, settings: dict[str, str], log: Path, shown: Shown) -> int:
     """Spark's own program for specs in a process of its own, which is a client of this one's Spark."""
     from odradek.spark.progress import Follower
     from odradek.spark.session import CONNECT_SETTINGS, TOKEN_VARIABLE, connect_url, start_session
@@ -354,7 +419,6 @@ def _run_spec(arguments: argparse.Namespace, settings: dict[str, str], log: Path
     settings = {**CONNECT_SETTINGS, **_configuration(arguments.file), **settings}
     name = arguments.name or Path(arguments.file).absolute().parent.name
     session = start_session(arguments.master, name, settings, log)
-    shown = Shown(arguments.progress)
     follower = Follower(session, shown.progress, shown.failed)
     environment = {**os.environ, "SPARK_REMOTE": connect_url(session)}
     try:
