@@ -116,7 +116,7 @@ def test_recreated_topic_is_read_from_its_beginning_when_loss_is_allowed(topics:
     assert planned(reader, end, last) == [(0, 4, 5)]
 
 
-def test_batch_planned_before_a_topic_was_recreated_is_not_read_from_the_new_one(topics: Topics) -> None:
+def test_batch_planned_before_a_topic_was_recreated_reads_nothing_of_it(topics: Topics) -> None:
     """Spark runs the last batch of its log again after a restart, whatever happened to the topic meanwhile."""
     topic = topics.create(1)
     first = stream(topics, topic)
