@@ -53,13 +53,17 @@ EXAMPLES: Final = """
 odradek pipeline run flights.py --checkpoint ./state
 # run a Spark Declarative Pipeline
 odradek pipeline run spark-pipeline.yml
+# write an archive for a cluster whose Python lacks this package
+odradek pipeline pack odradek-env.zip
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Declare the action run and the options for Spark, progress and state."""
-    parser.add_argument("action", choices=("run",), help="what to do")
-    parser.add_argument("file", metavar="FILE", help="a .py file, a module, or a spark-pipeline.yml")
+    """Declare the actions and the options for Spark, progress and state."""
+    parser.add_argument("action", choices=("run", "pack"), help="run a pipeline, or pack this package for executors")
+    parser.add_argument(
+        "file", metavar="FILE", help="run: a .py file, a module, or a spark-pipeline.yml; pack: the archive to write"
+    )
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENT", help="arguments of the program")
     parser.add_argument("--master", default="local[*]", metavar="URL", help="master of Spark (default: local[*])")
     parser.add_argument("--checkpoint", metavar="DIR", help="keep the state of named queries in DIR/NAME")
@@ -124,6 +128,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the program until it ends or a signal stops it; its exit code. After a failure, start again if allowed."""
+    if arguments.action == "pack":
+        return _pack(arguments.file)
     began = time.monotonic()
     try:
         return _run(arguments)
@@ -137,6 +143,20 @@ def run(arguments: argparse.Namespace) -> int:
         time.sleep(restart.pause_s)
         start_again(restart.failures)
         raise
+
+
+def _pack(file: str) -> int:
+    from odradek.spark.packing import PackingError, pack, settings
+
+    if not file.endswith(".zip"):
+        raise UsageError(f"{file}: the name of a .zip file expected")
+    try:
+        count = pack(Path(file))
+    except PackingError as error:
+        raise CommandError(str(error)) from error
+    given = " ".join(f"--conf {name}={value}" for name, value in settings(file).items())
+    print(f"{file}: {count:,} files; for spark-submit and odradek pipeline run: {given}")
+    return 0
 
 
 def _run(arguments: argparse.Namespace) -> int:
