@@ -9,7 +9,7 @@ import pytest
 from bench.peers.broker import BrokerProcess
 from odradek.client.blocking import Blocking
 from odradek.records.topic_partition import TopicPartition
-from odradek.spark.offsets import OffsetRange, SourceError, from_json, origin_of
+from odradek.spark.offsets import SourceError, from_json, origin_of
 from odradek.spark.options import SourceOptions
 from odradek.spark.source import BatchReader, RangePartition, StreamReader
 
@@ -167,16 +167,3 @@ def test_task_does_not_read_a_topic_that_was_created_again(topics: Topics) -> No
         list(read_range(given, wanted))
     lenient = options(topics, subscribe=topic, failOnDataLoss="false")
     assert list(read_range(lenient, wanted)) == []
-
-
-def test_task_ends_where_the_log_ends_when_loss_is_allowed(topics: Topics) -> None:
-    from odradek.spark.reading import read_range
-
-    topic = topics.create(1)
-    topics.fill(topic, [Record(b"v")] * 3)
-    settings = {"kafkaConsumer.pollTimeoutMs": "500"}
-    beyond = OffsetRange(topic, 0, 0, 9)
-    lenient = options(topics, subscribe=topic, failOnDataLoss="false", **settings)
-    assert sum(each.num_rows for each in read_range(lenient, beyond)) == 3
-    with pytest.raises(SourceError, match=r"no record of .* from offset 3 on"):
-        list(read_range(options(topics, subscribe=topic, **settings), beyond))
