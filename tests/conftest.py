@@ -75,6 +75,27 @@ def make_broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make
         broker.kill()
 
 
+_SHARED_BY_ALL = {"apache_kafka": "apache", "fresh_programs": "newcomer", "kafkajs": "node", "go_clients": "go"}
+"""Fixtures that take seconds to make, and the group of the tests that use them."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give tests that share a dear fixture to one worker of xdist: else each worker makes it for itself."""
+    for item in items:
+        if not isinstance(item, pytest.Function) or item.get_closest_marker("xdist_group"):
+            continue
+        group = next((_SHARED_BY_ALL[name] for name in item.fixturenames if name in _SHARED_BY_ALL), None)
+        if group is None and any(
+            definition.scope == "module"
+            for name in item.fixturenames
+            for definition in item.session._fixturemanager.getfixturedefs(name, item) or ()
+        ):
+            group = item.path.stem
+        if group is not None:
+            item.add_marker(pytest.mark.xdist_group(group))
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     outcome = yield
