@@ -7,7 +7,7 @@ import resource
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from importlib import import_module
-from itertools import cycle, islice
+from itertools import count, cycle, islice
 from statistics import median
 from typing import Any
 
@@ -40,7 +40,7 @@ Figures = dict[str, float]
 
 
 KEYS = tuple(b"customer-%05d" % number for number in range(1_000))
-HEADERS = [("source", b"bench"), ("trace", b"0af7651916cd43dd8448eb211c80319c")]
+HEADERS = tuple([("source", b"bench"), ("trace", b"%032x" % (number << 90))] for number in range(1_000))
 BEGIN_MS = 1_760_000_000_000
 
 
@@ -59,6 +59,10 @@ class Task:
     def cycled_keys(self) -> Iterator[bytes]:
         """The keys of the records in order."""
         return islice(cycle(KEYS), self.records)
+
+    def full(self) -> Iterator[tuple[int, bytes, list[tuple[str, bytes]]]]:
+        """Timestamps, keys and headers of the records in order."""
+        return zip(count(BEGIN_MS), self.cycled_keys(), cycle(HEADERS))
 
     @property
     def bytes(self) -> int:
@@ -105,8 +109,8 @@ async def odradek_produce(task: Task) -> Figures:
             for key in task.cycled_keys():
                 await send(topic, value, key)
         else:
-            for at, key in enumerate(task.cycled_keys(), BEGIN_MS):
-                await send(topic, value, key, HEADERS, timestamp_ms=at)
+            for at, key, headers in task.full():
+                await send(topic, value, key, headers, timestamp_ms=at)
         await producer.flush()
         return watch.stop()
 
@@ -177,8 +181,8 @@ async def aiokafka_produce(task: Task) -> Figures:
             for key in task.cycled_keys():
                 await send(topic, value, key)
         else:
-            for at, key in enumerate(task.cycled_keys(), BEGIN_MS):
-                await send(topic, value, key, headers=HEADERS, timestamp_ms=at)
+            for at, key, headers in task.full():
+                await send(topic, value, key, headers=headers, timestamp_ms=at)
         await producer.flush()
         return watch.stop()
 
@@ -273,12 +277,12 @@ def confluent_produce(task: Task) -> Figures:
                 wait()
                 produce(topic, value, key)
     else:
-        for at, key in enumerate(task.cycled_keys(), BEGIN_MS):
+        for at, key, headers in task.full():
             try:
-                produce(topic, value, key, headers=HEADERS, timestamp=at)
+                produce(topic, value, key, headers=headers, timestamp=at)
             except BufferError:
                 wait()
-                produce(topic, value, key, headers=HEADERS, timestamp=at)
+                produce(topic, value, key, headers=headers, timestamp=at)
     if producer.flush(300):
         raise RuntimeError("records were not sent")
     return watch.stop()
@@ -363,8 +367,8 @@ def python_produce(task: Task) -> Figures:
         for key in task.cycled_keys():
             send(topic, value, key)
     else:
-        for at, key in enumerate(task.cycled_keys(), BEGIN_MS):
-            send(topic, value, key, HEADERS, timestamp_ms=at)
+        for at, key, headers in task.full():
+            send(topic, value, key, headers, timestamp_ms=at)
     producer.flush()
     figures = watch.stop()
     producer.close()

@@ -25,6 +25,12 @@ _DELTA_BYTES: Final = bytes((delta << 1 if delta >= 0 else ~(delta << 1)) for de
 """Varints of the deltas that take one byte, by delta + 64."""
 
 
+_MOST_NAMES: Final = 1_024
+_LONGEST_NAME: Final = 256
+_header_names: dict[str, bytes] = {}
+"""The encoded names of headers that were seen first; no more than these, as a program may make up names."""
+
+
 def varint(value: int) -> bytes:
     """`value` as a zigzag varint; of 64 bits at most."""
     unsigned = (value << 1) ^ (value >> 63)
@@ -42,15 +48,23 @@ def encode_headers(headers: Headers) -> bytes:
     """Record headers with their count. Raises TypeError for a name that is not a str."""
     parts: list[Data] = [varint(len(headers))]
     for name, value in headers:
-        encoded = name.encode()
-        parts.append(varint(len(encoded)))
-        parts.append(encoded)
+        parts.append(_header_names.get(name) or _encode_name(name))
         if value is None:
             parts.append(b"\1")
         else:
-            parts.append(varint(len(value)))
+            length = len(value)
+            parts.append(_VARINTS[length << 1] if length < _SHORT else varint(length))
             parts.append(value)
     return b"".join(parts)
+
+
+def _encode_name(name: str) -> bytes:
+    """A header's name with its length. Records of a program share few names, so that they are remembered."""
+    encoded = name.encode()
+    found = varint(len(encoded)) + encoded
+    if len(_header_names) < _MOST_NAMES and len(found) <= _LONGEST_NAME:
+        _header_names[name] = found
+    return found
 
 
 def encode_section(

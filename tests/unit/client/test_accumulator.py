@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from odradek.client.producer.accumulator import Accumulator, Batch
 from odradek.records.batch import parse_header
 from odradek.records.record import decode_records
+from odradek.records.section import encode_headers
 
 KEY = ("orders", 0)
 NOW = 1_700_000_000_000
@@ -14,7 +15,7 @@ NOW = 1_700_000_000_000
 def append(
     accumulator: Accumulator, stamp: int, key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes]]
 ) -> Batch:
-    added = accumulator.append(KEY, stamp, key, value, headers, lambda: 0.0)
+    added = accumulator.append(KEY, stamp, key, value, encode_headers(headers) if headers else b"", lambda: 0.0)
     assert added is not None
     return added[0]
 
@@ -69,7 +70,7 @@ def test_a_full_batch_of_equal_records_stays_within_its_size(key: int | None, va
 
 def test_a_buffer_that_changes_after_the_append_is_sent_as_it_was() -> None:
     accumulator, value = Accumulator(1000, 1 << 20, 0, None), bytearray(b"before")
-    batch = accumulator.append(KEY, NOW, memoryview(value), value, (), lambda: 0.0)
+    batch = accumulator.append(KEY, NOW, memoryview(value), value, b"", lambda: 0.0)
     assert batch is not None
     value[:] = b"after!"
     data = memoryview(accumulator.queues[KEY].take().encode())

@@ -137,7 +137,7 @@ def test_backoff_grows_within_limits(failures: int) -> None:
 def batch_of(count: int) -> Batch:
     accumulator = Accumulator(100_000, 1 << 20, 0, None)
     for _ in range(count):
-        added = accumulator.append(KEY, 1, None, b"v", (), lambda: 0.0)
+        added = accumulator.append(KEY, 1, None, b"v", b"", lambda: 0.0)
     assert added is not None
     return added[0]
 

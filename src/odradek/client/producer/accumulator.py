@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from typing import Any, Final, NamedTuple
 
 from odradek.client.errors import IllegalState
@@ -15,7 +15,7 @@ from odradek.client.type_parameters import Data
 from odradek.records.batch import HEADER_SIZE, TRANSACTIONAL_BIT, parse_header, patch_producer
 from odradek.records.builder import BatchFields, finish_batch
 from odradek.records.compression import Codec, check_level
-from odradek.records.record import Headers, decode_records
+from odradek.records.record import decode_records
 from odradek.records.section import encode_headers, encode_section
 from odradek.records.topic_partition import PartitionKey
 
@@ -128,14 +128,10 @@ class Batch:
         """The number of records."""
         return self._count or len(self.values)
 
-    def append(self, timestamp_ms: int, key: Data | None, value: Data | None, headers: Headers) -> bool:
-        """Add a record if there is room, and in any case to an empty batch."""
+    def append(self, timestamp_ms: int, key: Data | None, value: Data | None, headers: bytes) -> bool:
+        """Add a record if there is room, and in any case to an empty batch; `headers` are encoded, empty for none."""
         index = len(self.values)
-        filled = self.filled + _bound(key, value)
-        encoded_headers = b""
-        if headers:
-            encoded_headers = encode_headers(headers)
-            filled += len(encoded_headers)
+        filled = self.filled + _bound(key, value) + len(headers)
         if timestamp_ms < 0 or (index and abs(timestamp_ms - self.timestamps[0]) > _PRESENT_MS):
             filled += _RECORD_OVERHEAD - PLAIN_OVERHEAD
         if filled > self.limit and index:
@@ -150,7 +146,7 @@ class Batch:
         self.values.append(None if value is None else bytes(value))
         self.timestamps.append(timestamp_ms)
         if headers:
-            self.headers[index] = encoded_headers
+            self.headers[index] = headers
         self.filled = filled
         return True
 
@@ -382,11 +378,12 @@ class Accumulator:
         timestamp_ms: int,
         record_key: Data | None,
         value: Data | None,
-        headers: Headers,
+        headers: bytes,
         monotonic: Callable[[], float],
     ) -> tuple[Batch, bool, bool] | None:
         """Add a record: (its batch, whether that is new, whether an earlier one was closed for it).
 
+        `headers` are encoded with their count (`encode_headers`), and empty if there are none.
         None when there is no memory for another batch. `monotonic` is called for a new batch only.
         """
         queue = self.queues.get(key)
@@ -466,18 +463,18 @@ class Accumulator:
             return []
         view = memoryview(batch.encode())
         records = decode_records(view, parse_header(view))
-        limit = max(
-            HEADER_SIZE + 1, min(self._batch_size, sum(record_size(r.key, r.value, r.headers) for r in records) // 2)
-        )
+        headers = [encode_headers(each.headers) if each.headers else b"" for each in records]
+        total = sum(record_size(each.key, each.value, encoded) for each, encoded in zip(records, headers, strict=True))
+        limit = max(HEADER_SIZE + 1, min(self._batch_size, total // 2))
         parts: list[Batch] = []
-        for index, record in enumerate(records):
-            if not parts or not parts[-1].append(record.timestamp, record.key, record.value, record.headers):
+        for index, (record, encoded) in enumerate(zip(records, headers, strict=True)):
+            if not parts or not parts[-1].append(record.timestamp, record.key, record.value, encoded):
                 part = Batch(batch.key, limit, self._compression, batch.created_at, 0)
                 part.first_index = index
                 part.attempts = batch.attempts
                 part.transactional = batch.transactional
                 parts.append(part)
-                part.append(record.timestamp, record.key, record.value, record.headers)
+                part.append(record.timestamp, record.key, record.value, encoded)
         parts[0].reserved, batch.reserved = batch.reserved, 0
         callbacks, batch.callbacks = batch.callbacks, None
         for index, timestamp_ms, callback in callbacks or ():
@@ -494,12 +491,9 @@ def _bound(key: Data | None, value: Data | None) -> int:
     return size + (PLAIN_OVERHEAD if key is None else _KEYED_OVERHEAD)
 
 
-def record_size(key: Data | None, value: Data | None, headers: Headers | Sequence[Any]) -> int:
-    """An upper bound of the bytes that a record alone takes in a batch, header included."""
-    size = HEADER_SIZE + _RECORD_OVERHEAD + len(key or b"") + len(value or b"")
-    for name, content in headers:
-        size += 10 + len(name.encode()) + len(content or b"")
-    return size
+def record_size(key: Data | None, value: Data | None, headers: bytes) -> int:
+    """An upper bound of the bytes that a record alone takes in a batch, header included; `headers` are encoded."""
+    return HEADER_SIZE + _RECORD_OVERHEAD + len(key or b"") + len(value or b"") + len(headers)
 
 
 Leader = Callable[[str, int], int]

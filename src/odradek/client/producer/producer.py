@@ -51,6 +51,7 @@ from odradek.ports.randomness import Random
 from odradek.records.batch import parse_header, verify_crc
 from odradek.records.compression import CODEC_NAMES
 from odradek.records.record import Headers
+from odradek.records.section import encode_headers
 from odradek.wire.errors import ErrorCode
 
 logger = logging.getLogger(__name__)
@@ -405,10 +406,10 @@ class Producer(Generic[Key_contra, Value_contra]):
         info = cluster.metadata.topics.get(topic)
         if info is None:
             return None
-        size = (len(key) if key is not None else 0) + (len(value) if value is not None else 0)
-        pairs = _header_pairs(headers) if headers else ()
-        if size > self._small_record or pairs:
-            self._check_size(topic, record_size(key, value, pairs))
+        encoded_headers = encode_headers(_header_pairs(headers)) if headers else b""
+        size = (len(key) if key is not None else 0) + (len(value) if value is not None else 0) + len(encoded_headers)
+        if size > self._small_record:
+            self._check_size(topic, record_size(key, value, encoded_headers))
         if partition is not None or timestamp_ms is not None:
             _check_place(partition, timestamp_ms)
         self._report_sticking(topic)
@@ -420,7 +421,7 @@ class Producer(Generic[Key_contra, Value_contra]):
             # The topic may have grown since: the slow path refreshes, and raises in the end.
             return None
         stamp = self._now_ms() if timestamp_ms is None else timestamp_ms
-        appended = accumulator.append((topic, chosen), stamp, key, value, pairs, self._clock.monotonic)
+        appended = accumulator.append((topic, chosen), stamp, key, value, encoded_headers, self._clock.monotonic)
         if appended is None:
             return None
         batch, fresh, closed = appended
@@ -571,8 +572,10 @@ def _check_data(key: object, value: object) -> None:
 
 def _check_place(partition: object, timestamp_ms: object) -> None:
     """Raise TypeError, naming the argument, for what is not a whole number; ValueError for an impossible time."""
-    if partition.__class__ is int and timestamp_ms is None:
-        return
+    if (partition is None or partition.__class__ is int) and (
+        timestamp_ms is None or (timestamp_ms.__class__ is int and 0 <= timestamp_ms <= _LATEST_MS)
+    ):
+        return  # isinstance of a protocol costs more than all else
     for name, given in (("partition", partition), ("timestamp_ms", timestamp_ms)):
         if given is not None and not isinstance(given, SupportsIndex):
             raise TypeError(f"{name}: expected int or None, got {describe(given)}")
@@ -582,10 +585,12 @@ def _check_place(partition: object, timestamp_ms: object) -> None:
 
 def _header_pairs(headers: object) -> Headers:
     """Headers as pairs. Raises TypeError, naming the argument."""
-    pairs = list(headers.items()) if isinstance(headers, Mapping) else headers
+    pairs = headers if headers.__class__ is list or not isinstance(headers, Mapping) else list(headers.items())
     if not isinstance(pairs, list | tuple):
         raise TypeError(f"headers: expected a list of (name, bytes) pairs or a dict, got {describe(headers)}")
     for each in pairs:
+        if each.__class__ is tuple and len(each) == 2 and each[0].__class__ is str and each[1].__class__ is bytes:
+            continue  # as nearly all are
         if not isinstance(each, tuple | list) or len(each) != 2 or not isinstance(each[0], str):
             raise TypeError(f"headers: expected (str, bytes) pairs, got {describe(each)}")
         if each[1] is not None and not isinstance(each[1], bytes | bytearray | memoryview):
