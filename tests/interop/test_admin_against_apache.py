@@ -79,6 +79,30 @@ async def only_broker(admin: Admin) -> int:
     return (await admin.describe_cluster()).brokers[0].node_id
 
 
+def test_cluster_is_described_with_what_this_client_may_do(server: str) -> None:
+    async def body() -> None:
+        async with Admin(bootstrap_servers=server) as admin:
+            found = await admin.describe_cluster(include_fenced=True, include_authorized_operations=True)
+            assert [each.node_id for each in found.brokers]
+            assert found.fenced == frozenset()
+            assert found.authorized_operations is not None
+            assert AclOperation.ALTER_CONFIGS in found.authorized_operations
+
+    run(body())
+
+
+def test_offsets_of_an_unknown_partition_are_an_error_of_that_one(server: str, name: str) -> None:
+    async def body() -> None:
+        async with admin_with_topic(server, name) as admin:
+            known, unknown = TopicPartition(name, 1), TopicPartition(name, 7)
+            done = await admin.groups.alter_offsets(name, {known: 5, unknown: 5})
+            assert done[known] is None
+            assert getattr(done[unknown], "code", None) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            assert (await admin.groups.offsets(name)).keys() == {known}
+
+    run(body())
+
+
 def test_quotas_are_set_described_and_removed(server: str, name: str) -> None:
     async def body() -> None:
         async with Admin(bootstrap_servers=server) as admin:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from odradek.client.errors import CallTimedOut, ClientError
 from odradek.client.model import READ_UNCOMMITTED, IsolationLevel, OffsetAndMetadata, OffsetAndTimestamp
 from odradek.client.network.cluster import GROUP_COORDINATOR, Cluster, error_of, is_stale_metadata
 from odradek.records.topic_partition import TopicPartition
-from odradek.wire.errors import KafkaError
+from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsRequestPartition,
@@ -34,6 +34,16 @@ from odradek.wire.messages.offset_fetch import (
 
 _NAMES_UNTIL = 9
 """OffsetCommit and OffsetFetch name topics up to this version, and give their ids after it."""
+_OF_A_PARTITION: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.OFFSET_METADATA_TOO_LARGE,
+        ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+    }
+)
+"""Errors of OffsetCommit that concern one partition; all others concern the group."""
 
 
 class Member(NamedTuple):
@@ -225,7 +235,53 @@ async def commit_offsets(
     """Commit offsets of a group. Raises KafkaError (ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, ...), CallTimedOut."""
     if not offsets:
         return
-    request = OffsetCommitRequest(
+    request = _commit_request(group_id, offsets, member)
+
+    async def attempt() -> None:
+        response = await cluster.request_coordinator(
+            GROUP_COORDINATOR, group_id, request, OffsetCommitResponse, at_most=_NAMES_UNTIL
+        )
+        for topic in response.topics:
+            for each in topic.partitions:
+                message = f"{topic.name}-{each.partition_index} of group {group_id}"
+                cluster.check_coordinator(GROUP_COORDINATOR, group_id, each.error_code, message)
+
+    await cluster.retrying(attempt, f"commit of group {group_id}", timeout_ms)
+
+
+async def alter_offsets(
+    cluster: Cluster, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+) -> dict[TopicPartition, KafkaError | None]:
+    """Set the offsets of a group without members, with an outcome for each partition.
+
+    Raises KafkaError for what concerns the group (UNKNOWN_MEMBER_ID: it has members), CallTimedOut.
+    """
+    if not offsets:
+        return {}
+    request = _commit_request(group_id, offsets, Member())
+
+    async def attempt() -> dict[TopicPartition, KafkaError | None]:
+        response = await cluster.request_coordinator(
+            GROUP_COORDINATOR, group_id, request, OffsetCommitResponse, at_most=_NAMES_UNTIL
+        )
+        done: dict[TopicPartition, KafkaError | None] = {}
+        for topic in response.topics:
+            for each in topic.partitions:
+                key = TopicPartition(topic.name, each.partition_index)
+                if each.error_code in _OF_A_PARTITION:
+                    done[key] = error_of(each.error_code, f"{key} of group {group_id}")
+                else:
+                    cluster.check_coordinator(GROUP_COORDINATOR, group_id, each.error_code, f"group {group_id}")
+                    done[key] = None
+        return done
+
+    return await cluster.retrying(attempt, f"offsets of group {group_id}")
+
+
+def _commit_request(
+    group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], member: Member
+) -> OffsetCommitRequest:
+    return OffsetCommitRequest(
         group_id=group_id,
         generation_id_or_member_epoch=member.generation,
         member_id=member.member_id,
@@ -242,14 +298,3 @@ async def commit_offsets(
             for topic, partitions in by_topic(list(offsets)).items()
         ],
     )
-
-    async def attempt() -> None:
-        response = await cluster.request_coordinator(
-            GROUP_COORDINATOR, group_id, request, OffsetCommitResponse, at_most=_NAMES_UNTIL
-        )
-        for topic in response.topics:
-            for each in topic.partitions:
-                message = f"{topic.name}-{each.partition_index} of group {group_id}"
-                cluster.check_coordinator(GROUP_COORDINATOR, group_id, each.error_code, message)
-
-    await cluster.retrying(attempt, f"commit of group {group_id}", timeout_ms)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from odradek.client.admin import (
+    AclOperation,
     Admin,
     GroupState,
     IsolationLevel,
@@ -32,11 +33,17 @@ from odradek.wire.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsResponseTopic,
 )
 from odradek.wire.messages.delete_topics import DeleteTopicsResponse, DeleteTopicsResponseTopic
+from odradek.wire.messages.describe_cluster import DescribeClusterResponse, DescribeClusterResponseBroker
 from odradek.wire.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsResponse,
     DescribeShareGroupOffsetsResponseGroup,
     DescribeShareGroupOffsetsResponsePartition,
     DescribeShareGroupOffsetsResponseTopic,
+)
+from odradek.wire.messages.offset_commit import (
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
 )
 from odradek.wire.messages.share_group_describe import (
     ShareGroupDescribeResponse,
@@ -240,6 +247,50 @@ def test_share_group_offsets_are_altered_and_deleted() -> None:
         assert await admin.share_groups.delete_offsets("g", ["t"]) == {"t": None}
         with pytest.raises(KafkaError, match="has members"):
             await admin.share_groups.delete_offsets("g", ["t"])
+
+    run(cluster, body)
+
+
+def test_offsets_of_a_group_have_an_outcome_for_each_partition() -> None:
+    cluster = FakeCluster()
+
+    def committed(*codes: int) -> OffsetCommitResponse:
+        parts = [OffsetCommitResponsePartition(number, code) for number, code in enumerate(codes)]
+        return OffsetCommitResponse(topics=[OffsetCommitResponseTopic("t", partitions=parts)])
+
+    cluster.script(
+        ApiKey.OFFSET_COMMIT,
+        answer(committed(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)),
+        answer(committed(0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)),
+        answer(committed(ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.UNKNOWN_MEMBER_ID)),
+    )
+    second = TopicPartition("t", 1)
+
+    async def body(admin: Admin) -> None:
+        done = await admin.groups.alter_offsets("g", {FIRST: 5, second: 6})
+        assert done[FIRST] is None
+        assert getattr(done[second], "code", None) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        with pytest.raises(KafkaError, match="UNKNOWN_MEMBER_ID"):
+            await admin.groups.alter_offsets("g", {FIRST: 5, second: 6})
+        assert await admin.groups.alter_offsets("g", {}) == {}
+
+    run(cluster, body)
+
+
+def test_cluster_is_described_with_fenced_brokers_and_operations() -> None:
+    cluster = FakeCluster()
+    brokers = [DescribeClusterResponseBroker(2, "b", 9092, None, True), DescribeClusterResponseBroker(1, "a", 9092)]
+    bits = 1 << AclOperation.ALTER | 1 << AclOperation.DESCRIBE
+    answered = DescribeClusterResponse(cluster_id="c", controller_id=1, brokers=brokers)
+    answered.cluster_authorized_operations = bits
+    cluster.script(ApiKey.DESCRIBE_CLUSTER, answer(answered), answer(answered))
+
+    async def body(admin: Admin) -> None:
+        found = await admin.describe_cluster(include_fenced=True, include_authorized_operations=True)
+        assert [each.node_id for each in found.brokers] == [1, 2]
+        assert found.fenced == {2}
+        assert found.authorized_operations == {AclOperation.ALTER, AclOperation.DESCRIBE}
+        assert (await admin.describe_cluster()).authorized_operations is None
 
     run(cluster, body)
 

@@ -17,7 +17,7 @@ from odradek.cli.arguments.partition_selection import partitions_of
 from odradek.cli.records.times import duration_ms, timestamp_ms
 from odradek.cli.session import run_admin
 from odradek.cli.terminal.output import Column, show
-from odradek.client.admin import Admin, GroupState
+from odradek.client.admin import Admin, GroupState, raise_first
 from odradek.client.reports.offset_resets import Offsets, ResetError, plan_reset
 from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import KafkaError
@@ -58,7 +58,7 @@ def reset(arguments: argparse.Namespace, scenario: str) -> int:
                     admin, scenario, target, partitions, current, from_file.get(group, {}), _warn
                 )
                 if arguments.execute and planned:
-                    await admin.groups.alter_offsets(group, planned)
+                    raise_first(await admin.groups.alter_offsets(group, planned))
             except (CommandError, ResetError, KafkaError) as error:
                 failures.append(f"group {group}: {error}")
                 continue

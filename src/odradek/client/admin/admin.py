@@ -283,9 +283,18 @@ class Admin:
 
     # --- the cluster ---
 
-    async def describe_cluster(self) -> ClusterDescription:
-        """Id, controller and live brokers. Raises KafkaError."""
-        return await topology.describe_cluster(self._requests)
+    async def describe_cluster(
+        self, *, include_fenced: bool = False, include_authorized_operations: bool = False
+    ) -> ClusterDescription:
+        """Id, controller and live brokers; on request fenced brokers, and what this client may do with the cluster.
+
+        Raises KafkaError, UnsupportedByBroker where the broker is too old for fenced brokers.
+        """
+        return await topology.describe_cluster(
+            self._requests,
+            include_fenced=include_fenced,
+            include_authorized_operations=include_authorized_operations,
+        )
 
     async def describe_quorum(self) -> QuorumDescription:
         """The quorum that keeps the cluster's metadata (KIP-595). Raises KafkaError."""

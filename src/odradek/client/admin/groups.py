@@ -9,7 +9,7 @@ from odradek.client.admin.enums import GroupState, GroupType
 from odradek.client.admin.requests import AdminRequests, failure_of, raise_failure
 from odradek.client.model import OffsetAndMetadata
 from odradek.client.network.cluster import GROUP_COORDINATOR, error_of
-from odradek.client.offsets import Member, by_topic, commit_offsets, fetch_committed
+from odradek.client.offsets import alter_offsets, by_topic, fetch_committed
 from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.consumer_protocol import ConsumerProtocolAssignment
@@ -213,10 +213,12 @@ class GroupsAdmin:
         """Committed offsets, of all partitions for None; those without one are left out."""
         return await fetch_committed(self._requests.cluster, group_id, partitions, require_stable=require_stable)
 
-    async def alter_offsets(self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int]) -> None:
+    async def alter_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int]
+    ) -> dict[TopicPartition, KafkaError | None]:
         """Set committed offsets of a group that has no members now. Raises KafkaError (UNKNOWN_MEMBER_ID if it has)."""
         given = {k: OffsetAndMetadata(v) if isinstance(v, int) else v for k, v in offsets.items()}
-        await commit_offsets(self._requests.cluster, group_id, given, Member())
+        return await alter_offsets(self._requests.cluster, group_id, given)
 
     async def delete_offsets(
         self, group_id: str, partitions: Collection[TopicPartition]

@@ -5,18 +5,26 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from odradek.client.admin.requests import AdminRequests, raise_failure
+from odradek.client.errors import UnsupportedByBroker
 from odradek.client.network.connections import BrokerAddress
+from odradek.wire.acls import AclOperation
 from odradek.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 
 _METADATA_TOPIC: Final = "__cluster_metadata"
+_FENCED_SINCE: Final = 2
 
 
 class ClusterDescription(NamedTuple):
-    """Live brokers, sorted by id; controller_id is -1 without a controller."""
+    """Brokers, sorted by id; controller_id is -1 without a controller."""
 
     cluster_id: str
     controller_id: int
     brokers: list[BrokerAddress]
+    """The live ones, and the fenced ones if they were asked for."""
+    fenced: frozenset[int] = frozenset()
+    """The ids of brokers that are registered, but not live (KIP-1073)."""
+    authorized_operations: frozenset[AclOperation] | None = None
+    """What this client may do with the cluster, None unless it was asked for (KIP-430)."""
 
 
 class QuorumReplica(NamedTuple):
@@ -38,12 +46,29 @@ class QuorumDescription(NamedTuple):
     observers: list[QuorumReplica]
 
 
-async def describe_cluster(requests: AdminRequests) -> ClusterDescription:
+async def describe_cluster(
+    requests: AdminRequests, *, include_fenced: bool, include_authorized_operations: bool
+) -> ClusterDescription:
     """See `Admin.describe_cluster`."""
-    response = await requests.to_any(DescribeClusterRequest(), DescribeClusterResponse)
+    cluster = requests.cluster
+    request = DescribeClusterRequest(include_authorized_operations, include_fenced_brokers=include_fenced)
+
+    async def attempt() -> DescribeClusterResponse:
+        connection = await cluster.connections.any()
+        if include_fenced and connection.version_of(DescribeClusterRequest) < _FENCED_SINCE:
+            raise UnsupportedByBroker("the broker cannot describe fenced brokers (KIP-1073)")
+        return await cluster.ask(connection, request, DescribeClusterResponse)
+
+    response = await cluster.retrying(attempt, "DescribeCluster")
     raise_failure(response.error_code, response.error_message)
-    brokers = [BrokerAddress(each.broker_id, each.host, each.port, each.rack) for each in response.brokers]
-    return ClusterDescription(response.cluster_id, response.controller_id, sorted(brokers))
+    bits = response.cluster_authorized_operations
+    return ClusterDescription(
+        response.cluster_id,
+        response.controller_id,
+        sorted(BrokerAddress(each.broker_id, each.host, each.port, each.rack) for each in response.brokers),
+        frozenset(each.broker_id for each in response.brokers if each.is_fenced),
+        frozenset(each for each in AclOperation if bits >> each & 1) if include_authorized_operations else None,
+    )
 
 
 async def describe_quorum(requests: AdminRequests) -> QuorumDescription:

@@ -126,7 +126,7 @@ async def reset(request: Request) -> Response:
         within(place, offset, earliest[place], latest[place], notes.append)
     if notes:
         raise FormError(f"{'; '.join(notes)}. Nothing was changed.")
-    await view.admin.groups.alter_offsets(group.group_id, wanted)
+    raise_first(await view.admin.groups.alter_offsets(group.group_id, wanted))
     console_of(request).record_change(
         request, "set offsets", group.group_id, offsets={str(place): offset for place, offset in wanted.items()}
     )
