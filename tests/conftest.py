@@ -32,7 +32,7 @@ _processes = pytest.StashKey[list[BrokerProcess]]()
 @pytest.fixture(autouse=True)
 def restored_logging() -> Iterator[None]:
     """Undo what `odradek serve` configures when a test runs it in the tests' own process."""
-    loggers = [logging.getLogger(name) for name in ("odradek", "kazoo", "asyncio")]
+    loggers = [logging.getLogger(name) for name in ("odradek", "kafka.authorizer", "kazoo", "asyncio")]
     before = [(each, list(each.handlers), each.level, each.propagate) for each in loggers]
     yield
     for each, handlers, level, propagate in before:

@@ -53,10 +53,12 @@ def test_page_leads_from_nothing_to_mtls_scram_and_acls(tmp_path: Path) -> None:
     run(blocks("TLS in ten minutes")[0])
     run(certificate)
     run(prepare)
-    broker = subprocess.Popen(
-        [f"{programs}/odradek", "serve", "server.properties"],
-        cwd=tmp_path, env=around, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+    log = tmp_path / "broker.log"
+    with log.open("wb") as errors:
+        broker = subprocess.Popen(
+            [f"{programs}/odradek", "serve", "server.properties"],
+            cwd=tmp_path, env=around, stdout=subprocess.PIPE, stderr=errors,
+        )  # fmt: skip
     try:
         assert first_line(broker, SECONDS).startswith("odradek ready")
         run(administrate)
@@ -66,6 +68,7 @@ def test_page_leads_from_nothing_to_mtls_scram_and_acls(tmp_path: Path) -> None:
         alone = "-b 127.0.0.1:9094 --command-config alice.properties"
         with pytest.raises(AssertionError, match=r"TOPIC_AUTHORIZATION_FAILED|(?i:not authorized)"):
             run(f"echo no | odradek produce orders {alone}")
+        assert "INFO kafka.authorizer.logger: Principal = User:alice is Denied operation = " in log.read_text()
         with pytest.raises(AssertionError, match="no ACL for the resource allows it"):
             run(
                 "odradek acls explain User:alice write topic:orders -b 127.0.0.1:9094 --command-config admin.properties"

@@ -15,6 +15,8 @@ from typing import Final
 
 TEXT_FORM: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _EXCEPTION_INDENT: Final = "    "
+_OURS: Final = ("odradek", "kafka.authorizer")
+"""Loggers of the product: of all parts, and of decisions, which has the name that Kafka's authorizer uses."""
 _LOWEST_LEVELS: Final = {"kazoo": "WARNING", "asyncio": "WARNING"}
 """Libraries that write warnings of their own, in another form, unless they have a handler."""
 _UNPRINTABLE: Final = re.compile(
@@ -73,7 +75,7 @@ def configure_logging(level: str, form: str) -> None:
     """Send the log of all parts to standard error. `form` is "text" or "json"."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if form == "json" else LineFormatter(TEXT_FORM))
-    for name, lowest in {"odradek": level.upper(), **_LOWEST_LEVELS}.items():
+    for name, lowest in {**dict.fromkeys(_OURS, level.upper()), **_LOWEST_LEVELS}.items():
         root = logging.getLogger(name)
         root.handlers[:] = [handler]
         root.setLevel(lowest)

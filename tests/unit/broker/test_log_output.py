@@ -73,7 +73,7 @@ def test_exception_in_json_forges_no_line() -> None:
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-@pytest.mark.parametrize("name", ["odradek.client", "kazoo.client", "asyncio"])
+@pytest.mark.parametrize("name", ["odradek.client", "kafka.authorizer.logger", "kazoo.client", "asyncio"])
 def test_every_logger_of_a_broker_escapes(form: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     configure_logging("info", form)
     logging.getLogger(name).warning("connection of %s is closed", FORGED)
