@@ -21,6 +21,11 @@ from odradek.wire.offset_commit import TOPIC_ID_FROM, OffsetCommit, Topics, deco
 
 _CONSUMER_GROUPS_FROM = 9
 
+# A look-up of a member of an enumeration costs as much as a call.
+_NONE = ErrorCode.NONE
+_ILLEGAL_GENERATION = ErrorCode.ILLEGAL_GENERATION
+_UNKNOWN_PARTITION = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
 
 class Uses(HasClock, HasGroups, HasImage, HasQuotas, Protocol):
     """What these handlers take of the broker."""
@@ -86,7 +91,7 @@ def handle(request: OffsetCommit, context: RequestContext[Uses]) -> list[Part] |
     if not offsets:
         return [encode_response(context.version, context.correlation_id, topics, refused)]
     version = context.version
-    unknown_group = ErrorCode.ILLEGAL_GENERATION
+    unknown_group = _ILLEGAL_GENERATION
     if version >= _CONSUMER_GROUPS_FROM:
         unknown_group = ErrorCode.GROUP_ID_NOT_FOUND
     late = connection.later()
@@ -108,11 +113,11 @@ def _known(topics: Topics, context: RequestContext[Uses]) -> tuple[list[OffsetTo
     refused: list[ErrorCode] | None = None
     new = tuple.__new__
     for key, partitions in topics:
-        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        unknown = _UNKNOWN_PARTITION
         name = key
         if by_id:
             name = image.topic_names.get(key, "")  # type: ignore[arg-type]
-            unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if name else ErrorCode.UNKNOWN_TOPIC_ID
+            unknown = _UNKNOWN_PARTITION if name else ErrorCode.UNKNOWN_TOPIC_ID
         found = image.topics.get(name)  # type: ignore[arg-type]
         count = 0 if found is None else len(found.partitions)
         topic_id = b"" if found is None else found.id
@@ -123,9 +128,9 @@ def _known(topics: Topics, context: RequestContext[Uses]) -> tuple[list[OffsetTo
                 # Without the keyword handling of a NamedTuple's constructor.
                 offsets.append(new(OffsetToCommit, (name, index, offset, epoch, metadata, topic_id)))
                 if refused is not None:
-                    refused.append(ErrorCode.NONE)
+                    refused.append(_NONE)
             else:
                 if refused is None:
-                    refused = [ErrorCode.NONE] * len(offsets)
+                    refused = [_NONE] * len(offsets)
                 refused.append(unknown)
     return offsets, refused

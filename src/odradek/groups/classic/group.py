@@ -40,6 +40,10 @@ class GroupState(Enum):
 
 
 _S = GroupState
+# A look-up of a member of an enumeration costs as much as a call.
+_EMPTY = GroupState.EMPTY
+_COMPLETING = GroupState.COMPLETING_REBALANCE
+_DEAD = GroupState.DEAD
 PREVIOUS_STATES: dict[GroupState, frozenset[GroupState]] = {
     _S.EMPTY: frozenset({_S.PREPARING_REBALANCE}),
     _S.PREPARING_REBALANCE: frozenset({_S.STABLE, _S.COMPLETING_REBALANCE, _S.EMPTY}),
@@ -353,9 +357,9 @@ class ClassicGroup:
     ) -> None:
         """Raises KafkaError unless this member may commit offsets now."""
         state = self.state
-        if state is GroupState.DEAD:
+        if state is _DEAD:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        if generation_id < 0 and state is GroupState.EMPTY:
+        if generation_id < 0 and state is _EMPTY:
             return
         if generation_id >= 0 or member_id or group_instance_id is not None:
             self.check_member(member_id, group_instance_id)
@@ -364,7 +368,7 @@ class ClassicGroup:
         elif not transactional:
             # A client outside the group must not commit for a group with members.
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-        if not transactional and state is GroupState.COMPLETING_REBALANCE:
+        if not transactional and state is _COMPLETING:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
 
     def offsets_expire_since(self, commit_timestamp_ms: int) -> int | None:

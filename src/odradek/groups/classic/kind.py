@@ -25,6 +25,9 @@ from odradek.groups.settings import GroupSettings
 from odradek.groups.timers import Due
 from odradek.wire.errors import ErrorCode
 
+_EMPTY: Final = GroupState.EMPTY
+"""A look-up of a member of an enumeration costs as much as a call."""
+
 
 class ClassicGroups:
     """A `GroupKind`. `by_id` has stored groups, simple ones, and those whose first record is being written."""
@@ -130,7 +133,7 @@ class ClassicGroups:
         group = self.by_id[request.group_id]
         member_id = request.member_id
         group.check_commit(member_id, request.group_instance_id, request.generation_id, transactional=transactional)
-        if not transactional and group.state is not GroupState.EMPTY:
+        if not transactional and group.state is not _EMPTY:
             # A commit shows as well as a heartbeat that the member is alive.
             member = group.members.get(member_id)
             if member is not None:

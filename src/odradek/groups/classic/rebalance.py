@@ -43,6 +43,7 @@ _PREPARING = GroupState.PREPARING_REBALANCE
 _COMPLETING = GroupState.COMPLETING_REBALANCE
 _STABLE = GroupState.STABLE
 _DEAD = GroupState.DEAD
+_NONE = ErrorCode.NONE
 
 
 class SessionExpired(NamedTuple):
@@ -400,7 +401,7 @@ class Rebalances:
         if state is _EMPTY:
             return ErrorCode.UNKNOWN_MEMBER_ID
         self.touch(now_ms, group, group.members[member_id])
-        return ErrorCode.REBALANCE_IN_PROGRESS if state is _PREPARING else ErrorCode.NONE
+        return ErrorCode.REBALANCE_IN_PROGRESS if state is _PREPARING else _NONE
 
     def touch(self, now_ms: int, group: ClassicGroup, member: ClassicMember) -> None:
         """The member has sent a request: restart its session."""
