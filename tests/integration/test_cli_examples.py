@@ -103,11 +103,13 @@ def test_examples_work(
     partitions = [{"topic": "greetings", "partition": 1, "offset": 0}]
     (tmp_path / "offsets.json").write_text(json.dumps({"partitions": partitions, "version": 1}))
     (tmp_path / "letters.txt").write_text("".join(f"{number}\n" for number in range(100)))
+    fields = [{"name": "total", "type": "int"}]
+    (tmp_path / "order.avsc").write_text(json.dumps({"type": "record", "name": "Order", "fields": fields}))
     parquet.write_table(pa.table({"carrier": ["UA"], "origin": ["JFK"], "delay": [4]}), tmp_path / "flights.parquet")
     shell = Shell(capfdbinary, monkeypatch)
     try:
         for command in COMMANDS:
-            for name in ("copies", "payments-dlq", "test-a", "test-b"):
+            for name in ("copies", "orders", "payments-dlq", "test-a", "test-b"):
                 shell.run(f"odradek topics --create --topic {name} --partitions 1 --if-not-exists")
             if command != "topics":
                 shell.run("odradek produce greetings -p 0 < letters.txt")
