@@ -69,6 +69,12 @@ def test_gap_is_found_unless_the_queue_has_counted_it() -> None:
     check_audit(audit, access)
 
 
+def test_denial_after_other_events_is_another_one() -> None:
+    audit, access = histories()
+    audit.topic += [event(4, 4.0, DENIED), event(5, 4.0, LOGGED_IN), event(6, 4.0, DENIED)]
+    check_audit(audit, access)
+
+
 def test_repeated_batch_is_accepted() -> None:
     audit, access = histories()
     audit.topic += audit.topic[1:]
@@ -79,7 +85,7 @@ def test_repeated_batch_is_accepted() -> None:
     ("change", "violation"),
     [
         (lambda topic: topic.insert(0, topic.pop()), "in order"),
-        (lambda topic: topic.append(event(4, 2.1, DENIED)), "single"),
+        (lambda topic: topic.extend((event(4, 4.0, DENIED), event(5, 4.0, DENIED))), "single"),
         (lambda topic: topic.append(event(3, 3.1, {**LOGGED_IN, "principal": "User:emil"})), "numbers of their own"),
         (lambda topic: topic.append(event(4, 4.0, {**ADDED, "resource_name": "other"})), "invents nothing"),
         (lambda topic: topic.append(event(4, 0.5, ADDED)), "invents nothing"),
