@@ -109,7 +109,7 @@ def test_two_members_share_the_partitions(bootstrap: str, create_topic: CreateTo
     members = [group_consumer(bootstrap, group, **{"session.timeout.ms": 6000}) for _ in range(2)]
     for member in members:
         member.subscribe([topic])
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while sorted(len(m.assignment()) for m in members) != [2, 2] and time.monotonic() < deadline:
         for member in members:
             member.poll(0.1)
