@@ -1,18 +1,33 @@
 """Our client against Apache Kafka 4.3 and against our own broker, with librdkafka as the third opinion."""
 
 import asyncio
+import io
+import json
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import fastavro
+import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer as RdConsumer
 from confluent_kafka import Producer as RdProducer
 
-from odradek.client import Admin, Consumer, KafkaError, NewTopic, Producer, TopicPartition, TransactionalProducer
+from odradek.client import (
+    Admin,
+    AvroValues,
+    Consumer,
+    FixedSchemas,
+    KafkaError,
+    NewTopic,
+    Producer,
+    TopicPartition,
+    TransactionalProducer,
+)
 from odradek.client.admin import AlterConfig, ConfigResource, ConfigResourceType, raise_first
 from odradek.client.blocking import Blocking
 from odradek.client.errors import ProducerFenced
+from odradek.client.framing import framed
 from odradek.client.model import ConsumerRecord
 
 
@@ -235,6 +250,73 @@ def test_blocking_face(server: str, topic: str) -> None:
         assert (record.key, record.value, record.offset) == (b"k", b"v", where.offset)
         raw = blocking.run(consumer.fetch_raw(topic, where.partition, where.offset))
         assert b"v" in bytes(raw.batches)
+
+
+def test_records_are_found_by_time_and_read_in_every_way(server: str, topic: str) -> None:
+    first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    begin = 1_700_000_000_000
+
+    async def body() -> None:
+        async with Producer(bootstrap_servers=server) as producer:
+            for number in range(10):
+                headers = {"number": b"%d" % number}
+                await producer.send(topic, b"v", b"k", headers, partition=0, timestamp_ms=begin + number * 1_000)
+            await producer.send(topic, b"other", partition=1)
+            await producer.flush()
+        async with Consumer(bootstrap_servers=server, auto_offset_reset="earliest") as consumer:
+            found = (await consumer.offsets_for_times({first: begin + 6_500}))[first]
+            assert found is not None
+            assert (found.offset, found.timestamp) == (7, begin + 7_000)
+            consumer.assign([first, second])
+            consumer.pause([second])
+            consumer.seek(first, 7)
+            records: list[ConsumerRecord] = []
+            while len(records) < 3:
+                records += await consumer.poll(1_000)
+            assert [list(each.headers) for each in records] == [[("number", b"%d" % number)] for number in (7, 8, 9)]
+            assert {each.timestamp_type for each in records} == {0}
+            assert consumer.lag(first) == 0
+            consumer.seek(first, 8)
+            batch = await anext(consumer.batches())
+            assert (batch.offsets[0], batch.timestamps[0], len(batch)) == (8, begin + 8_000, 2)
+            consumer.resume([second])
+            consumer.seek_to_beginning([first, second])
+            rows: list[dict[str, Any]] = []
+            async for table in consumer.arrow(include_headers=True):
+                rows += table.to_pylist()
+                if len(rows) >= 11:
+                    break
+            places = sorted((each["partition"], each["offset"]) for each in rows)
+            assert places == [*((0, number) for number in range(10)), (1, 0)]
+
+    run(body())
+
+
+def test_tables_in_avro_are_sent_and_read(server: str, topic: str) -> None:
+    schema: dict[str, Any] = {"type": "record", "name": "Row", "fields": [{"name": "number", "type": "long"}]}
+
+    def encoded(number: int) -> bytes:
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, fastavro.parse_schema(schema), {"number": number})
+        return framed(7, out.getvalue())
+
+    async def body() -> None:
+        sent = pa.table({"key": [f"k{number}" for number in range(50)], "value": [encoded(each) for each in range(50)]})
+        async with Producer(bootstrap_servers=server) as producer:
+            assert await producer.send_table(sent, topic, key="key") == 50
+        values = AvroValues(schema, schemas=FixedSchemas({7: json.dumps(schema)}))
+        options = {"bootstrap_servers": server, "group_id": topic, "auto_offset_reset": "earliest"}
+        async with Consumer.from_config(options, topic) as consumer:
+            numbers: list[int] = []
+            async for table in consumer.arrow(values=values):
+                numbers += [each["number"] for each in table["value"].to_pylist()]
+                if len(numbers) >= 50:
+                    break
+            assert sorted(numbers) == list(range(50))
+            await consumer.commit()
+            assert sum(each.offset for each in (await consumer.committed(consumer.assignment())).values()) == 50
+
+    run(body())
 
 
 def test_metrics_count_what_was_sent_and_read(server: str, topic: str) -> None:
