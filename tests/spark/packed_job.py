@@ -1,17 +1,18 @@
 """A program on a cluster whose executors have no package of ours: reads a topic, writes another in a transaction."""
 
+import os
 import sys
 
 from pyspark.sql import SparkSession
 
-servers, source, target, archive, chooser = sys.argv[1:]
+servers, source, target, archive, bare = sys.argv[1:]
+# The driver's Java looks for formats with this one; executors have the other.
+os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+os.environ["PYSPARK_PYTHON"] = bare
 builder = SparkSession.builder.master("local-cluster[2,1,1024]").appName("packed")
 settings = {
     "spark.archives": f"{archive}#odradek-env",
     "spark.executorEnv.PYTHONPATH": "odradek-env",
-    "spark.executorEnv.ON_EXECUTOR": "1",
-    "spark.pyspark.python": chooser,
-    "spark.pyspark.driver.python": sys.executable,
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.ui.enabled": "false",
