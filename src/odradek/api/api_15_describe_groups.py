@@ -6,7 +6,10 @@ GROUP_ID_NOT_FOUND with a message (KIP-1043), before it is a group in state Dead
 
 from __future__ import annotations
 
-from odradek.api.requests.capabilities import HasGroups
+from collections.abc import Awaitable, Iterator
+from typing import Final, Protocol
+
+from odradek.api.requests.capabilities import HasGroups, HasLongWork, HasQuotas
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.wire.apis import ApiKey
@@ -18,22 +21,39 @@ from odradek.wire.messages.describe_groups import (
     DescribeGroupsResponseMember,
 )
 
+_STEP: Final = 10
+"""Groups that are described in one step."""
 _READ, _DELETE, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS = 3, 6, 8, 10, 11
 ALL_GROUP_OPERATIONS = 1 << _READ | 1 << _DELETE | 1 << _DESCRIBE | 1 << _DESCRIBE_CONFIGS | 1 << _ALTER_CONFIGS
 
 
+class Uses(HasGroups, HasLongWork, HasQuotas, Protocol):
+    """The services that these handlers need."""
+
+
 @api(ApiKey.DESCRIBE_GROUPS)
-def handle(request: DescribeGroupsRequest, context: RequestContext[HasGroups]) -> DescribeGroupsResponse:
-    """Describe each group; an unknown one is in state Dead, from version 6 on with GROUP_ID_NOT_FOUND."""
-    groups = [_describe(group_id, context) for group_id in request.groups]
-    if request.include_authorized_operations:
-        for group in groups:
-            if group.error_code == ErrorCode.NONE:
-                group.authorized_operations = ALL_GROUP_OPERATIONS
-    return DescribeGroupsResponse(groups=groups)
+def handle(
+    request: DescribeGroupsRequest, context: RequestContext[Uses]
+) -> DescribeGroupsResponse | Awaitable[DescribeGroupsResponse]:
+    """Describe each group, in slices; an unknown one is in state Dead, from version 6 on with GROUP_ID_NOT_FOUND."""
+    answer = DescribeGroupsResponse(groups=[])
+    steps = _steps(request, context, answer.groups)
+    return context.services.long_work.serve(context, ApiKey.DESCRIBE_GROUPS, steps, answer)
 
 
-def _describe(group_id: str, context: RequestContext[HasGroups]) -> DescribeGroupsResponseGroup:
+def _steps(
+    request: DescribeGroupsRequest, context: RequestContext[Uses], groups: list[DescribeGroupsResponseGroup]
+) -> Iterator[None]:
+    for number, group_id in enumerate(request.groups):
+        if number % _STEP == 0:
+            yield
+        group = _describe(group_id, context)
+        if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
+            group.authorized_operations = ALL_GROUP_OPERATIONS
+        groups.append(group)
+
+
+def _describe(group_id: str, context: RequestContext[Uses]) -> DescribeGroupsResponseGroup:
     try:
         found = context.services.groups.describe_group(group_id)
     except KafkaError as error:

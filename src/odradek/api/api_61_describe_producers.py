@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from odradek.api.requests.capabilities import HasPartitions
+from collections.abc import Awaitable, Iterator
+from typing import Final, Protocol
+
+from odradek.api.requests.capabilities import HasLongWork, HasPartitions, HasQuotas
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
+from odradek.log.producers.state import ProducerEntry
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import KafkaError
 from odradek.wire.messages.describe_producers import (
@@ -15,37 +19,54 @@ from odradek.wire.messages.describe_producers import (
     DescribeProducersResponseTopic,
 )
 
+_STEP: Final = 200
+"""Producers that are described in one step."""
+
+
+class Uses(HasLongWork, HasPartitions, HasQuotas, Protocol):
+    """The services that these handlers need."""
+
 
 @api(ApiKey.DESCRIBE_PRODUCERS)
-def handle(request: DescribeProducersRequest, context: RequestContext[HasPartitions]) -> DescribeProducersResponse:
-    """List the producers of each partition; errors are per partition."""
-    return DescribeProducersResponse(
-        topics=[
-            DescribeProducersResponseTopic(
-                topic.name, [_describe(topic.name, index, context) for index in topic.partition_indexes]
-            )
-            for topic in request.topics
-        ]
-    )
+def handle(
+    request: DescribeProducersRequest, context: RequestContext[Uses]
+) -> DescribeProducersResponse | Awaitable[DescribeProducersResponse]:
+    """List the producers of each partition, in slices; errors are per partition."""
+    answer = DescribeProducersResponse(topics=[])
+    steps = _steps(request, context, answer.topics)
+    return context.services.long_work.serve(context, ApiKey.DESCRIBE_PRODUCERS, steps, answer)
 
 
-def _describe(topic: str, index: int, context: RequestContext[HasPartitions]) -> DescribeProducersResponsePartition:
-    try:
-        partition = context.services.partitions.require(topic, index)
-        partition.check_leader()
-    except KafkaError as error:
-        return DescribeProducersResponsePartition(index, error.code, error.message)
-    return DescribeProducersResponsePartition(
-        index,
-        active_producers=[
-            DescribeProducersResponseState(
-                entry.producer_id,
-                entry.epoch,
-                entry.last_sequence,
-                entry.last_timestamp,
-                entry.coordinator_epoch,
-                entry.transaction_first_offset,
-            )
-            for entry in partition.log.history.producers.producers.values()
-        ],
+def _steps(
+    request: DescribeProducersRequest, context: RequestContext[Uses], topics: list[DescribeProducersResponseTopic]
+) -> Iterator[None]:
+    for topic in request.topics:
+        rows: list[DescribeProducersResponsePartition] = []
+        topics.append(DescribeProducersResponseTopic(topic.name, rows))
+        for index in topic.partition_indexes:
+            yield
+            row = DescribeProducersResponsePartition(index, active_producers=[])
+            rows.append(row)
+            try:
+                partition = context.services.partitions.require(topic.name, index)
+                partition.check_leader()
+            except KafkaError as error:
+                row.error_code, row.error_message = error.code, error.message
+                continue
+            # A later step may find entries that have changed since: each of them is described as it is then.
+            producers = list(partition.log.history.producers.producers.values())
+            for first in range(0, len(producers), _STEP):
+                if first:
+                    yield
+                row.active_producers += map(_state, producers[first : first + _STEP])
+
+
+def _state(entry: ProducerEntry) -> DescribeProducersResponseState:
+    return DescribeProducersResponseState(
+        entry.producer_id,
+        entry.epoch,
+        entry.last_sequence,
+        entry.last_timestamp,
+        entry.coordinator_epoch,
+        entry.transaction_first_offset,
     )

@@ -2,27 +2,46 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
 from odradek.api import api_61_describe_producers
+from odradek.api.requests.long_work import LongWork
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.describe_producers import DescribeProducersRequest, DescribeProducersRequestTopic
 
 
 class Replica:
-    """A partition with one producer; only a leader may describe it."""
+    """A partition with producers; only a leader may describe it."""
 
-    def __init__(self, *, leads: bool) -> None:
+    def __init__(self, *, leads: bool, count: int = 1) -> None:
         self.leads = leads
-        producer = SimpleNamespace(
-            producer_id=5, epoch=3, last_sequence=9, last_timestamp=77, coordinator_epoch=2, transaction_first_offset=11
-        )
-        self.log = SimpleNamespace(history=SimpleNamespace(producers=SimpleNamespace(producers={5: producer})))
+        producers = {
+            5 + number: SimpleNamespace(
+                producer_id=5 + number,
+                epoch=3,
+                last_sequence=9,
+                last_timestamp=77,
+                coordinator_epoch=2,
+                transaction_first_offset=11,
+            )
+            for number in range(count)
+        }
+        self.log = SimpleNamespace(history=SimpleNamespace(producers=SimpleNamespace(producers=producers)))
 
     def check_leader(self) -> None:
         if not self.leads:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker leads")
+
+
+def context_with(require: Any, slice_ms: int) -> Any:
+    services = SimpleNamespace(
+        partitions=SimpleNamespace(require=require),
+        long_work=LongWork(lambda: 0.0, slice_ms),
+        quotas=SimpleNamespace(request=SimpleNamespace(active=False)),
+    )
+    return SimpleNamespace(services=services)
 
 
 def describe(*partitions: int) -> list[Any]:
@@ -33,9 +52,11 @@ def describe(*partitions: int) -> list[Any]:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return replicas[index]
 
-    context: Any = SimpleNamespace(services=SimpleNamespace(partitions=SimpleNamespace(require=require)))
+    context = context_with(require, slice_ms=4)
     request = DescribeProducersRequest([DescribeProducersRequestTopic("t", list(partitions))])
-    return api_61_describe_producers.handle(request, context).topics[0].partitions
+    answer: Any = api_61_describe_producers.handle(request, context)
+    found: list[Any] = answer.topics[0].partitions
+    return found
 
 
 def test_leader_describes_its_producers() -> None:
@@ -56,3 +77,25 @@ def test_replica_that_is_not_the_leader_describes_nothing() -> None:
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ]
     assert [len(each.active_producers) for each in found] == [1, 0, 0]
+
+
+def test_many_producers_are_described_in_slices() -> None:
+    """The event loop serves others between two of them."""
+    replica = Replica(leads=True, count=1000)
+    request = DescribeProducersRequest([DescribeProducersRequestTopic("t", [0, 1])])
+    turns = 0
+
+    async def describe_beside_others() -> Any:
+        nonlocal turns
+        context = context_with(lambda _topic, _index: replica, slice_ms=0)
+        answer: Any = api_61_describe_producers.handle(request, context)
+        waiting = asyncio.ensure_future(answer)
+        while not waiting.done():
+            turns += 1
+            await asyncio.sleep(0)
+        return waiting.result()
+
+    found = asyncio.run(describe_beside_others()).topics[0].partitions
+    assert [row.partition_index for row in found] == [0, 1]
+    assert all([each.producer_id for each in row.active_producers] == list(range(5, 1005)) for row in found)
+    assert turns > 2 * 1000 / 200

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from odradek.api.requests.long_work import LongWork
 from odradek.api.requests.registry import endpoint
 from odradek.api.requests.session import Session
 from odradek.groups.settings import GroupSettings
@@ -71,7 +72,12 @@ class Caller:
         image.topics = {"t": Topic("t", TOPIC_ID, (state, state))}
         image.topic_names = {TOPIC_ID: "t"}
         self.services = SimpleNamespace(
-            authorization=None, audit=None, groups=broker.runtime, image=lambda: image, quotas=ClientQuotas(11, 1)
+            authorization=None,
+            audit=None,
+            groups=broker.runtime,
+            image=lambda: image,
+            quotas=ClientQuotas(11, 1),
+            long_work=LongWork(lambda: 0.0, 4),
         )
         self.connection = SimpleNamespace(identifier=1, later=Late)
         self.session = Session("PLAINTEXT", "10.0.0.1")
@@ -302,6 +308,14 @@ async def test_describing_groups(call: Caller, version: int) -> None:
     call.broker.runtime.resigned(0)
     (away, _) = (await call(ApiKey.DESCRIBE_GROUPS, version, asked)).groups
     assert away.error_code == E.NOT_COORDINATOR
+
+
+@calling
+async def test_groups_are_described_in_order_when_in_slices(call: Caller) -> None:
+    call.services.long_work.configure(0)
+    names = [f"g-{number}" for number in range(25)]
+    found = (await call(ApiKey.DESCRIBE_GROUPS, 6, DescribeGroupsRequest(names))).groups
+    assert [group.group_id for group in found] == names
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.LIST_GROUPS))

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
-from typing import Any, Final, Protocol
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, Final, Protocol, TypeVar
 
 from odradek.quotas.client_quotas import ClientQuotas
 
@@ -19,6 +19,7 @@ AT_ONCE: Final = 8
 
 _STEP: Final = 4
 
+T = TypeVar("T")
 Observe = Callable[[Any, int, float], None]
 """Called with the circumstances of the request, its API key and the seconds of a slice."""
 
@@ -99,6 +100,17 @@ class LongWork:
             loop.call_soon(self._start_next)
         return future
 
+    def serve(self, context: Sliced, key: int, steps: Iterator[None], answer: T) -> T | Awaitable[T]:
+        """The answer, once it was completed by all steps: at once, if that takes no longer than a slice.
+
+        A step ends where the generator yields; what is looked up in one is looked up again in the next.
+        """
+        slices = self.begin(context, key)
+        for _ in steps:
+            if slices.is_over:
+                return _served(slices, steps, answer)
+        return answer
+
     def _start_next(self) -> None:
         waiting = self._waiting
         while waiting:
@@ -113,6 +125,16 @@ class LongWork:
     def observe(self, context: Sliced, key: int, seconds: float) -> None:
         """Note how long a slice held the loop."""
         self._observe(context, key, seconds)
+
+
+async def _served(slices: Slices, steps: Iterator[None], answer: T) -> T:
+    """The answer, after the steps that the first slice has left."""
+    await slices.next()
+    for _ in steps:
+        if slices.is_over:
+            await slices.next()
+    slices.end()
+    return answer
 
 
 class Slices:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -126,3 +127,38 @@ def test_time_between_slices_is_not_charged_to_the_client() -> None:
 
     asyncio.run(play())
     assert context.noted == [("begins", 0.0), ("waits", 500.0)]
+
+
+def test_steps_are_done_at_once_when_they_take_less_than_a_slice() -> None:
+    done: list[int] = []
+
+    def steps() -> Iterator[None]:
+        for number in range(3):
+            yield
+            done.append(number)
+
+    work, answer = LongWork(Clock(), 4), object()
+    assert work.serve(Context(), ApiKey.LIST_OFFSETS, steps(), answer) is answer
+    assert done == [0, 1, 2]
+
+
+def test_steps_beyond_a_slice_let_others_be_served() -> None:
+    clock = Clock()
+    done: list[object] = []
+
+    def steps(name: str) -> Iterator[None]:
+        for number in range(4):
+            yield
+            clock.now += 0.003
+            done.append((name, number))
+
+    async def play() -> list[str]:
+        work = LongWork(clock, 4)
+        first: Any = work.serve(Context(), ApiKey.LIST_OFFSETS, steps("a"), "first")
+        assert done == [("a", 0), ("a", 1)]
+        second: Any = work.serve(Context(), ApiKey.LIST_OFFSETS, steps("b"), "second")
+        return await asyncio.gather(first, second)
+
+    assert asyncio.run(play()) == ["first", "second"]
+    assert done.index(("b", 0)) < len(done) - 1
+    assert sorted(done, key=str) == [(name, number) for name in "ab" for number in range(4)]
