@@ -14,6 +14,7 @@ from odradek.broker.cluster.controller_channel import Connect
 from odradek.broker.cluster.controller_store import ControllerStore
 from odradek.broker.task_failures import logs_failure
 from odradek.client.errors import ClientError
+from odradek.client.network.connections import retrieve_failure
 from odradek.controller.lease_table import Grant, LeaseTable
 from odradek.metadata.image import Broker, ClusterImage
 from odradek.ports.clock import Clock
@@ -102,6 +103,8 @@ class LeaseGrants:
         """One question at a time, shared by all that wait for it."""
         if self._confirming is None or self._confirming.done():
             self._confirming = asyncio.get_running_loop().create_task(self.confirm())
+            # All that wait may have given up before the store answers.
+            self._confirming.add_done_callback(retrieve_failure)
         await asyncio.shield(self._confirming)
 
     # --- deposed brokers ---

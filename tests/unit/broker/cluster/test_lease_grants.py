@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import Any
@@ -106,6 +107,24 @@ async def test_store_that_is_away_shortens_leases_and_ends_them() -> None:
     assert (await reign.leases.lease(1, 10)).seconds == 1.0
     reign.now += 1
     assert (await reign.leases.lease(1, 10)).seconds == 0.0
+
+
+@in_loop
+async def test_failure_of_a_confirmation_that_none_waits_for_is_no_warning() -> None:
+    reign = await Reign().begin()
+    reign.now += LEASE_SECONDS
+    reign.failure = StoreUnavailable("away")
+    warnings: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: warnings.append(context))
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0):
+            await reign.leases.lease(1, 10)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert reign.questions == 1
+    await reign.leases.lease(1, 10)
+    gc.collect()
+    assert not warnings
 
 
 @in_loop
