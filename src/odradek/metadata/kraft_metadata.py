@@ -1,16 +1,19 @@
 """A cluster as KRaft's metadata log describes it: the newest snapshot, then the records after it, as an image.
 
-Each value is a frame version (1), the type and the version of the record, all unsigned varints, and the record.
-Source: Kafka's `MetadataRecordSerde`, `PartitionRegistration.merge`, `MetadataBatchLoader`.
+Source: Kafka's `PartitionRegistration.merge`, `MetadataBatchLoader`.
 """
 
 from __future__ import annotations
 
 import base64
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
+from odradek.kraft.checkpoints import read_checkpoint
+from odradek.kraft.errors import CorruptMetadata
+from odradek.kraft.metadata_log import MetadataEntry, read_entries
+from odradek.kraft.metadata_records import parse_frame
 from odradek.metadata.image import (
     ANY,
     DEFAULT_BROKER,
@@ -19,14 +22,10 @@ from odradek.metadata.image import (
     PartitionState,
     Topic,
 )
-from odradek.records.batch import check_batch, split_batches
-from odradek.records.errors import CorruptRecords
-from odradek.records.record import decode_records
 from odradek.wire.acls import AclBinding, AclOperation, AclPermissionType, PatternType, ResourceType
 from odradek.wire.messages import cluster_metadata as md
-from odradek.wire.primitives import DecodeError, read_unsigned_varint
+from odradek.wire.primitives import DecodeError
 
-FRAME_VERSION: Final = 1
 UNCHANGED_LEADER: Final = -2
 """The leader in a PartitionChangeRecord that elects none."""
 SCRAM_MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
@@ -39,10 +38,6 @@ _WITHOUT_EFFECT: Final = frozenset({0, 1, 7, 8, 17, 20, 21, _REGISTER_CONTROLLER
 
 _TOPIC, _BROKER, _CLIENT_METRICS, _GROUP = 2, 4, 16, 32
 _ENTITY_FIELDS: Final = {"user": "user", "client-id": "client_id", "ip": "ip"}
-
-
-class CorruptMetadata(ValueError):
-    """A metadata log or snapshot holds what this version cannot read; the text names the offset."""
 
 
 class KraftMetadata(NamedTuple):
@@ -66,33 +61,17 @@ def read_kraft_metadata(snapshot: bytes | None, snapshot_end: int, segments: Ite
     """
     state = _Replay()
     if snapshot is not None:
-        for offset, value in _values(snapshot, whole=True):
-            state.take(offset, value)
+        for kept in read_checkpoint(snapshot).entries:
+            state.take(kept.offset, kept.value)
         state.end_offset = snapshot_end
     for segment in segments:
-        for offset, value in _values(segment, whole=False):
-            if offset >= snapshot_end:
-                state.take(offset, value)
+        for entry in read_entries(segment, whole=False):
+            if isinstance(entry, MetadataEntry) and entry.offset >= snapshot_end:
+                state.take(entry.offset, entry.value)
     controllers = frozenset(state.controllers)
     return KraftMetadata(
         state.image(), state.next_producer_id, state.end_offset, state.left_out(), controllers, state.acls()
     )
-
-
-def _values(data: bytes, *, whole: bool) -> Iterator[tuple[int, memoryview]]:
-    """(offset, value) of every record that is not a control record."""
-    view = memoryview(data)
-    try:
-        for position, _ in split_batches(view, allow_partial_tail=not whole):
-            header = check_batch(view, position, from_client=False)
-            if header.is_control:
-                continue
-            for record in decode_records(view, header, position):
-                if record.value is None:
-                    raise CorruptMetadata(f"the metadata record at offset {record.offset} has no value")
-                yield record.offset, memoryview(record.value)
-    except CorruptRecords as error:
-        raise CorruptMetadata(str(error)) from error
 
 
 class _Replay:
@@ -114,12 +93,8 @@ class _Replay:
     def take(self, offset: int, value: memoryview) -> None:
         """Replay one record, or keep it until the metadata transaction that it is part of ends (KIP-868)."""
         try:
-            frame, position = read_unsigned_varint(value, 0)
-            if frame != FRAME_VERSION:
-                raise CorruptMetadata(f"the metadata record at offset {offset} has frame version {frame}")
-            kind, position = read_unsigned_varint(value, position)
-            version, position = read_unsigned_varint(value, position)
-        except (DecodeError, IndexError) as error:
+            kind, version, position = parse_frame(value)
+        except CorruptMetadata as error:
             raise CorruptMetadata(f"the metadata record at offset {offset}: {error}") from error
         self.end_offset = offset + 1
         if kind == _BEGIN_TRANSACTION:

@@ -64,6 +64,11 @@ def decode_control_record(record: Record) -> ControlRecord:
     return ControlRecord(control_type, coordinator_epoch)
 
 
+def encode_control_key(control_type: ControlType) -> bytes:
+    """The key of a control record."""
+    return _KEY.pack(0, control_type)
+
+
 def encode_end_transaction(
     *,
     commit: bool,
@@ -75,7 +80,7 @@ def encode_end_transaction(
     leader_epoch: int = NO_LEADER_EPOCH,
 ) -> bytearray:
     """The one-record batch that ends a producer's transaction in a partition."""
-    key = _KEY.pack(0, ControlType.COMMIT if commit else ControlType.ABORT)
+    key = encode_control_key(ControlType.COMMIT if commit else ControlType.ABORT)
     value = _MARKER.pack(0, coordinator_epoch)
     fields = BatchFields(
         base_offset,

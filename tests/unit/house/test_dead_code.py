@@ -22,6 +22,12 @@ NEEDED_BY_TESTS = {
     "topic_effect": "the treatment of a topic's setting, beside that of a broker's",
 }
 """Functions that only tests call, and why they stay."""
+AHEAD_OF_THEIR_CALLERS = {
+    "decode_quorum_state": "voters of KRaft, which brokers are not yet",
+    "encode_checkpoint": "snapshots of a metadata log that brokers do not write yet",
+    "encode_quorum_state": "voters of KRaft, which brokers are not yet",
+}
+"""Formats that are held against Apache's files before the part that needs them exists, and which part that is."""
 
 
 def test_functions_are_called_in_the_product() -> None:
@@ -35,6 +41,6 @@ def test_functions_are_called_in_the_product() -> None:
         for node in functions(source.tree)
         if words[node.name] == 1 and not node.decorator_list and not node.name.startswith("__")
     }
-    allowed = CALLED_BY_OTHERS.keys() | NEEDED_BY_TESTS.keys()
+    allowed = CALLED_BY_OTHERS.keys() | NEEDED_BY_TESTS.keys() | AHEAD_OF_THEIR_CALLERS.keys()
     assert {name: place for name, place in found.items() if name not in allowed} == {}
     assert allowed <= found.keys(), "an exception that is none"

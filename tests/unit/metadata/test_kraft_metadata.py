@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from odradek.kraft.checkpoints import CheckpointId, encode_checkpoint
+from odradek.kraft.errors import CorruptMetadata
+from odradek.kraft.metadata_records import VersionedRecord
 from odradek.metadata.image import ANY, ClientEntity
-from odradek.metadata.kraft_metadata import CorruptMetadata, KraftMetadata, read_kraft_metadata
+from odradek.metadata.kraft_metadata import KraftMetadata, read_kraft_metadata
 from odradek.wire.acls import AclOperation
 from odradek.wire.messages import cluster_metadata as md
 from tests.unit.broker.migration.kraft_folder import ABORT, BEGIN, END, Raw, metadata_log, topic_records
@@ -95,7 +98,8 @@ def test_unfinished_metadata_transaction_has_no_effect() -> None:
 
 
 def test_log_is_replayed_from_the_end_of_the_snapshot() -> None:
-    snapshot = metadata_log([None, *topic_records("old", A, [[1]])])
+    records = [VersionedRecord(record, 0) for record in topic_records("old", A, [[1]])]
+    snapshot = encode_checkpoint(CheckpointId(100, 1), records, timestamp_ms=0, last_timestamp_ms=0)
     log = metadata_log([*topic_records("dropped", b"c" * 16, [[1]]), *topic_records("new", B, [[1]])], 98)
     found = read_kraft_metadata(snapshot, 100, [log])
     assert sorted(found.image.topics) == ["new", "old"]

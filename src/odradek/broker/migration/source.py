@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
+from odradek.kraft.checkpoints import parse_file_name
+from odradek.kraft.errors import CorruptMetadata
 from odradek.log.directories.checkpoint_formats import (
     CLEAN_SHUTDOWN,
     CLEANER_OFFSETS,
@@ -22,14 +24,13 @@ from odradek.log.directories.checkpoint_formats import (
 from odradek.log.directories.ownership import CLUSTER_METADATA, Owner, inspect, partition_names
 from odradek.log.segments.files import LOG, PARTITION_METADATA, base_offset_of
 from odradek.metadata.image import ClusterImage, PartitionState, Topic
-from odradek.metadata.kraft_metadata import CorruptMetadata, read_kraft_metadata
+from odradek.metadata.kraft_metadata import read_kraft_metadata
 from odradek.ports.disk import Disk
 from odradek.ports.foreign_files import HeldFolder, hold
 from odradek.records.topic_partition import PartitionKey
 from odradek.wire.acls import AclBinding
 
 OFFSET_FILES: Final = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS)
-SNAPSHOT_OF_METADATA: Final = ".checkpoint"
 
 
 class ImportFailure(Exception):
@@ -150,13 +151,12 @@ def kraft_cluster(disk: Disk, folders: Sequence[SourceFolder]) -> SourceCluster 
     if place is None:
         return None
     names = disk.list(place)
-    snapshots = sorted(name for name in names if name.endswith(SNAPSHOT_OF_METADATA) and _ends(name) is not None)
-    newest = snapshots[-1] if snapshots else None
+    newest = max((known for name in names if (known := parse_file_name(name)) is not None), default=None)
     segments = sorted(name for name in names if name.endswith(LOG) and base_offset_of(name) is not None)
     try:
         found = read_kraft_metadata(
-            None if newest is None else disk.read_file(f"{place}/{newest}"),
-            0 if newest is None else _ends(newest) or 0,
+            None if newest is None else disk.read_file(f"{place}/{newest.file_name}"),
+            0 if newest is None else newest.end_offset,
             (disk.read_file(f"{place}/{name}") for name in segments),
         )
     except CorruptMetadata as error:
@@ -181,12 +181,6 @@ def kraft_cluster(disk: Disk, folders: Sequence[SourceFolder]) -> SourceCluster 
         notes=notes,
         acls=found.acls,
     )
-
-
-def _ends(snapshot: str) -> int | None:
-    """The offset in `OFFSET-EPOCH.checkpoint` up to which a snapshot holds everything; None for another name."""
-    offset, dash, epoch = snapshot.removesuffix(SNAPSHOT_OF_METADATA).partition("-")
-    return int(offset) if dash and offset.isdecimal() and epoch.isdecimal() else None
 
 
 def cluster_of_directories(folders: Sequence[SourceFolder]) -> SourceCluster:

@@ -2,7 +2,7 @@
 
 from odradek.log.directories.checkpoint_formats import encode_uuid
 from odradek.log.directories.ownership import METADATA_FILE
-from odradek.log.inspection.dump import DumpOptions, UnknownFile, as_text, dump
+from odradek.log.inspection.dump import DumpOptions, UnknownFile, as_metadata, as_text, dump
 from odradek.log.inspection.verification import (
     Finding,
     log_directories,
@@ -16,6 +16,7 @@ __all__ = [
     "DumpOptions",
     "Finding",
     "UnknownFile",
+    "as_metadata",
     "as_text",
     "dump",
     "encode_uuid",

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Final
 
-from odradek.broker.storage.stored_files import DumpOptions, UnknownFile, as_text, dump
+from odradek.broker.storage.stored_files import DumpOptions, UnknownFile, as_metadata, as_text, dump
 from odradek.cli.arguments.errors import CommandError
 from odradek.cli.arguments.examples import add_examples
 from odradek.client.reports.stored_records import decode_offsets_record, decode_transaction_record
@@ -15,6 +15,8 @@ from odradek.ports.disk import SystemDisk
 EXAMPLES: Final = """
 # print a segment with its records
 odradek dump-log --files data/greetings-0/00000000000000000000.log --print-data-log
+# print KRaft's metadata log of a broker of Apache Kafka
+odradek dump-log --files /var/lib/kafka/__cluster_metadata-0/00000000000000000000.log --cluster-metadata-decoder
 """
 
 
@@ -26,6 +28,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--offsets-decoder", action="store_true", help="show records of __consumer_offsets as JSON")
     parser.add_argument(
         "--transaction-log-decoder", action="store_true", help="show records of __transaction_state as JSON"
+    )
+    parser.add_argument(
+        "--cluster-metadata-decoder",
+        action="store_true",
+        help="show records of __cluster_metadata, in its log and in its .checkpoint files, as JSON",
     )
     parser.add_argument("--skip-record-metadata", action="store_true", help="print only keys and values of records")
     parser.add_argument("--index-sanity-check", action="store_true", help="check indexes instead of printing them")
@@ -44,6 +51,8 @@ def run(arguments: argparse.Namespace) -> int:
         decoder = decode_offsets_record
     elif arguments.transaction_log_decoder:
         decoder = decode_transaction_record
+    elif arguments.cluster_metadata_decoder:
+        decoder = as_metadata
     options = DumpOptions(
         arguments.deep_iteration,
         decoder,

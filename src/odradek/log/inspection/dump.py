@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from odradek.kraft.checkpoints import SUFFIX as CHECKPOINT
+from odradek.kraft.checkpoints import parse_file_name
+from odradek.kraft.control_records import decode_kraft_control
+from odradek.kraft.errors import CorruptMetadata
+from odradek.kraft.metadata_records import decode_metadata_record, type_name
+from odradek.log.directories.ownership import BOOTSTRAP
 from odradek.log.inspection.verification import verify_partition
 from odradek.log.producers.state import decode_snapshot
 from odradek.log.segments.files import LOG, OFFSET_INDEX, SNAPSHOT, TIME_INDEX, TRANSACTION_INDEX, base_offset_of
@@ -16,6 +22,16 @@ from odradek.records.compression import Codec
 from odradek.records.control import ControlType, decode_control_record
 from odradek.records.errors import CorruptRecords
 from odradek.records.record import Record, decode_records
+from odradek.wire.json_form import as_json_text, to_json
+
+_CONTROL_TITLES: Final = {
+    ControlType.LEADER_CHANGE: "LeaderChange:",
+    ControlType.SNAPSHOT_HEADER: "SnapshotHeader",
+    ControlType.SNAPSHOT_FOOTER: "SnapshotFooter",
+    ControlType.KRAFT_VERSION: "KRaftVersion",
+    ControlType.KRAFT_VOTERS: "KRaftVoters",
+}
+"""What Apache's tool prints before the content of a control record."""
 
 Decoder = Callable[[Record], tuple[str | None, str | None]]
 """What to show of a record's key and value."""
@@ -43,14 +59,15 @@ def dump(disk: Disk, path: str, options: DumpOptions) -> Iterator[str]:
     UnknownFile.
     """
     name = path.rpartition("/")[2]
+    if name.endswith(CHECKPOINT):
+        return _checkpoint(disk, path, options)
     base = base_offset_of(name)
     if base is None:
         raise UnknownFile(f"{path} is no file of a log")
     if name.endswith((OFFSET_INDEX, TIME_INDEX)) and (options.check_indexes):
         return _sanity(disk, path)
     if name.endswith(LOG):
-        file = disk.open(path)
-        return _segment(file.read(0, min(options.max_bytes, file.size())), base, options)
+        return _segment(_head(disk, path, options), f"Log starting offset: {base}", options)
     data = disk.read_file(path)
     if name.endswith(OFFSET_INDEX):
         return _offset_index(data, base) if any(data) else iter([f"{path} is empty."])
@@ -61,6 +78,23 @@ def dump(disk: Disk, path: str, options: DumpOptions) -> Iterator[str]:
     if name.endswith(SNAPSHOT):
         return _snapshot(data)
     raise UnknownFile(f"{path} is no file of a log")
+
+
+def _head(disk: Disk, path: str, options: DumpOptions) -> bytes:
+    file = disk.open(path)
+    return file.read(0, min(options.max_bytes, file.size()))
+
+
+def _checkpoint(disk: Disk, path: str, options: DumpOptions) -> Iterator[str]:
+    """A snapshot of the metadata log: record batches, as in a segment."""
+    name = path.rpartition("/")[2]
+    found = parse_file_name(name)
+    if found is None and name != BOOTSTRAP:
+        raise UnknownFile(f"{path} is no snapshot of a metadata log: its name is not OFFSET-EPOCH{CHECKPOINT}")
+    title = "KRaft bootstrap snapshot"
+    if found is not None:
+        title = f"Snapshot end offset: {found.end_offset}, epoch: {found.epoch}"
+    return _segment(_head(disk, path, options), title, options)
 
 
 def _sanity(disk: Disk, path: str) -> Iterator[str]:
@@ -116,8 +150,8 @@ def _optional(value: int | None) -> str:
     return "OptionalLong.empty" if value is None else f"OptionalLong[{value}]"
 
 
-def _segment(data: bytes, base: int, options: DumpOptions) -> Iterator[str]:
-    yield f"Log starting offset: {base}"
+def _segment(data: bytes, title: str, options: DumpOptions) -> Iterator[str]:
+    yield title
     view = memoryview(data)
     end = 0
     for position, header in split_batches(view, allow_partial_tail=True):
@@ -174,12 +208,27 @@ def _record(record: Record, header: BatchHeader, options: DumpOptions) -> str:
         marker = decode_control_record(record)
         if marker.type in (ControlType.ABORT, ControlType.COMMIT):
             return f"{line} endTxnMarker: {marker.type.name} coordinatorEpoch: {marker.coordinator_epoch}"
-        return f"{line} controlType: {marker.type.name}({int(marker.type)})"
+        message = decode_kraft_control(record)
+        if message is None:
+            return f"{line} controlType: {marker.type.name}({int(marker.type)})"
+        return f"{line} {_CONTROL_TITLES[marker.type]} {as_json_text(to_json(message, message.version))}"
     if options.decoder is not None:
         key, value = options.decoder(record)
         line += f" key: {key}" if key is not None else ""
         line += f" payload: {value}" if value is not None else ""
     return line
+
+
+def as_metadata(record: Record) -> tuple[str | None, str | None]:
+    """The value as a metadata record of KRaft in JSON; the key is not shown, since such records have none."""
+    if record.value is None:
+        return None, f"Error at {record.offset}, skipping. The record has no value."
+    try:
+        found, version = decode_metadata_record(memoryview(record.value))
+    except CorruptMetadata as error:
+        return None, f"Error at {record.offset}, skipping. {error}"
+    shown = {"type": type_name(found.RECORD_TYPE), "version": version, "data": to_json(found, version)}
+    return None, as_json_text(shown)
 
 
 def _size(data: memoryview | bytes | None) -> int:

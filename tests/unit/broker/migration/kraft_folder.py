@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from odradek.kraft.metadata_records import encode_metadata_record
 from odradek.log.directories.checkpoint_formats import format_offsets, format_partition_metadata
 from odradek.records.builder import BatchFields, encode_batch
 from odradek.records.control import encode_end_transaction
 from odradek.wire.messages.cluster_metadata import ConfigRecord, PartitionRecord, TopicRecord
-from odradek.wire.primitives import write_unsigned_varint
 
 CLUSTER = "kq73J_p_Rxe0EMR9ZNQLEQ"
 DIRECTORY_ID = "AAECAwQFBgcICQoLDA0ODw"
@@ -28,14 +28,6 @@ class Raw:
         out += self.body
 
 
-def metadata_value(record: Any, version: int = 0) -> bytes:
-    value = bytearray()
-    for number in (1, record.RECORD_TYPE, version):
-        write_unsigned_varint(value, number)
-    record.encode(value, version)
-    return bytes(value)
-
-
 def metadata_log(records: Iterable[Any], first_offset: int = 0) -> bytes:
     """One batch for each record (a message, or one with its version), between control batches as KRaft has them."""
     data = bytearray()
@@ -46,7 +38,7 @@ def metadata_log(records: Iterable[Any], first_offset: int = 0) -> bytes:
                 commit=True, producer_id=-1, producer_epoch=-1, coordinator_epoch=0, timestamp_ms=0, base_offset=offset
             )
         else:
-            data += encode_batch([(0, None, metadata_value(message, version), ())], BatchFields(offset, 1))
+            data += encode_batch([(0, None, encode_metadata_record(message, version), ())], BatchFields(offset, 1))
     return bytes(data)
 
 

@@ -1,0 +1,1 @@
+"""KRaft's files: records of the metadata log, control records, checkpoints and `quorum-state`, as bytes and back."""

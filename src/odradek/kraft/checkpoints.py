@@ -1,0 +1,104 @@
+"""Snapshots of the metadata log: files `OFFSET-EPOCH.checkpoint` with a header, the records of an image, and a footer.
+
+Source: KIP-630; Kafka's `Snapshots`, `RecordsSnapshotWriter`, `RecordsSnapshotReader`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+from odradek.kraft.control_records import encode_control_batch
+from odradek.kraft.errors import CorruptMetadata
+from odradek.kraft.metadata_log import ControlEntry, MetadataEntry, encode_metadata_batch, read_entries
+from odradek.kraft.metadata_records import VersionedRecord
+from odradek.wire.messages.control_records import SnapshotFooterRecord, SnapshotHeaderRecord
+
+SUFFIX: Final = ".checkpoint"
+RECORDS_IN_BATCH: Final = 1024
+_OFFSET_DIGITS, _EPOCH_DIGITS = 20, 10
+
+
+class CheckpointId(NamedTuple):
+    """A snapshot holds all records below `end_offset`; `epoch` is that of the last of them."""
+
+    end_offset: int
+    epoch: int
+
+    @property
+    def file_name(self) -> str:
+        """`00000000000000000042-0000000003.checkpoint`."""
+        return f"{self.end_offset:0{_OFFSET_DIGITS}d}-{self.epoch:0{_EPOCH_DIGITS}d}{SUFFIX}"
+
+
+class Checkpoint(NamedTuple):
+    """A snapshot's content. `last_timestamp_ms` is that of the last record of the log that it holds."""
+
+    last_timestamp_ms: int
+    controls: Sequence[Any]
+    """Control records between header and footer: KRaftVersionRecord and VotersRecord since kraft.version 1."""
+    entries: Sequence[MetadataEntry]
+
+
+def parse_file_name(name: str) -> CheckpointId | None:
+    """The id in a snapshot's file name; None for another name."""
+    offset, dash, epoch = name.removesuffix(SUFFIX).partition("-")
+    known = name.endswith(SUFFIX) and bool(dash) and offset.isdecimal() and epoch.isdecimal()
+    if not known or len(offset) != _OFFSET_DIGITS or len(epoch) != _EPOCH_DIGITS:
+        return None
+    return CheckpointId(int(offset), int(epoch))
+
+
+def encode_checkpoint(
+    found: CheckpointId,
+    records: Iterable[VersionedRecord],
+    *,
+    controls: Sequence[Any] = (),
+    timestamp_ms: int,
+    last_timestamp_ms: int,
+) -> bytes:
+    """The bytes of a snapshot; its own offsets count from 0. Raises EncodeError."""
+    out = bytearray()
+    offset = 0
+    for control in (SnapshotHeaderRecord(0, last_timestamp_ms), *controls):
+        out += encode_control_batch([control], base_offset=offset, leader_epoch=found.epoch, timestamp_ms=timestamp_ms)
+        offset += 1
+    for some in _batched(records, RECORDS_IN_BATCH):
+        out += encode_metadata_batch(some, base_offset=offset, leader_epoch=found.epoch, timestamp_ms=timestamp_ms)
+        offset += len(some)
+    out += encode_control_batch(
+        [SnapshotFooterRecord(0)], base_offset=offset, leader_epoch=found.epoch, timestamp_ms=timestamp_ms
+    )
+    return bytes(out)
+
+
+def read_checkpoint(data: bytes) -> Checkpoint:
+    """Raises CorruptMetadata where the header or the footer is missing, or anything lies outside them."""
+    entries = list(read_entries(data, whole=True))
+    if not entries or not _is(entries[0], SnapshotHeaderRecord):
+        raise CorruptMetadata("the snapshot does not begin with a header")
+    if not _is(entries[-1], SnapshotFooterRecord):
+        raise CorruptMetadata("the snapshot does not end with a footer")
+    header = entries[0]
+    inner = entries[1:-1]
+    controls = [each.message for each in inner if isinstance(each, ControlEntry)]
+    if any(isinstance(each, SnapshotHeaderRecord | SnapshotFooterRecord) for each in controls):
+        raise CorruptMetadata("the snapshot has a second header or footer")
+    assert isinstance(header, ControlEntry)
+    assert header.message is not None
+    return Checkpoint(
+        header.message.last_contained_log_timestamp,
+        [each for each in controls if each is not None],
+        [each for each in inner if isinstance(each, MetadataEntry)],
+    )
+
+
+def _is(entry: MetadataEntry | ControlEntry, kind: type) -> bool:
+    return isinstance(entry, ControlEntry) and isinstance(entry.message, kind)
+
+
+def _batched(records: Iterable[VersionedRecord], size: int) -> Iterator[list[VersionedRecord]]:
+    remaining = iter(records)
+    while some := list(islice(remaining, size)):
+        yield some

@@ -1,0 +1,5 @@
+"""What is wrong with a file or a record of KRaft."""
+
+
+class CorruptMetadata(ValueError):
+    """A metadata log, a checkpoint or `quorum-state` holds what this version cannot read; the text says where."""

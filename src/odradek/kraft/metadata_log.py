@@ -1,0 +1,62 @@
+"""Segments of the metadata log as bytes: batches of metadata records, and between them control batches.
+
+Source: Kafka's `RecordsBatchReader`, `BatchAccumulator`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from odradek.kraft.control_records import decode_kraft_control
+from odradek.kraft.errors import CorruptMetadata
+from odradek.kraft.metadata_records import VersionedRecord, encode_metadata_record
+from odradek.records.batch import check_batch, split_batches
+from odradek.records.builder import BatchFields, encode_batch
+from odradek.records.errors import CorruptRecords
+from odradek.records.record import decode_records
+
+
+class MetadataEntry(NamedTuple):
+    """The encoded value of a metadata record."""
+
+    offset: int
+    leader_epoch: int
+    value: memoryview
+
+
+class ControlEntry(NamedTuple):
+    """A control record, an object of `control_records.KINDS`; None for a type that this version does not know."""
+
+    offset: int
+    leader_epoch: int
+    message: Any | None
+
+
+def read_entries(data: bytes, *, whole: bool) -> Iterator[MetadataEntry | ControlEntry]:
+    """All records of a segment or a checkpoint. Raises CorruptMetadata.
+
+    Unless the file must be `whole`, a last batch that was cut off, as a crash leaves it, is ignored.
+    """
+    view = memoryview(data)
+    try:
+        for position, _ in split_batches(view, allow_partial_tail=not whole):
+            header = check_batch(view, position, from_client=False)
+            epoch = header.partition_leader_epoch
+            for record in decode_records(view, header, position):
+                if header.is_control:
+                    yield ControlEntry(record.offset, epoch, decode_kraft_control(record))
+                elif record.value is None:
+                    raise CorruptMetadata(f"the metadata record at offset {record.offset} has no value")
+                else:
+                    yield MetadataEntry(record.offset, epoch, memoryview(record.value))
+    except CorruptRecords as error:
+        raise CorruptMetadata(str(error)) from error
+
+
+def encode_metadata_batch(
+    records: Iterable[VersionedRecord], *, base_offset: int, leader_epoch: int, timestamp_ms: int
+) -> bytes:
+    """One batch of metadata records. Raises EncodeError, and ValueError where there are none."""
+    rows = [(timestamp_ms, None, encode_metadata_record(*each), ()) for each in records]
+    return bytes(encode_batch(rows, BatchFields(base_offset, leader_epoch)))
