@@ -56,14 +56,14 @@ def run_quietly(*command: str | Path, cwd: Path = ROOT) -> None:
 def install_wheel(directory: Path) -> None:
     """Make a virtual environment in which pip has installed the wheel of this tree.
 
-    The packages that the wheel requires, confluent-kafka, which a reader of the README has, and the extra `arrow` are
-    copied from the development environment: pip finds them installed, and needs no package index. It fails if one is
-    missing.
+    The packages that the wheel requires, confluent-kafka, which a reader of the README has, and the extras `arrow` and
+    `console` are copied from the development environment: pip finds them installed, and needs no package index. It
+    fails if one is missing.
     """
     run_quietly(sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", directory / "dist", ".")
     run_quietly(sys.executable, "-m", "venv", directory / "venv")
     (packages,) = (directory / "venv" / "lib").glob("python*/site-packages")
-    needed = closure("odradek", "confluent-kafka", "pyarrow", "numpy")
+    needed = closure("odradek[console]", "confluent-kafka", "pyarrow", "numpy")
     del needed["odradek"]
     for each in needed.values():
         copy_distribution(each, packages)

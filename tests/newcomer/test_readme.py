@@ -21,9 +21,9 @@ OTHERS = [each.code for each in PAGE.programs() if "SparkSession" not in each.co
 
 
 def serving_block(option: str) -> list[str]:
-    """The commands of the block whose first one is `odradek serve` with this option; it gets free ports."""
-    (block,) = [each for each in PAGE.blocks("Five minutes") if re.match(rf"odradek serve.* {option}", each)]
-    return block.replace(ADDRESS, "127.0.0.1:0").splitlines()
+    """The commands of the first block that begins with `odradek serve` and this option; they get free ports."""
+    block = next(each for each in PAGE.blocks("Five minutes") if re.match(rf"odradek serve.* {option}", each))
+    return re.sub(rf"{re.escape(ADDRESS)}|127\.0\.0\.1:(9644|8080)", "127.0.0.1:0", block).splitlines()
 
 
 def test_commands_of_the_first_five_minutes_work(newcomer: Newcomer) -> None:
@@ -40,6 +40,12 @@ def test_commands_of_the_first_five_minutes_work(newcomer: Newcomer) -> None:
         for program in OTHERS:
             newcomer.program(program.replace(ADDRESS, bootstrap))
         assert "good evening" in newcomer.run("odradek consume --topic greetings --offset start:end")
+
+
+def test_broker_with_metrics_and_console_starts(newcomer: Newcomer) -> None:
+    (command,) = serving_block(".*--console")
+    with newcomer.serving(command) as bootstrap:
+        assert newcomer.run("odradek topics", ODRADEK_BOOTSTRAP_SERVER=bootstrap) == ""
 
 
 def test_completion_of_the_readme_names_topics(newcomer: Newcomer) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Collection
+from typing import Any
 
 import pytest
 
@@ -43,7 +45,15 @@ def test_counting_situations_changes_nothing() -> None:
     assert not names & set(without.marks)
 
 
-@pytest.mark.parametrize("name", ONCE_FAILED)
+def some_now(names: Collection[str], every: int) -> list[Any]:
+    """One in `every` of the names, the others with the mark `long`: `./dev sim --ci` runs all of them."""
+    return [
+        pytest.param(name, marks=[pytest.mark.long] if (len(names) - number) % every else [])
+        for number, name in enumerate(names, 1)
+    ]
+
+
+@pytest.mark.parametrize("name", some_now(ONCE_FAILED, every=4))
 def test_seeds_that_once_failed(name: str) -> None:
     outcome = run_seed(*parse(name))
     assert not outcome.violation, f"{outcome.violation}: {outcome.story} (once: {ONCE_FAILED[name]})"
