@@ -8,12 +8,13 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from tests.unit.house.sources import ROOT
@@ -77,12 +78,24 @@ def write(bootstrap: str) -> None:
     consumer.close()
 
 
+def ends_of(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:
+    """The ends of a partition; librdkafka knows none of its partitions while it asks for a topic's metadata again."""
+    deadline = time.monotonic() + TIME_LIMIT_SECONDS
+    while True:
+        try:
+            return consumer.get_watermark_offsets(place, TIME_LIMIT_SECONDS)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._UNKNOWN_PARTITION or time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+
 def state(bootstrap: str) -> dict[str, Any]:
     """Everything that a client can see of the topic and the group."""
     options = {"bootstrap.servers": bootstrap, "group.id": GROUP, "enable.auto.commit": False}
     places = [TopicPartition(TOPIC, each, 0) for each in range(PARTITIONS)]
     consumer = Consumer({**options, "enable.partition.eof": True, "isolation.level": "read_committed"})
-    ends = {each.partition: consumer.get_watermark_offsets(each, TIME_LIMIT_SECONDS) for each in places}
+    ends = {each.partition: ends_of(consumer, each) for each in places}
     consumer.assign(places)
     records, ended = [], 0
     while ended < PARTITIONS:
