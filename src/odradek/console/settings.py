@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from ipaddress import ip_address
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from odradek.console.messages.masks import Masks
 from odradek.console.messages.schemas import Schemas
+from odradek.ports.hosts import is_loopback
 from odradek.ports.http import FetchError, check_url
 
 LOGIN_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -133,12 +133,7 @@ class ConsoleSettings:
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine can connect."""
-        if self.host == "localhost":
-            return True
-        try:
-            return ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        return is_loopback(self.host)
 
     def accepts_host(self, header: str) -> bool:
         """Whether a Host header names this console: a page of a foreign name may not use it (DNS rebinding)."""

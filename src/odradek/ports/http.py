@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping
 from typing import Any, Final
+
+from odradek.ports.hosts import is_loopback
 
 MAX_BYTES: Final = 1 << 20
 """Largest answer."""
@@ -33,7 +34,7 @@ def check_url(url: str, allowed: tuple[str, ...] | list[str] = ()) -> None:
     if allowed:
         if url not in allowed:
             raise FetchError(f"{shown(url)} is not an allowed URL")
-    elif parts.scheme == "http" and not _is_loopback(parts.hostname or ""):
+    elif parts.scheme == "http" and not is_loopback(parts.hostname or ""):
         raise FetchError(f"{shown(url)}: https expected, or http on this machine")
     if parts.scheme not in ("file", "http", "https"):
         raise FetchError(f"{shown(url)}: https or file expected")
@@ -70,10 +71,3 @@ def shown(url: str) -> str:
     """A URL without user, password and query, which may be secrets."""
     parts = urllib.parse.urlsplit(url)
     return urllib.parse.urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

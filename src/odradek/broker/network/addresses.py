@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from odradek.broker.configuration.broker_config import Listener
 from odradek.metadata.image import Endpoint
+from odradek.ports import hosts
 
 _WILDCARDS: Final = frozenset(("", "0.0.0.0", "::"))
 
@@ -42,10 +42,7 @@ def is_wildcard(host: str) -> bool:
 
 def is_loopback(host: str) -> bool:
     """Whether only processes of this machine reach the host; of a name other than localhost it is not known."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.startswith("localhost.")
+    return hosts.is_loopback(host) or host.startswith("localhost.")
 
 
 def bootstrap_of(bound: BoundListener, advertised: Mapping[str, Endpoint]) -> str:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable
-from ipaddress import IPv6Address, ip_address
 from types import FrameType
 from typing import Any, Final
 
 from odradek.broker.observability.http_messages import HttpRequest, HttpResponse, text_response
 from odradek.ports.clock import Clock
 from odradek.ports.disk import Disk
+from odradek.ports.hosts import is_loopback
 from odradek.ports.stacks import MAX_DEPTH, Profile, Stack, current_thread, place_of, sample_thread, thread_stacks
 
 MAX_PROFILE_S: Final = 20.0
@@ -28,6 +28,8 @@ _SLICE: Final = 100
 """Tasks that are looked at in one turn of the event loop."""
 _LANE: Final = "profile"
 _LOCAL_HOSTS: Final = frozenset(("localhost", "127.0.0.1", "::1"))
+_MAPPED: Final = "::ffff:"
+"""What an IPv6 socket puts before the IPv4 address of its peer."""
 _PROXY_HEADERS: Final = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 
 
@@ -97,17 +99,7 @@ def is_local(request: HttpRequest) -> bool:
         return False
     host = request.headers.get("host", "")
     name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
-    return name.lower() in _LOCAL_HOSTS and _is_loopback(request.peer_host)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        address = ip_address(host.partition("%")[0])
-    except ValueError:
-        return False
-    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
-        return address.ipv4_mapped.is_loopback
-    return address.is_loopback
+    return name.lower() in _LOCAL_HOSTS and is_loopback(request.peer_host.removeprefix(_MAPPED))
 
 
 def _reject() -> HttpResponse:

@@ -162,7 +162,7 @@ def _pages(profile_s: float) -> dict[str, str]:
 
 
 def _page(address: str, path: str) -> str:
-    """The answer of one broker's HTTP listener, or the reason why there is none."""
+    """The answer of one broker's HTTP listener, or the reason why it did not answer."""
     url = f"http://{address}{path}"
     try:
         # No proxy: the address is in the cluster's network, and a proxy of the user's would see it.

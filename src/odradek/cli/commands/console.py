@@ -224,7 +224,7 @@ def clusters_of(arguments: argparse.Namespace) -> Mapping[str, Mapping[str, Any]
 
 
 def openid_of(arguments: argparse.Namespace) -> OpenIdSettings | None:
-    """The issuer of logins; None if there is none. Raises UsageError, CommandError, SettingsError."""
+    """The issuer of logins; None without one. Raises UsageError, CommandError, SettingsError."""
     from odradek.console.settings import OpenIdSettings
 
     secret = ""

@@ -35,7 +35,7 @@ class ConsoleProcess:
     async def start(self, bootstrap: str, listen: str, http: str = "") -> str | None:
         """Start it for brokers, and return its line when it serves; None if it ended, after it has reported why.
 
-        `http` is the address of the broker's HTTP listener, whose figures it plots; empty if there is none.
+        `http` is the address of the broker's HTTP listener, whose figures it plots; empty without one.
         """
         plotted = [f"--metrics={http}"] if http else []
         self._process = await asyncio.create_subprocess_exec(
