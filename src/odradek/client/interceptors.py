@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from odradek.client.model import ConsumerRecord, OffsetAndMetadata, RecordMetadata
 from odradek.client.type_parameters import Data
-from odradek.records.record import Headers
+from odradek.records.headers import Headers
 from odradek.records.topic_partition import TopicPartition
 
 

@@ -25,7 +25,7 @@ from opentelemetry.util.types import AttributeValue
 
 from odradek.client.model import ConsumerRecord
 from odradek.client.type_parameters import Data
-from odradek.records.record import Headers
+from odradek.records.headers import Headers
 from odradek.version import __version__
 
 _SCOPE: Final = "odradek.client"

@@ -27,10 +27,11 @@ from odradek.records.batch import (
     split_batches,
 )
 from odradek.records.builder import BatchFields, finish_batch
+from odradek.records.columns import RecordColumns
 from odradek.records.compression import content_bound
 from odradek.records.control import ControlRecord, decode_control_record
 from odradek.records.errors import CorruptRecords, InvalidRecords, TooLargeRecords, UnsupportedMagic
-from odradek.records.record import Record, RecordColumns, decode_columns, decode_records, records_section
+from odradek.records.record import Record, decode_columns, decode_records, records_section
 from odradek.wire.errors import ErrorCode, KafkaError
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from odradek.records.errors import CorruptRecords
-from odradek.records.record import read_varint
+from odradek.records.fields import read_varint
 from odradek.records.varints import read_varints
 
 Array: TypeAlias = "np.ndarray[Any, Any]"

@@ -17,7 +17,7 @@ from odradek.records.batch import (
     patch_crc,
 )
 from odradek.records.compression import Codec, check_level, compress
-from odradek.records.record import Headers
+from odradek.records.headers import Headers
 from odradek.records.section import Data, encode_headers, encode_section
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 
-from odradek.records.record import FEW_RECORDS, OFFSET_HIGH, OFFSET_LOW, OFFSETS_IN_BYTE, SHORT_OFFSETS, Headers
+from odradek.records.headers import Headers
+from odradek.records.uniform import FEW_RECORDS, OFFSET_HIGH, OFFSET_LOW, OFFSETS_IN_BYTE, SHORT_OFFSETS
 
 Data: TypeAlias = bytes | bytearray | memoryview
 

@@ -8,14 +8,14 @@ from odradek.client.consumer.consumer import Consumer
 from odradek.client.consumer.positions import Chunk, PartitionState
 from odradek.client.consumer.record_batches import RecordBatch, take_batch
 from odradek.records.batch import HEADER_SIZE, parse_header
-from odradek.records.builder import BatchFields, encode_batch
+from odradek.records.builder import BatchFields, encode_batch, finish_batch
 from odradek.records.errors import CorruptRecords
 from odradek.records.record import decode_records
 from odradek.records.topic_partition import TopicPartition
 from odradek.wire.apis import ApiKey
 from tests.unit.client.consumers import filled, run, until
 from tests.unit.client.fake_cluster import FakeCluster
-from tests.unit.records.rebuilding import rebuild_batch
+from tests.unit.records.rebuilding import encode_record, rebuild_batch
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 ROWS = [(1_000 + number, b"key", b"value %d" % number, (("h", b"x"),)) for number in range(20)]
@@ -119,3 +119,14 @@ def test_idle_partition_is_glanced_at_while_another_is_full() -> None:
         await until(lambda: 0 in [each.max_wait_ms for _, key, _, each in cluster.requests if key is ApiKey.FETCH])
 
     run(cluster, body, max_partition_fetch_bytes=800)
+
+
+def test_broken_headers_raise_when_they_are_looked_at() -> None:
+    section = encode_record(0, 0, b"k", b"v", b"\2\2a\x14x")
+    batch = batch_of(bytes(finish_batch(section, 0, None, (1, 0, 0, 0))))
+    assert list(batch.values) == [b"v"]
+    assert batch[0].value == b"v"
+    with pytest.raises(CorruptRecords, match="t-0: "):
+        batch.headers  # noqa: B018 - the look is what fails
+    with pytest.raises(CorruptRecords):
+        list(batch[0].headers)

@@ -2,7 +2,8 @@ import pytest
 
 from odradek.records.batch import check_batch
 from odradek.records.builder import BatchFields, encode_batch
-from odradek.records.record import Headers, decode_records
+from odradek.records.headers import Headers
+from odradek.records.record import decode_records
 from odradek.records.section import Data
 from tests.unit.records.strategies import row_of
 

@@ -8,16 +8,16 @@ from odradek.records.batch import HEADER_SIZE, check_batch, parse_header, patch_
 from odradek.records.builder import BatchFields, encode_batch, finish_batch
 from odradek.records.compression import Codec
 from odradek.records.errors import CorruptRecords
+from odradek.records.fields import read_varint
 from odradek.records.record import (
     Record,
-    _decode,
-    _decode_uniform,
+    _walk,
     decode_columns,
     decode_records,
     find_timestamp,
-    read_varint,
 )
 from odradek.records.section import varint
+from odradek.records.uniform import decode_uniform
 from tests.unit.records.rebuilding import encode_record, rebuild_batch
 from tests.unit.records.strategies import BATCHES, CODECS, Row, row_of
 
@@ -195,60 +195,70 @@ def test_an_empty_batch_decodes_to_nothing() -> None:
 
 
 LONG = st.sampled_from([8_180, 8_185, 8_190, 8_191, 8_192])
-SHAPES = st.tuples(st.none() | st.integers(0, 70), st.none() | st.integers(0, 130) | LONG, st.integers(8, 80))
+HEADER_LENGTHS = st.sampled_from([None, 0, 1, 40, 130])
+SHAPES = st.tuples(st.none() | st.integers(0, 70), st.none() | st.integers(0, 130) | LONG, HEADER_LENGTHS)
+COUNTS, STEPS = st.integers(8, 80), st.sampled_from([0, 1, 2, 40, 103])
+Shape = tuple[int | None, int | None, int | None]
 
 
-def uniform_batch(key_length: int | None, value_length: int | None, count: int, step_ms: int = 1) -> memoryview:
+def uniform_batch(shape: Shape, count: int, step_ms: int = 1, repeated_after: int = 1 << 20) -> memoryview:
+    """Records with a key, a value and a header of the lengths in `shape`, None for null keys and values, no header."""
+    key_length, value_length, header_length = shape
     key = None if key_length is None else b"k" * key_length
+    headers = () if header_length is None else (("h", b"x" * header_length),)
     values = [None if value_length is None else bytes((number & 0xFF,)) * value_length for number in range(count)]
-    rows = [(1_000 + step_ms * (number % 50), key, value, ()) for number, value in enumerate(values)]
+    rows = [(1_000 + step_ms * (number % repeated_after), key, value, headers) for number, value in enumerate(values)]
     return memoryview(bytes(encode_batch(rows, BatchFields(base_offset=5))))
 
 
-@given(SHAPES, st.booleans())
-def test_records_of_one_shape_are_decoded_by_columns(shape: tuple[int | None, int | None, int], copy: bool) -> None:
-    view = uniform_batch(*shape)
+@given(SHAPES, COUNTS, STEPS, st.booleans())
+def test_records_of_one_shape_are_decoded_by_columns(shape: Shape, count: int, step_ms: int, copy: bool) -> None:
+    view = uniform_batch(shape, count, step_ms)
     header, data = parse_header(view), bytes(view[HEADER_SIZE:])
     source = data if copy else view[HEADER_SIZE:]
-    columns = _decode_uniform(data, source, header)
+    columns = decode_uniform(data, source, header)
     assert columns is not None
-    assert [list(column) for column in columns] == [list(column) for column in _decode(data, source, header)]
+    assert [list(column) for column in columns] == [list(column) for column in _walk(data, source, header)]
 
 
-@given(SHAPES, st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(0, 255)), min_size=1, max_size=3))
+@given(SHAPES, COUNTS, STEPS, st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(0, 255)), min_size=1, max_size=3))
 def test_columns_are_never_read_where_the_shape_is_broken(
-    shape: tuple[int | None, int | None, int], changes: list[tuple[int, int]]
+    shape: Shape, count: int, step_ms: int, changes: list[tuple[int, int]]
 ) -> None:
-    """What the fast way accepts, the careful one must accept with the same result."""
-    view = uniform_batch(*shape)
+    """The careful way accepts what the fast one accepts, with the same result."""
+    view = uniform_batch(shape, count, step_ms)
     header, data = parse_header(view), bytearray(view[HEADER_SIZE:])
     for place, byte in changes:
         data[place % len(data)] = byte
     changed = bytes(data)
-    columns = None
-    with contextlib.suppress(CorruptRecords, IndexError):
-        columns = _decode_uniform(changed, changed, header)
+    columns = decode_uniform(changed, changed, header)
     if columns is not None:
-        assert [list(column) for column in columns] == [list(each) for each in _decode(changed, changed, header)]
+        assert [list(column) for column in columns] == [list(each) for each in _walk(changed, changed, header)]
 
 
-@pytest.mark.parametrize("shape", [(None, 100, 64), (3, 100, 65), (None, 61, 8192), (None, 0, 8), (70, None, 100)])
-def test_widths_of_offsets_do_not_break_a_shape(shape: tuple[int | None, int | None, int]) -> None:
-    view = uniform_batch(*shape)
-    assert _decode_uniform(bytes(view[HEADER_SIZE:]), view[HEADER_SIZE:], parse_header(view)) is not None
+@pytest.mark.parametrize(
+    ("shape", "count"),
+    [((None, 100, None), 64), ((3, 100, 9), 65), ((None, 61, None), 8192), ((None, 0, 0), 8), ((70, None, None), 100)],
+)
+def test_widths_of_offsets_do_not_break_a_shape(shape: Shape, count: int) -> None:
+    view = uniform_batch(shape, count)
+    assert decode_uniform(bytes(view[HEADER_SIZE:]), view[HEADER_SIZE:], parse_header(view)) is not None
 
 
-@pytest.mark.parametrize(("count", "step_ms"), [(7, 1), (8193, 0), (100, 2)])
-def test_other_batches_are_decoded_record_by_record(count: int, step_ms: int) -> None:
-    """Few records, offsets of three bytes, timestamps of different widths."""
-    view = uniform_batch(None, 10, count, step_ms)
+@pytest.mark.parametrize(
+    ("count", "step_ms", "repeated_after"),
+    [(7, 1, 100), (8193, 0, 100), (100, 100, 100), (100, 64, 2)],
+    ids=["few records", "offsets of three bytes", "timestamps of three bytes", "widths of timestamps in turns"],
+)
+def test_other_batches_are_decoded_record_by_record(count: int, step_ms: int, repeated_after: int) -> None:
+    view = uniform_batch((None, 10, None), count, step_ms, repeated_after)
     header = parse_header(view)
-    assert _decode_uniform(bytes(view[HEADER_SIZE:]), view[HEADER_SIZE:], header) is None
+    assert decode_uniform(bytes(view[HEADER_SIZE:]), view[HEADER_SIZE:], header) is None
     assert len(decode_columns(view, header).values) == count
 
 
 def test_columns_of_a_batch_with_append_time_have_its_timestamp() -> None:
-    data = bytearray(uniform_batch(None, 10, 20))
+    data = bytearray(uniform_batch((None, 10, None), 20))
     set_log_append_time(memoryview(data), 0, parse_header(data), 77)
     view = memoryview(bytes(data))
     assert list(decode_columns(view, parse_header(view)).timestamps) == [77] * 20

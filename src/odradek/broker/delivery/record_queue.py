@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from odradek.records.batch import HEADER_SIZE
 from odradek.records.builder import encode_batch
-from odradek.records.record import Headers
+from odradek.records.headers import Headers
 
 _RECORD_OVERHEAD: Final = 24
 """The most bytes that a record's lengths, time and offset take."""

@@ -13,9 +13,11 @@ from odradek.client.interceptors import ConsumerInterceptor
 from odradek.client.metrics.counts import TopicReads
 from odradek.client.model import AbortedTransaction, ConsumerRecord
 from odradek.records.batch import BatchHeader, split_batches, verify_crc
+from odradek.records.columns import EncodedColumns
 from odradek.records.control import ControlType, decode_control_record
 from odradek.records.errors import CorruptRecords
-from odradek.records.record import RecordColumns, decode_columns, decode_records
+from odradek.records.headers import lazy_headers
+from odradek.records.record import decode_records, scan_columns
 from odradek.records.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -300,13 +302,14 @@ class PartitionState:
         return False
 
 
-def consumer_records(topic: str, partition: int, header: BatchHeader, columns: RecordColumns) -> list[Record]:
-    """Records of a batch as objects, made without a step of the interpreter for each."""
+def consumer_records(topic: str, partition: int, header: BatchHeader, columns: EncodedColumns) -> list[Record]:
+    """Records of a batch as objects; those without headers are made without a step of the interpreter for each."""
     offsets, timestamps, keys, values, headers = columns
     kind, epoch = header.timestamp_type, header.partition_leader_epoch
-    fields = zip(
-        repeat(topic), repeat(partition), offsets, timestamps, repeat(kind), keys, values, headers, repeat(epoch)
-    )
+    lazy = lazy_headers(headers)  # type: ignore[arg-type]  # copied columns are bytes
+    topics, partitions, kinds, epochs = map(repeat, (topic, partition, kind, epoch))
+    # The four that are repeated do not end.
+    fields = zip(topics, partitions, offsets, timestamps, kinds, keys, values, lazy, epochs, strict=False)
     return list(map(tuple.__new__, repeat(ConsumerRecord), fields))
 
 
@@ -340,7 +343,7 @@ class RecordReader:
         try:
             if self._check_crcs:
                 verify_crc(view, position, header)
-            columns = decode_columns(view, header, position, copy=True).since(from_offset)
+            columns = scan_columns(view, header, position, copy=True).since(from_offset)
         except CorruptRecords as error:
             raise CorruptRecords(f"{key}: {error}") from error
         made: list[Record] = consumer_records(topic, partition, header, columns)

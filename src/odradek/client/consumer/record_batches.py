@@ -8,8 +8,10 @@ from typing import overload
 from odradek.client.consumer.positions import PartitionState, consumer_records
 from odradek.client.model import ConsumerRecord, Headers
 from odradek.records.batch import BatchHeader, verify_crc
+from odradek.records.columns import EncodedColumns
 from odradek.records.errors import CorruptRecords
-from odradek.records.record import RecordColumns, decode_columns
+from odradek.records.headers import decode_headers
+from odradek.records.record import scan_columns
 from odradek.records.topic_partition import TopicPartition
 
 Encoded = ConsumerRecord[bytes | None, bytes | None]
@@ -18,11 +20,12 @@ Encoded = ConsumerRecord[bytes | None, bytes | None]
 class RecordBatch(Sequence[Encoded]):
     """Records of one partition in the order of their offsets, as columns or one by one.
 
-    Each column is decoded at the first look at any of them; that raises CorruptRecords for records that contradict
-    their batch. Keys and values are bytes as they were sent: deserializers and interceptors are not called.
+    The columns are decoded at the first look at any of them, headers at the first look at them; that raises
+    CorruptRecords for records that contradict their batch. Keys and values are bytes as they were sent: deserializers
+    and interceptors are not called.
     """
 
-    __slots__ = ("_columns", "_from_offset", "_header", "_position", "_view", "topic_partition")
+    __slots__ = ("_columns", "_from_offset", "_header", "_headers", "_position", "_view", "topic_partition")
 
     def __init__(
         self, topic_partition: TopicPartition, view: memoryview, position: int, header: BatchHeader, from_offset: int
@@ -33,7 +36,8 @@ class RecordBatch(Sequence[Encoded]):
         self._position = position
         self._header = header
         self._from_offset = from_offset
-        self._columns: RecordColumns | None = None
+        self._columns: EncodedColumns | None = None
+        self._headers: Sequence[Headers] | None = None
 
     def __repr__(self) -> str:
         return f"<{len(self)} records of {self.topic_partition} before offset {self.next_offset}>"
@@ -49,14 +53,14 @@ class RecordBatch(Sequence[Encoded]):
             return min(header.records_count, header.next_offset - self._from_offset)  # no gaps, no need to look
         return len(self._decoded().offsets)
 
-    def _decoded(self) -> RecordColumns:
+    def _decoded(self) -> EncodedColumns:
         if self._columns is None:
             self._columns = self._decode(copy=True)
         return self._columns
 
-    def _decode(self, *, copy: bool) -> RecordColumns:
+    def _decode(self, *, copy: bool) -> EncodedColumns:
         try:
-            columns = decode_columns(self._view, self._header, self._position, copy=copy)
+            columns = scan_columns(self._view, self._header, self._position, copy=copy)
         except CorruptRecords as error:
             raise CorruptRecords(f"{self.topic_partition}: {error}") from error
         return columns.since(self._from_offset)
@@ -84,7 +88,13 @@ class RecordBatch(Sequence[Encoded]):
     @property
     def headers(self) -> Sequence[Headers]:
         """The headers of each record."""
-        return self._decoded().headers  # type: ignore[return-value]  # with copy there are only bytes
+        if self._headers is None:
+            encoded = self._decoded().headers
+            try:
+                self._headers = [decode_headers(each) if each else () for each in encoded]  # type: ignore[misc]
+            except CorruptRecords as error:
+                raise CorruptRecords(f"{self.topic_partition}: {error}") from error
+        return self._headers
 
     def views(self) -> tuple[Sequence[memoryview | None], Sequence[memoryview | None]]:
         """Keys and values as memoryviews of the answer that brought them, which lives as long as one of them."""

@@ -50,7 +50,7 @@ from odradek.ports.network import Network
 from odradek.ports.randomness import Random
 from odradek.records.batch import parse_header, verify_crc
 from odradek.records.compression import CODEC_NAMES
-from odradek.records.record import Headers
+from odradek.records.headers import Headers
 from odradek.records.section import encode_headers
 from odradek.wire.errors import ErrorCode
 

@@ -20,7 +20,8 @@ from odradek.records.batch import (
 from odradek.records.builder import BatchFields, finish_batch
 from odradek.records.control import ControlRecord, ControlType, decode_control_record
 from odradek.records.errors import CorruptRecords
-from odradek.records.record import decode_records, read_varint, records_section
+from odradek.records.fields import read_varint
+from odradek.records.record import decode_records, records_section
 from odradek.records.section import varint
 
 Walked = tuple[int, int, int, int, int, bytes | None, bool]

@@ -20,8 +20,9 @@ from odradek.log.segments.indexes import CorruptIndex, OffsetIndex, TimeIndex
 from odradek.log.segments.transaction_index import TransactionIndex
 from odradek.ports.disk import File
 from odradek.records.batch import HEADER, HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader, verify_crc
+from odradek.records.columns import EncodedColumns
 from odradek.records.errors import CorruptRecords
-from odradek.records.record import RecordColumns, decode_columns
+from odradek.records.record import scan_columns
 from odradek.wire.errors import ErrorCode, KafkaError
 
 MAX_RELATIVE_OFFSET: Final = (1 << 31) - 1
@@ -305,11 +306,11 @@ class Segment:
             raise self.broken(found.position, found.header.base_offset, str(error)) from error
         return data
 
-    def columns(self, found: Located) -> RecordColumns:
+    def columns(self, found: Located) -> EncodedColumns:
         """Decode the records of a batch. Raises KafkaError KAFKA_STORAGE_ERROR if it is damaged."""
         data = self.read_batch(found)
         try:
-            return decode_columns(data, found.header)
+            return scan_columns(data, found.header)
         except CorruptRecords as error:
             raise self.broken(found.position, found.header.base_offset, str(error)) from error
 

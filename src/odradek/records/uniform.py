@@ -1,0 +1,149 @@
+"""Decoding a batch whose records have one shape: column by column, so that a record costs no more than its slices.
+
+Such records have keys of one length, values of one length, headers of one length, and no gaps between their offsets.
+The varints of timestamps and offsets may grow within the batch: they divide it into runs of records of one size.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from odradek.records.batch import BatchHeader
+from odradek.records.columns import EncodedColumns
+from odradek.records.errors import CorruptRecords
+from odradek.records.fields import UNZIGZAG, Field, read_varint
+
+FEW_RECORDS: Final = 8
+"""With fewer records, looking for a common shape costs more than it saves."""
+OFFSETS_IN_BYTE: Final = 64
+SHORT_OFFSETS: Final = 8192
+"""Offset deltas below these are varints of one byte, and of two."""
+OFFSET_LOW: Final = (
+    bytes(delta << 1 & 0x7F for delta in range(OFFSETS_IN_BYTE)),
+    bytes(delta << 1 & 0x7F | 0x80 for delta in range(SHORT_OFFSETS)),
+)
+OFFSET_HIGH: Final = bytes(delta >> 6 for delta in range(SHORT_OFFSETS))
+"""The bytes of offset deltas, by delta."""
+_MOST_RUNS: Final = 8
+"""More runs cost more than a walk."""
+_LONGEST_DELTA: Final = 8192
+"""Timestamp deltas of one or two bytes are below this, in ms."""
+_INT64_MIN: Final = -(1 << 63)
+_INT64_MAX: Final = (1 << 63) - 1
+
+
+class _Shape(NamedTuple):
+    """Where the parts of a record are, in bytes from the beginning of its length."""
+
+    body: int
+    time_width: int
+    key_prefix: int
+    key: int
+    key_length: int
+    value_prefix: int
+    value: int
+    value_length: int
+    headers: int
+    size: int
+
+
+def decode_uniform(data: bytes | memoryview, source: bytes | memoryview, header: BatchHeader) -> EncodedColumns | None:
+    """The records of a section of one shape, as slices of `source`. None for others, which a walk must judge."""
+    count, base_offset, base_timestamp = header[12], header[0], header[7]
+    if count < FEW_RECORDS or count > SHORT_OFFSETS or header[6] != count - 1:
+        return None
+    if not _INT64_MIN <= base_timestamp - _LONGEST_DELTA <= base_timestamp + _LONGEST_DELTA <= _INT64_MAX:
+        return None
+    deltas: list[int] = []
+    keys: list[Field] = []
+    values: list[Field] = []
+    headers: list[bytes | memoryview] = []
+    position = time_width = runs = 0
+    while (first := len(deltas)) < count:
+        try:
+            shape = _shape_at(data, position, first)
+        except (IndexError, CorruptRecords):  # unless its offset is as expected, its parts are elsewhere
+            return None
+        # A run ends where offsets or timestamps get wider; values of different lengths end it elsewhere.
+        if shape is None or (shape.time_width == time_width and first != OFFSETS_IN_BYTE) or runs == _MOST_RUNS:
+            return None
+        runs += 1
+        time_width, size = shape.time_width, shape.size
+        records = _run_length(data, position, first, count, shape)
+        stop = position + records * size
+        times = _uniform_deltas(data, position, stop, first, shape) if records else None
+        if times is None:
+            return None
+        deltas += times
+        for column, offset, width in (
+            (keys, shape.key, shape.key_length),
+            (values, shape.value, shape.value_length),
+        ):
+            if width < 0:
+                column += [None] * records
+            else:
+                column += [source[index : index + width] for index in range(position + offset, stop, size)]
+        width = size - shape.headers
+        if width == 1:
+            headers += [b""] * records
+        else:
+            headers += [source[index : index + width] for index in range(position + shape.headers, stop, size)]
+        position = stop
+    if position != len(data):
+        return None
+    timestamps = [base_timestamp + delta for delta in deltas]
+    return EncodedColumns(range(base_offset, base_offset + count), timestamps, keys, values, headers)
+
+
+def _shape_at(data: bytes | memoryview, position: int, index: int) -> _Shape | None:
+    """The shape of the record at a position, the batch's record number `index`; None if it is not for this module."""
+    length, body = read_varint(data, position)
+    time_width = 1 if data[body + 1] < 0x80 else 2
+    if time_width == 2 and data[body + 2] >= 0x80:
+        return None
+    key_prefix = body + 1 + time_width + (1 if index < OFFSETS_IN_BYTE else 2)
+    key_length, key = read_varint(data, key_prefix)
+    value_prefix = key + max(key_length, 0)
+    value_length, value = read_varint(data, value_prefix)
+    headers = value + max(value_length, 0)
+    if key_length < -1 or value_length < -1 or headers >= body + length:
+        return None
+    places = (key_prefix, key, key_length, value_prefix, value, value_length, headers, body + length)
+    key_prefix, key, _, value_prefix, value, _, headers, end = (each - position for each in places)
+    return _Shape(
+        body - position, time_width, key_prefix, key, key_length, value_prefix, value, value_length, headers, end
+    )
+
+
+def _run_length(data: bytes | memoryview, position: int, first: int, count: int, shape: _Shape) -> int:
+    """How many records from the position on have the same length, as far as offsets keep their width."""
+    last = OFFSETS_IN_BYTE if first < OFFSETS_IN_BYTE < count else count
+    most = min(last - first, (len(data) - position) // shape.size)
+    lengths = bytes(data[position : position + most * shape.size : shape.size])
+    return most - len(lengths.lstrip(lengths[:1]))
+
+
+def _uniform_deltas(data: bytes | memoryview, position: int, stop: int, first: int, shape: _Shape) -> list[int] | None:
+    """The timestamp deltas of the records between two positions, or None if one of them has another shape."""
+    size, body = shape.size, shape.body
+    records = (stop - position) // size
+    constants = [*range(body), *range(shape.key_prefix, shape.key), *range(shape.value_prefix, shape.value)]
+    for place in (*constants, shape.headers):
+        if data[position + place : stop : size] != bytes((data[position + place],)) * records:
+            return None
+    # One byte is the count 0, more begin with another count.
+    if (size - shape.headers == 1) is not (data[position + shape.headers] == 0):
+        return None
+    offset_at = position + body + 1 + shape.time_width
+    longer = int(first >= OFFSETS_IN_BYTE)
+    if bytes(data[offset_at:stop:size]) != OFFSET_LOW[longer][first : first + records]:
+        return None
+    if longer and bytes(data[offset_at + 1 : stop : size]) != OFFSET_HIGH[first : first + records]:
+        return None
+    low = bytes(data[position + body + 1 : stop : size])
+    if shape.time_width == 1:
+        return list(map(UNZIGZAG.__getitem__, low)) if low.isascii() else None
+    high = bytes(data[position + body + 2 : stop : size])
+    if min(low) < 0x80 or not high.isascii():
+        return None
+    return [((one & 0x7F | two << 7) >> 1) ^ -(one & 1) for one, two in zip(low, high, strict=True)]
