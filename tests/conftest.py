@@ -75,6 +75,11 @@ def make_broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make
         broker.kill()
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker of xdist also where xdist is off (`-p no:xdist`), as in `./dev mutants`."""
+    config.addinivalue_line("markers", "xdist_group(name): run by one worker of xdist")
+
+
 _SHARED_BY_ALL = {"apache_kafka": "apache", "fresh_programs": "newcomer", "kafkajs": "node", "go_clients": "go"}
 """Fixtures that take seconds to make, and the group of the tests that use them."""
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,8 @@ import pytest
 from tests.mutation.coverage_map import CoverageMap, LineTrace, Observed
 from tests.mutation.operators import mutants_of
 from tests.mutation.replacement import functions_below, replace_functions
-from tests.mutation.workplace import SURVIVED, TIMED_OUT, Workplace
+from tests.mutation.trials import OPTIONS
+from tests.mutation.workplace import ROOT, SURVIVED, TIMED_OUT, Workplace
 
 SOURCE = "def larger(a, b):\n    if a > b:\n        return a\n    return b\n"
 
@@ -159,3 +162,10 @@ def test_interrupted_wait_leaves_no_process(
         workplace.run(sleep, 60, tmp_path / "output")
     _, status = os.waitpid(started[0], 0)
     assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
+
+
+def test_grouped_tests_are_collected_with_the_options_of_a_trial() -> None:
+    with_a_shared_fixture = "tests/unit/broker/observability/test_connection_metrics.py"
+    command = [sys.executable, "-m", "pytest", *OPTIONS, "--collect-only", with_a_shared_fixture]
+    collected = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert collected.returncode == 0, collected.stdout
