@@ -417,10 +417,38 @@ class Membership:
             if node.session == self._store.session:
                 if not self._controller.is_active and not await self._reign():
                     continue
-            elif self._controller.is_active:
-                self._controller.resign()
+            else:
+                if self._controller.is_active:
+                    self._controller.resign()
+                if ControllerNode.decode(node.data) == self._broker_id and await self._end_former_reign():
+                    continue
             self.controller_id = ControllerNode.decode(node.data)
             return
+
+    async def _end_former_reign(self) -> bool:
+        """End the election of the process that had this broker's id before. False if that cannot be done.
+
+        This broker is registered under the same addresses, so that process is dead, but its session may last. The other
+        brokers notice its death only if they try to connect to it before this process listens. Raises StoreError.
+        """
+        epoch = await self._store.get(CONTROLLER_EPOCH)
+        node = await self._store.get(CONTROLLER)
+        if epoch is None:
+            return False
+        if node is None or node.session == self._store.session or ControllerNode.decode(node.data) != self._broker_id:
+            return True
+        try:
+            await self._store.apply([Check(CONTROLLER_EPOCH, epoch.version), Delete(CONTROLLER)])
+        except (BadVersion, NoNode):
+            # Its session has ended, or another controller has been elected.
+            return True
+        logger.info("ended the election of broker %d as the controller: that process is dead", self._broker_id)
+        return True
+
+    @property
+    def _broker_id(self) -> int:
+        assert self._broker is not None
+        return self._broker.id
 
     async def _elect(self) -> bool:
         """Whether this broker is the controller now; not when another one was quicker."""

@@ -223,6 +223,22 @@ def test_dead_controller_is_replaced_before_its_session_ends() -> None:
     run(test)
 
 
+def test_restarted_controller_ends_the_election_of_its_last_process() -> None:
+    async def test(cluster: Cluster) -> None:
+        first, second = await cluster.of(1, 2)
+        # It is back before the other broker has noticed.
+        second.watch.close()
+        await first.die(session_ends=False)
+        again = await cluster.add(1)
+        await cluster.until(lambda: again.controller.is_active or second.controller.is_active)
+        node = await again.store.get(CONTROLLER)
+        assert node is not None
+        assert node.session != first.store.session
+        assert cluster.reigning.epoch == 2
+
+    run(test)
+
+
 def test_a_deposed_controller_writes_nothing_and_resigns() -> None:
     async def test(cluster: Cluster) -> None:
         first, second, third = await cluster.of(1, 2, 3)
