@@ -10,8 +10,9 @@ from typing import Any, cast
 import pytest
 
 from odradek.client.config import CommonOptions
+from odradek.client.errors import ClientError
 from odradek.client.metrics.windows import Windows
-from odradek.client.network.connections import Connections
+from odradek.client.network.connections import BrokerAddress, Connections
 from odradek.ports.network import Listener, Stream
 from odradek.ports.randomness import SeededRandom
 
@@ -35,6 +36,52 @@ class SilentNetwork:
         return "here"
 
 
+class ClosedNetwork:
+    """No address accepts connections; notes which were tried."""
+
+    def __init__(self) -> None:
+        self.tried: list[str] = []
+
+    def listen(self, host: str, port: int, accept: Callable[[Stream], None]) -> Listener:
+        raise NotImplementedError
+
+    async def connect(self, host: str, port: int, timeout: float, silence: float = 0.0) -> Stream:
+        self.tried.append(host)
+        raise ConnectionRefusedError
+
+    def own_host(self) -> str:
+        return "here"
+
+
+def connections_of(network: SilentNetwork | ClosedNetwork, seed: int = 1) -> Connections:
+    options = {
+        "bootstrap_servers": "there:1", "client_id": "c", "socket_connection_setup_timeout_ms": 1000,
+        "request_timeout_ms": 1000, "reconnect_backoff_ms": 1, "reconnect_backoff_max_ms": 1,
+        "security_protocol": "PLAINTEXT",
+    }  # fmt: skip
+    windows = Windows(asyncio.get_running_loop().time, 30, 2)
+    return Connections(network, SeededRandom(seed), cast("CommonOptions", options), windows)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_broker_that_failed_is_tried_last_when_any_will_do(seed: int) -> None:
+    async def body() -> list[str]:
+        network = ClosedNetwork()
+        connections = connections_of(network, seed)
+        connections.update_brokers({node: BrokerAddress(node, f"b{node}", 1) for node in (1, 2, 3)})
+        with pytest.raises(ClientError):
+            await connections.get(2)
+        network.tried.clear()
+        with pytest.raises(ClientError):
+            await connections.any()
+        await connections.close()
+        return network.tried
+
+    tried = asyncio.run(body())
+    assert sorted(tried) == ["b1", "b2", "b3", "there"]
+    assert tried[-1] == "b2"
+
+
 def test_attempt_without_a_waiting_caller_is_not_reported() -> None:
     """Found by the simulator (cluster-79000): asyncio complained of an exception that was never retrieved."""
     complaints: list[Any] = []
@@ -43,13 +90,7 @@ def test_attempt_without_a_waiting_caller_is_not_reported() -> None:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: complaints.append(context))
         network = SilentNetwork()
-        options = {
-            "bootstrap_servers": "there:1", "client_id": "c", "socket_connection_setup_timeout_ms": 1000,
-            "request_timeout_ms": 1000, "reconnect_backoff_ms": 1, "reconnect_backoff_max_ms": 1,
-            "security_protocol": "PLAINTEXT",
-        }  # fmt: skip
-        windows = Windows(asyncio.get_running_loop().time, 30, 2)
-        connections = Connections(network, SeededRandom(1), cast("CommonOptions", options), windows)
+        connections = connections_of(network)
         waiting = loop.create_task(connections.any())
         await network.asked.wait()
         waiting.cancel()

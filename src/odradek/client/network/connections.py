@@ -136,6 +136,9 @@ class Connections:
     async def any(self) -> Connection:
         """The connection of any broker: the least busy open one, else of the first broker that can be reached.
 
+        Brokers whose connection was closed or failed are tried last: one that stands still accepts connections, and
+        answers none of them until the request timeout.
+
         Raises Disconnected when none can be reached, AuthenticationFailed when one rejects this client.
         """
         opened = [
@@ -149,6 +152,7 @@ class Connections:
         start = self._random.randrange(len(candidates)) if candidates else 0
         candidates = candidates[start:] + candidates[:start]
         candidates += [each for each in self._bootstrap if each not in candidates]
+        candidates.sort(key=self._recent_failures)
         failures: list[str] = []
         for host, port in candidates:
             try:
@@ -158,6 +162,11 @@ class Connections:
             except ClientError as error:
                 failures.append(str(error))
         raise Disconnected(f"no broker can be reached: {'; '.join(failures)}")
+
+    def _recent_failures(self, address: tuple[str, int]) -> int:
+        """How often connections of this broker were closed or failed since the last one was opened."""
+        slot = self._by_address.get((*address, DATA))
+        return 0 if slot is None else slot.failures
 
     async def close(self) -> None:
         """Close all connections; requests in flight fail with ClientClosed."""
