@@ -92,7 +92,7 @@ class Cluster:
     """A client's view of a cluster. Make it inside of a running event loop."""
 
     __slots__ = (
-        "_auto_create", "_closed", "_coordinators", "_failures", "_refresh", "_topics",
+        "_auto_create", "_closed", "_coordinators", "_doubted", "_failures", "_refresh", "_topics",
         "connections", "loop", "metadata", "options", "random", "topic_errors", "windows",
     )  # fmt: skip
 
@@ -118,6 +118,7 @@ class Cluster:
         self._auto_create = allow_auto_create_topics
         self._topics: set[str] | None = set()
         self._coordinators: dict[tuple[int, str], int] = {}
+        self._doubted: Connection | None = None
         self._refresh: asyncio.Task[dict[str, int]] | None = None
         self._failures = FailureLog(logger, self.loop.time, {"client_id": options["client_id"]})
         self._closed = False
@@ -343,7 +344,7 @@ class Cluster:
     async def _refreshing(self) -> dict[str, int]:
         try:
             topics = None if self._topics is None else sorted(self._topics)
-            connection = await self.connections.any()
+            connection = await self.connections.any(other_than=self._doubted)
             version = connection.version_of(MetadataRequest)
             request = MetadataRequest(
                 topics=None if topics is None else [MetadataRequestTopic(name=each) for each in topics],
@@ -357,6 +358,8 @@ class Cluster:
                 raise TransportError("the broker does not know its cluster yet")
             errors = self.metadata.update(response, self.loop.time(), asked=topics)
             self.connections.update_brokers(self.metadata.brokers)
+            # A broker that is cut off from the others does not learn of new leaders: the next request asks another one.
+            self._doubted = connection if self._lacks_leaders(topics) else None
             self._note_topics(topics or (), errors)
             return errors
         except Disconnected:
@@ -366,6 +369,12 @@ class Cluster:
             raise
         finally:
             self._refresh = None
+
+    def _lacks_leaders(self, asked: Iterable[str] | None) -> bool:
+        """Whether a partition of these topics, None for all, has no leader as far as is known."""
+        known = self.metadata.topics
+        found = known.values() if asked is None else (known[name] for name in asked if name in known)
+        return any(len(topic.available) < len(topic.partitions) for topic in found)
 
     def _note_topics(self, asked: Iterable[str], errors: Mapping[str, int]) -> None:
         """Log topics that the metadata lacks."""

@@ -133,18 +133,18 @@ class Connections:
             raise Disconnected(f"broker {node_id} is not known")
         return await self._connect(broker.host, broker.port, purpose)
 
-    async def any(self) -> Connection:
+    async def any(self, other_than: Connection | None = None) -> Connection:
         """The connection of any broker: the least busy open one, else of the first broker that can be reached.
 
         Brokers whose connection was closed or failed are tried last: one that stands still accepts connections, and
-        answers none of them until the request timeout.
+        answers none of them until the request timeout. The broker of `other_than` is the very last.
 
         Raises Disconnected when none can be reached, AuthenticationFailed when one rejects this client.
         """
         opened = [
             slot.connection
             for (_, _, purpose), slot in self._by_address.items()
-            if slot.connection is not None and purpose == DATA
+            if slot.connection is not None and slot.connection is not other_than and purpose == DATA
         ]
         if opened:
             return min(opened, key=lambda each: each.in_flight)
@@ -152,7 +152,7 @@ class Connections:
         start = self._random.randrange(len(candidates)) if candidates else 0
         candidates = candidates[start:] + candidates[:start]
         candidates += [each for each in self._bootstrap if each not in candidates]
-        candidates.sort(key=self._recent_failures)
+        candidates.sort(key=lambda address: self._doubts(address, other_than))
         failures: list[str] = []
         for host, port in candidates:
             try:
@@ -163,10 +163,12 @@ class Connections:
                 failures.append(str(error))
         raise Disconnected(f"no broker can be reached: {'; '.join(failures)}")
 
-    def _recent_failures(self, address: tuple[str, int]) -> int:
-        """How often connections of this broker were closed or failed since the last one was opened."""
+    def _doubts(self, address: tuple[str, int], other_than: Connection | None) -> tuple[bool, int]:
+        """Whether this is the broker to avoid, and how often its connections failed since the last one was opened."""
         slot = self._by_address.get((*address, DATA))
-        return 0 if slot is None else slot.failures
+        if slot is None:
+            return False, 0
+        return other_than is not None and slot.connection is other_than, slot.failures
 
     async def close(self) -> None:
         """Close all connections; requests in flight fail with ClientClosed."""
