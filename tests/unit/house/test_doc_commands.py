@@ -23,6 +23,10 @@ RUN_BY: dict[str, dict[str, str]] = {
     "docs/CLI.md": {ALL: "newcomer/test_operator.py"},
     "docs/CLI_REFERENCE.md": {ALL: "integration/test_cli_examples.py"},
     "docs/CLUSTER.md": {ALL: "newcomer/test_operator.py"},
+    "docs/CONNECT.md": {
+        "Try it": "integration/test_connect.py",
+        "Files or REST": "integration/test_connect.py",
+    },
     "docs/CONSOLE.md": {ALL: "integration/console/test_console_command.py"},
     "docs/DEPLOYMENT.md": {
         "systemd": "unit/house/test_deployment.py",

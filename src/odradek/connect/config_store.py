@@ -1,0 +1,94 @@
+"""Where a worker keeps configurations: in memory, if files have them, or in a topic, which a later worker reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from odradek.client.producer.transactions import TransactionalProducer
+from odradek.connect.model import Target
+from odradek.connect.topics import StoredConnectors, config_record, read_all, target_record
+
+
+class ConfigStore(Protocol):
+    """Keeps configurations and targets. All methods raise KafkaError, ClientError."""
+
+    async def open(self) -> StoredConnectors:
+        """What is stored."""
+        ...
+
+    async def set_config(self, connector: str, config: Mapping[str, str], target: Target) -> None:
+        """Store a configuration and a target."""
+        ...
+
+    async def set_target(self, connector: str, target: Target) -> None:
+        """Store a target."""
+        ...
+
+    async def remove(self, connector: str) -> None:
+        """Remove a connector."""
+        ...
+
+    async def close(self) -> None:
+        """Disconnect."""
+        ...
+
+
+class MemoryConfigs:
+    """Keeps nothing beyond the process: the files that the worker was started with have the configurations."""
+
+    async def open(self) -> StoredConnectors:
+        """Nothing is stored."""
+        return StoredConnectors()
+
+    async def set_config(self, connector: str, config: Mapping[str, str], target: Target) -> None:
+        """See `ConfigStore`."""
+
+    async def set_target(self, connector: str, target: Target) -> None:
+        """See `ConfigStore`."""
+
+    async def remove(self, connector: str) -> None:
+        """See `ConfigStore`."""
+
+    async def close(self) -> None:
+        """See `ConfigStore`."""
+
+
+class TopicConfigs:
+    """Keeps configurations in a compacted topic. A worker that starts fences an earlier one of the same topic."""
+
+    def __init__(self, producer: Mapping[str, Any], consumer: Mapping[str, Any], topic: str) -> None:
+        """Options of clients; the transactional id is made of the topic's name."""
+        self._producer = TransactionalProducer[Any, Any](**{**producer, "transactional_id": f"connect-worker-{topic}"})
+        self._consumer = consumer
+        self._topic = topic
+
+    async def open(self) -> StoredConnectors:
+        """See `ConfigStore`."""
+        await self._producer.start()
+        await self._producer.initialize()
+        found = StoredConnectors()
+        async for record in read_all(self._consumer, self._topic):
+            found.apply(record.key, record.value)
+        return found
+
+    async def set_config(self, connector: str, config: Mapping[str, str], target: Target) -> None:
+        """See `ConfigStore`."""
+        await self._write(config_record(connector, config), target_record(connector, target))
+
+    async def set_target(self, connector: str, target: Target) -> None:
+        """See `ConfigStore`."""
+        await self._write(target_record(connector, target))
+
+    async def remove(self, connector: str) -> None:
+        """See `ConfigStore`."""
+        await self._write(config_record(connector, None), target_record(connector, None))
+
+    async def close(self) -> None:
+        """See `ConfigStore`."""
+        await self._producer.close()
+
+    async def _write(self, *records: tuple[bytes, bytes | None]) -> None:
+        async with self._producer.transaction() as transaction:
+            for key, value in records:
+                await transaction.send(self._topic, value, key, partition=0)

@@ -1,0 +1,122 @@
+"""Converters between the bytes of keys and values and the objects that sources and sinks exchange.
+
+They have the names and the bytes of Kafka Connect's. `JsonConverter` reads the envelope of `schemas.enable=true`
+(`{"schema": …, "payload": …}`) and returns its payload; it writes JSON without schemas only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+
+
+class Converter(Protocol):
+    """Both directions raise ValueError for what they cannot convert; None is null in both."""
+
+    def decode(self, data: bytes | None) -> Any:
+        """The object of a record's key or value."""
+        ...
+
+    def encode(self, value: Any) -> bytes | None:
+        """The bytes of an object."""
+        ...
+
+
+class JsonConverter:
+    """JSON documents."""
+
+    def __init__(self, schemas_enable: bool = False) -> None:
+        """With `schemas_enable`, `decode` expects envelopes."""
+        self._schemas_enable = schemas_enable
+
+    def decode(self, data: bytes | None) -> Any:
+        """The document. Raises ValueError."""
+        if data is None:
+            return None
+        try:
+            found = json.loads(data)
+        except (UnicodeDecodeError, RecursionError) as error:
+            raise ValueError(f"not JSON: {error}") from error
+        except json.JSONDecodeError as error:
+            raise ValueError(f"not JSON: {error.msg} at character {error.pos}") from error
+        if not self._schemas_enable:
+            return found
+        if not isinstance(found, dict) or found.keys() != {"schema", "payload"}:
+            raise ValueError('an object of "schema" and "payload" expected, because schemas.enable is true')
+        return found["payload"]
+
+    def encode(self, value: Any) -> bytes | None:
+        """JSON in UTF-8. Raises ValueError."""
+        if value is None:
+            return None
+        try:
+            return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+        except (TypeError, UnicodeEncodeError) as error:
+            raise ValueError(f"no JSON for it: {error}") from error
+
+
+class StringConverter:
+    """Text in UTF-8. What is no text is written as JSON."""
+
+    def decode(self, data: bytes | None) -> str | None:
+        """The text. Raises ValueError."""
+        if data is None:
+            return None
+        try:
+            return data.decode()
+        except UnicodeDecodeError as error:
+            raise ValueError(f"not UTF-8: {error.reason} at byte {error.start}") from error
+
+    def encode(self, value: Any) -> bytes | None:
+        """The bytes of the text. Raises ValueError."""
+        if isinstance(value, str):
+            return value.encode()
+        return JsonConverter().encode(value)
+
+
+class ByteArrayConverter:
+    """Bytes as they are."""
+
+    def decode(self, data: bytes | None) -> bytes | None:
+        """The same bytes."""
+        return data
+
+    def encode(self, value: Any) -> bytes | None:
+        """The same bytes, and the UTF-8 of text. Raises ValueError."""
+        if isinstance(value, str):
+            return value.encode()
+        if value is None or isinstance(value, bytes):
+            return value
+        raise ValueError(f"bytes expected, got {type(value).__name__}")
+
+
+PREFIX: Final = "org.apache.kafka.connect."
+NAMES: Final = {
+    "json": f"{PREFIX}json.JsonConverter",
+    "string": f"{PREFIX}storage.StringConverter",
+    "bytes": f"{PREFIX}converters.ByteArrayConverter",
+}
+"""Short names, and Kafka's."""
+
+
+def class_of(name: str) -> str:
+    """Kafka's name of a converter, of its short, simple or full name. Raises ValueError."""
+    for short, full in NAMES.items():
+        if name in (short, full, full.rpartition(".")[2]):
+            return full
+    raise ValueError(f"one of {', '.join(NAMES)} expected, or {', '.join(NAMES.values())}")
+
+
+def converter_of(name: str, options: Mapping[str, str]) -> Converter:
+    """The converter of that name; `options` are its settings without their prefix. Raises ValueError."""
+    full = class_of(name)
+    unknown = [each for each in options if each != "schemas.enable"]
+    if unknown:
+        raise ValueError(f"{unknown[0]} is not a setting of {full}")
+    enabled = options.get("schemas.enable", "false").strip().lower()
+    if enabled not in ("true", "false"):
+        raise ValueError("schemas.enable: true or false expected")
+    if full == NAMES["json"]:
+        return JsonConverter(enabled == "true")
+    return StringConverter() if full == NAMES["string"] else ByteArrayConverter()

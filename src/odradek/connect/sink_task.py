@@ -1,0 +1,289 @@
+"""One task of a sink: polls, gathers, writes, commits.
+
+    poll ──▶ convert ──▶ gather ──▶ sink.write ──▶ commit to the group
+               │                       │
+               └── rejected records ───┴──▶ errors.tolerance: fail, or skip (with a dead letter)
+
+Where the target holds positions, these count, and the group's commits only show the lag.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+
+from odradek.client.consumer.consumer import Consumer
+from odradek.client.errors import ClientError, CommitFailed
+from odradek.client.model import ConsumerRecord
+from odradek.client.producer.producer import Producer
+from odradek.client.reports import dead_letters
+from odradek.connect.connector_settings import ErrorPolicy
+from odradek.connect.conversion import Conversion
+from odradek.connect.errors import ConnectError, PositionMoved, RecordRejected, TargetAway
+from odradek.connect.model import Batch, SinkRecord
+from odradek.connect.retries import Retries
+from odradek.connect.sinks.sink import Sink
+from odradek.records.topic_partition import TopicPartition
+from odradek.wire.errors import KafkaError
+
+logger = logging.getLogger(__name__)
+
+POLL_MS: Final = 200
+
+
+class DeadLetters(Protocol):
+    """Where skipped records go."""
+
+    async def add(self, record: SinkRecord, error: Exception) -> None:
+        """Queue a record."""
+        ...
+
+    async def flush(self) -> None:
+        """Wait until queued records are in their topic."""
+        ...
+
+
+class DeadLetterTopic:
+    """A topic for skipped records, with Kafka Connect's headers (KIP-298)."""
+
+    def __init__(self, producer: Producer[Any, Any], policy: ErrorPolicy, connector: str, task: int) -> None:
+        self._producer = producer
+        self._policy = policy
+        self._connector = connector
+        self._task = task
+
+    async def add(self, record: SinkRecord, error: Exception) -> None:
+        """See `DeadLetters`."""
+        headers = list(record.headers)
+        if self._policy.describes_failures:
+            described = {
+                dead_letters.TOPIC: record.topic,
+                dead_letters.PARTITION: str(record.partition),
+                dead_letters.OFFSET: str(record.offset),
+                dead_letters.TIMESTAMP: str(record.timestamp),
+                f"{dead_letters.PREFIX}connector.name": self._connector,
+                f"{dead_letters.PREFIX}task.id": str(self._task),
+                dead_letters.CLASS: type(error.__cause__ or error).__name__,
+                dead_letters.MESSAGE: str(error),
+            }
+            headers += [(name, text.encode()) for name, text in described.items()]
+        await self._producer.send(self._policy.dead_letters, record.raw_value, record.raw_key, headers)
+
+    async def flush(self) -> None:
+        """See `DeadLetters`."""
+        await self._producer.flush()
+
+
+class SinkTask:
+    """The loop of a task, and the listener of its consumer's rebalances."""
+
+    def __init__(
+        self,
+        name: str,
+        consumer: Consumer[Any, Any],
+        sink: Sink,
+        conversion: Conversion,
+        policy: ErrorPolicy,
+        letters: DeadLetters | None,
+    ) -> None:
+        """`name` is CONNECTOR-TASK. The consumer subscribes with `listener()`."""
+        self._name = name
+        self._consumer = consumer
+        self._sink = sink
+        self._conversion = conversion
+        self._policy = policy
+        self._letters = letters
+        self._records: list[SinkRecord] = []
+        self._ends: dict[TopicPartition, int] = {}
+        self._since = 0.0
+        self._waits = False
+        self._failure: ConnectError | None = None
+        self.topics: set[str] = set()
+        """Topics of records that were read."""
+
+    # --- rebalances ---
+
+    async def on_partitions_assigned(self, partitions: set[TopicPartition]) -> None:
+        """Continue where the target says; see `RebalanceListener`."""
+        try:
+            await self._seek(partitions)
+        except ConnectError as error:
+            # The listener runs inside of a poll, whose caller reports it.
+            self._failure = error
+        if self._waits:
+            self._consumer.pause(partitions)
+
+    def on_partitions_revoked(self, partitions: set[TopicPartition]) -> None:
+        """Drop what was gathered: the next owner reads it again; see `RebalanceListener`."""
+        self._records = [each for each in self._records if TopicPartition(each.topic, each.partition) not in partitions]
+        for each in partitions:
+            self._ends.pop(each, None)
+
+    async def _seek(self, partitions: set[TopicPartition]) -> None:
+        for partition, offset in (await self._sink.positions(partitions)).items():
+            self._consumer.seek(partition, offset)
+
+    # --- the loop ---
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Work until `stopping` is set. Raises ConnectError, KafkaError, ClientError."""
+        await self._attempt(self._sink.open, stopping)
+        while not stopping.is_set():
+            room = self._sink.batch_records - len(self._records)
+            records = await self._consumer.poll(timeout_ms=POLL_MS, max_records=room)
+            if self._failure is not None:
+                # The positions are unknown, so these records may be the wrong ones.
+                await self._recover(stopping)
+                continue
+            if records and not self._records:
+                self._since = time.monotonic()
+            for record in records:
+                await self._gather(record)
+            if self._is_due():
+                await self._write(stopping)
+
+    async def close(self) -> None:
+        """Disconnect from the target."""
+        await self._sink.close()
+
+    def _is_due(self) -> bool:
+        if not self._ends:
+            return False
+        if len(self._records) >= self._sink.batch_records:
+            return True
+        return time.monotonic() - self._since >= self._sink.batch_wait_s
+
+    async def _recover(self, stopping: asyncio.Event) -> None:
+        """Handle what failed in a listener: positions are read again once the target is there."""
+        failure, self._failure = self._failure, None
+        if failure is not None and not isinstance(failure, TargetAway):
+            raise failure
+        await self._read_positions_again(stopping)
+
+    async def _read_positions_again(self, stopping: asyncio.Event) -> None:
+        """Drop what was gathered, and continue at the target's positions."""
+        assigned: set[TopicPartition] = set()
+        found: dict[TopicPartition, int] = {}
+
+        async def attempt() -> None:
+            nonlocal assigned
+            await self._sink.open()
+            assigned = self._consumer.assignment()
+            found.clear()
+            found.update(await self._sink.positions(assigned))
+
+        await self._attempt(attempt, stopping)
+        self._records.clear()
+        self._ends.clear()
+        if stopping.is_set():
+            return
+        unknown = assigned - found.keys()
+        if unknown:
+            found.update({each: at.offset for each, at in (await self._consumer.committed(unknown)).items()})
+        for partition in assigned & self._consumer.assignment():
+            if partition in found:
+                self._consumer.seek(partition, found[partition])
+            else:
+                self._consumer.seek_to_beginning([partition])
+
+    async def _gather(self, record: ConsumerRecord[Any, Any]) -> None:
+        self.topics.add(record.topic)
+        self._ends[record.topic_partition] = record.offset + 1
+        try:
+            made = self._conversion.decode(record)
+        except ValueError as error:
+            raw = SinkRecord(
+                record.topic, record.partition, record.offset, record.timestamp, None, None, record.headers,
+                record.key, record.value,
+            )  # fmt: skip
+            await self._skip(raw, error)
+            return
+        if made is not None:
+            self._records.append(made)
+
+    async def _skip(self, record: SinkRecord, error: Exception) -> None:
+        """Skip a record as the settings allow. Raises ConnectError if they do not."""
+        place = f"{record.topic}-{record.partition}@{record.offset}"
+        if not self._policy.tolerates_records:
+            raise ConnectError(f"record {place}: {error}") from error
+        if self._policy.logs_records:
+            logger.warning("connector task %s skips record %s: %s", self._name, place, error)
+        if self._letters is not None:
+            await self._letters.add(record, error)
+
+    async def _write(self, stopping: asyncio.Event) -> None:
+        """Write what was gathered, without the records that are rejected, and commit."""
+        retries = Retries(self._policy)
+        while self._ends:
+            try:
+                if self._records:
+                    await self._sink.write(Batch(tuple(self._records), dict(self._ends)))
+                break
+            except RecordRejected as error:
+                await self._skip(self._records.pop(error.index), error)
+            except PositionMoved as error:
+                logger.info("connector task %s reads its positions again: %s", self._name, error)
+                await self._read_positions_again(stopping)
+                return
+            except TargetAway as error:
+                await self._pause(retries.pause_s(error), error, stopping)
+                if stopping.is_set():
+                    return
+        if self._letters is not None:
+            await self._letters.flush()
+        ends = dict(self._ends)
+        self._records.clear()
+        self._ends.clear()
+        try:
+            await self._consumer.commit(ends)
+        except CommitFailed as error:
+            # Another member has the partitions. It reads what the target does not hold a position of again.
+            logger.info("connector task %s could not commit: %s", self._name, error)
+
+    async def _pause(self, pause_s: float, error: TargetAway, stopping: asyncio.Event) -> None:
+        """Wait without records, but as a member of the group."""
+        logger.warning("connector task %s tries again in %.1f s: %s", self._name, pause_s, error)
+        self._waits = True
+        self._consumer.pause(self._consumer.assignment())
+        try:
+            deadline = time.monotonic() + pause_s
+            while not stopping.is_set() and (left := deadline - time.monotonic()) > 0:
+                for record in await self._consumer.poll(timeout_ms=min(POLL_MS, left * 1000)):
+                    await self._gather(record)
+        finally:
+            self._waits = False
+            self._consumer.resume(self._consumer.paused())
+
+    async def _attempt(self, work: Any, stopping: asyncio.Event) -> None:
+        """Call the function until the target is there."""
+        retries = Retries(self._policy)
+        while not stopping.is_set():
+            try:
+                await work()
+                return
+            except TargetAway as error:
+                await self._pause(retries.pause_s(error), error, stopping)
+
+
+async def consume(
+    task: SinkTask,
+    consumer: Consumer[Any, Any],
+    letters: Producer[Any, Any] | None,
+    selection: Mapping[str, Any],
+    stopping: asyncio.Event,
+) -> None:
+    """Run a task with its clients: `selection` has topics, or a pattern. Raises ConnectError."""
+    try:
+        async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(task.close)
+            if letters is not None:
+                await stack.enter_async_context(letters)
+            await stack.enter_async_context(consumer)
+            consumer.subscribe(**selection, listener=task)
+            await task.run(stopping)
+    except (KafkaError, ClientError) as error:
+        raise ConnectError(f"{type(error).__name__}: {error}") from error

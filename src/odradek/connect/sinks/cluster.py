@@ -1,0 +1,113 @@
+"""Records copied to another cluster, exactly once: records and positions are one transaction there.
+
+The positions are offsets of the group `connect-NAME` on the other cluster. Records keep their partition, key, value,
+timestamp and headers; their offsets differ. One task at a time writes: the transactional id fences an earlier one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+from odradek.client.admin.admin import Admin
+from odradek.client.errors import ClientError
+from odradek.client.producer.transactions import TransactionalProducer
+from odradek.connect.client_failures import failure_of
+from odradek.connect.errors import PositionMoved, RecordRejected
+from odradek.connect.model import Batch
+from odradek.connect.settings import REQUIRED, Importance, Setting, Type
+from odradek.records.topic_partition import TopicPartition
+from odradek.wire.errors import ErrorCode, KafkaError
+
+PREFIX: Final = "target."
+SETTINGS: Final = (
+    Setting("target.bootstrap.servers", Type.STRING, REQUIRED, "brokers of the other cluster; further settings of "
+            "clients as target.NAME", Importance.HIGH, group="Target"),
+    Setting("topic.format", Type.STRING, "${topic}", "name of a topic on the other cluster", group="Target"),
+    Setting("batch.size", Type.INT, 5_000, "most records of one transaction", minimum=1, group="Target"),
+)  # fmt: skip
+_TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE)
+
+
+class ClusterSink:
+    """One task's producer. See `Sink`."""
+
+    def __init__(self, values: Mapping[str, Any], options: Mapping[str, Any], group: str) -> None:
+        """`options` are those of the other cluster's clients; `group` names the positions and the producer there."""
+        self._options = dict(options)
+        self._layout: str = values["topic.format"]
+        self._group = group
+        self._producer: TransactionalProducer[bytes | None, bytes | None] | None = None
+        self._admin: Admin | None = None
+        self._held: dict[TopicPartition, int] = {}
+        self.batch_records: int = values["batch.size"]
+        """Records of one transaction."""
+        self.batch_wait_s = 0.0
+        """Records are written as they come."""
+
+    async def open(self) -> None:
+        """See `Sink`. An earlier task of this number is fenced, and its open transaction aborted."""
+        await self.close()
+        producer: TransactionalProducer[bytes | None, bytes | None] = TransactionalProducer(
+            **self._options, transactional_id=self._group
+        )
+        self._producer = producer
+        self._admin = Admin(**self._options)
+        try:
+            await producer.start()
+            await self._admin.start()
+            await producer.initialize()
+        except (KafkaError, ClientError) as error:
+            await self.close()
+            raise failure_of(error, "the other cluster") from error
+
+    async def positions(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """See `Sink`."""
+        assert self._admin is not None
+        try:
+            found = await self._admin.groups.offsets(self._group)
+        except (KafkaError, ClientError) as error:
+            raise failure_of(error, "the other cluster") from error
+        self._held = {each: found[each].offset for each in partitions if each in found}
+        return dict(self._held)
+
+    async def write(self, batch: Batch) -> None:
+        """See `Sink`."""
+        producer = self._producer
+        if producer is None:
+            # The last write failed in a way that left its outcome open: what was committed is read first.
+            await self.open()
+            raise PositionMoved("the producer was made again")
+        try:
+            producer.begin()
+            for index, record in enumerate(batch.records):
+                try:
+                    await producer.send(
+                        self._layout.replace("${topic}", record.topic),
+                        record.raw_value,
+                        record.raw_key,
+                        record.headers,
+                        record.partition,
+                        record.timestamp if record.timestamp >= 0 else None,
+                    )
+                except KafkaError as error:
+                    if error.code in _TOO_LARGE:
+                        await producer.abort()
+                        raise RecordRejected(index, str(error)) from error
+                    raise
+            await producer.send_offsets(self._group, batch.ends)
+            await producer.commit()
+        except (KafkaError, ClientError) as error:
+            await self.close()
+            raise failure_of(error, "the other cluster") from error
+        self._held.update(batch.ends)
+
+    async def close(self) -> None:
+        """See `Sink`."""
+        producer, self._producer = self._producer, None
+        admin, self._admin = self._admin, None
+        for each in (producer, admin):
+            if each is not None:
+                with contextlib.suppress(KafkaError, ClientError):
+                    await each.close()

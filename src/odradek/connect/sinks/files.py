@@ -1,0 +1,238 @@
+"""Records as files in a folder, exactly once: a file's name has the offsets that it covers.
+
+Each write makes one file for each partition, `TOPIC+PARTITION+FIRST-LAST.jsonl`, under a temporary name first, so that
+readers see complete files only. A task that starts finds its positions in the names.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import json
+import logging
+import os
+import re
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote, unquote
+
+from odradek.connect.errors import ConnectError, RecordRejected, TargetAway
+from odradek.connect.model import Batch, SinkRecord
+from odradek.connect.settings import REQUIRED, Importance, Setting, Type
+from odradek.connect.worker_thread import WorkerThread
+from odradek.records.topic_partition import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+SETTINGS: Final = (
+    Setting("directory", Type.STRING, REQUIRED, "existing folder for the files", Importance.HIGH, group="Files"),
+    Setting("format", Type.STRING, "json", "json: a line for each record; csv: the value's fields; parquet",
+            choices=("json", "csv", "parquet"), group="Files"),
+    Setting("flush.size", Type.INT, 10_000, "most records of a write", minimum=1, group="Files"),
+    Setting("rotate.interval.ms", Type.LONG, 10_000, "longest time before gathered records are written", minimum=0,
+            group="Files"),
+)  # fmt: skip
+
+_SUFFIXES: Final = {"json": ".jsonl", "csv": ".csv", "parquet": ".parquet"}
+_NAME: Final = re.compile(r"(?P<topic>[^+]+)\+(?P<partition>\d+)\+(?P<first>\d+)-(?P<last>\d+)\.(?:jsonl|csv|parquet)")
+
+
+def file_name(partition: TopicPartition, first: int, last: int, suffix: str) -> str:
+    """The name of a file with the offsets from first to last."""
+    return f"{quote(partition.topic, safe='')}+{partition.partition}+{first:020d}-{last:020d}{suffix}"
+
+
+def positions_in(names: Collection[str]) -> dict[TopicPartition, int]:
+    """Offsets of the next records, by the names of files."""
+    found: dict[TopicPartition, int] = {}
+    for name in names:
+        match = _NAME.fullmatch(name)
+        if match is not None:
+            key = TopicPartition(unquote(match["topic"]), int(match["partition"]))
+            found[key] = max(found.get(key, 0), int(match["last"]) + 1)
+    return found
+
+
+def plain(record: SinkRecord) -> dict[str, Any]:
+    """A record as a JSON object."""
+    return {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "key": _plain(record.key),
+        "value": _plain(record.value),
+        "headers": [[name, None if value is None else _text(value)] for name, value in record.headers],
+    }
+
+
+def _plain(value: Any) -> Any:
+    return _text(value) if isinstance(value, bytes) else value
+
+
+def _text(data: bytes) -> str:
+    """Bytes as text, or in base64 where they are none."""
+    try:
+        return bytes(data).decode()
+    except UnicodeDecodeError:
+        return base64.b64encode(data).decode()
+
+
+def _json(records: Sequence[SinkRecord]) -> bytes:
+    return b"".join(
+        json.dumps(plain(each), separators=(",", ":"), ensure_ascii=False).encode() + b"\n" for each in records
+    )
+
+
+def _csv(records: Sequence[SinkRecord]) -> bytes:
+    names: dict[str, None] = {}
+    for index, record in enumerate(records):
+        if not isinstance(record.value, dict):
+            raise RecordRejected(index, f"csv: a JSON object expected, got {type(record.value).__name__}")
+        names.update(dict.fromkeys(record.value))
+    out = io.StringIO(newline="")
+    writer = csv.DictWriter(out, list(names), restval="")
+    writer.writeheader()
+    for record in records:
+        writer.writerow(
+            {name: json.dumps(each) if isinstance(each, dict | list) else each for name, each in record.value.items()}
+        )
+    return out.getvalue().encode()
+
+
+def _parquet(records: Sequence[SinkRecord]) -> bytes:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = [{**plain(each), "headers": json.dumps(plain(each)["headers"])} for each in records]
+    for row in rows:
+        if not isinstance(row["key"], str | None):
+            row["key"] = json.dumps(row["key"])
+    try:
+        table = pa.Table.from_pylist(rows)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+        raise RecordRejected(0, f"parquet: the records of one file have different types: {error}") from error
+    out = io.BytesIO()
+    try:
+        pq.write_table(table, out, compression="zstd")
+    except pa.ArrowNotImplementedError as error:
+        raise RecordRejected(0, f"parquet: {error}") from error
+    return out.getvalue()
+
+
+_ENCODERS: Final[Mapping[str, Callable[[Sequence[SinkRecord]], bytes]]] = {
+    "json": _json,
+    "csv": _csv,
+    "parquet": _parquet,
+}
+
+
+class FilesSink:
+    """One task's files. See `Sink`."""
+
+    def __init__(self, values: Mapping[str, Any], connector: str) -> None:
+        """`values` are those of a checked configuration. The connector needs the folder for itself."""
+        self._folder = Path(values["directory"])
+        self._encode = _ENCODERS[values["format"]]
+        self._suffix = _SUFFIXES[values["format"]]
+        self._thread = WorkerThread(f"connect-{connector}")
+        self.batch_records: int = values["flush.size"]
+        """Records of one write."""
+        self.batch_wait_s: float = values["rotate.interval.ms"] / 1000
+        """How long records are gathered."""
+
+    async def open(self) -> None:
+        """See `Sink`."""
+        if not await self._thread.run(self._folder.is_dir):
+            raise ConnectError(f"directory {self._folder}: no such folder")
+
+    async def positions(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """See `Sink`."""
+        found = positions_in(await self._thread.run(os.listdir, self._folder))
+        return {each: found[each] for each in partitions if each in found}
+
+    async def write(self, batch: Batch) -> None:
+        """See `Sink`."""
+        by_partition: dict[TopicPartition, list[tuple[int, SinkRecord]]] = defaultdict(list)
+        for index, record in enumerate(batch.records):
+            by_partition[TopicPartition(record.topic, record.partition)].append((index, record))
+        for partition, records in by_partition.items():
+            await self._thread.run(self._write, partition, records)
+
+    async def close(self) -> None:
+        """See `Sink`."""
+        await self._thread.close()
+
+    def _write(self, partition: TopicPartition, records: list[tuple[int, SinkRecord]]) -> None:
+        try:
+            data = self._encode([record for _, record in records])
+        except RecordRejected as error:
+            raise RecordRejected(records[error.index][0], str(error)) from error
+        first, last = records[0][1].offset, records[-1][1].offset
+        path = self._folder / file_name(partition, first, last, self._suffix)
+        part = path.with_name(f".{path.name}.part")
+        try:
+            with part.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(path)
+            descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            part.unlink(missing_ok=True)
+            raise TargetAway(f"{path}: {error.strerror or error}") from error
+
+
+FILE_STREAM_SETTINGS: Final = (
+    Setting("file", Type.STRING, REQUIRED, "file to append to", Importance.HIGH, group="Files"),
+)
+
+
+class FileStreamSink:
+    """Values as lines at the end of one file, as Kafka's example does: at least once. See `Sink`."""
+
+    def __init__(self, values: Mapping[str, Any], connector: str) -> None:
+        """`values` are those of a checked configuration."""
+        self._path = Path(values["file"])
+        self._thread = WorkerThread(f"connect-{connector}")
+        self.batch_records = 1_000
+        """Records of one write."""
+        self.batch_wait_s = 0.0
+        """Lines are written as they come."""
+
+    async def open(self) -> None:
+        """See `Sink`."""
+        if not await self._thread.run(self._path.parent.is_dir):
+            raise ConnectError(f"file {self._path}: its folder does not exist")
+
+    async def positions(self, _partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """None: the group keeps them."""
+        return {}
+
+    async def write(self, batch: Batch) -> None:
+        """See `Sink`."""
+        lines = []
+        for record in batch.records:
+            value = _plain(record.value)
+            lines.append(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+        await self._thread.run(self._append, "".join(f"{line}\n" for line in lines).encode())
+
+    async def close(self) -> None:
+        """See `Sink`."""
+        await self._thread.close()
+
+    def _append(self, data: bytes) -> None:
+        try:
+            with self._path.open("ab") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise TargetAway(f"{self._path}: {error.strerror or error}") from error

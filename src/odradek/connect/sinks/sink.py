@@ -1,0 +1,45 @@
+"""The interface of sinks: where records of topics are written."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Protocol
+
+from odradek.connect.model import Batch
+from odradek.records.topic_partition import TopicPartition
+
+
+class Sink(Protocol):
+    """One task's connection to the other system. The task calls one method at a time.
+
+    All methods raise TargetAway where the same may succeed later, ConnectError where it will not.
+    """
+
+    @property
+    def batch_records(self) -> int:
+        """Records that the task gathers before it calls `write`."""
+        ...
+
+    @property
+    def batch_wait_s(self) -> float:
+        """How long the task gathers at most."""
+        ...
+
+    async def open(self) -> None:
+        """Connect."""
+        ...
+
+    async def positions(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Offsets of the next records, of the partitions whose positions the target holds: exactly once.
+
+        For the others, the positions are those that the consumer group has committed: at least once.
+        """
+        ...
+
+    async def write(self, batch: Batch) -> None:
+        """Write the records, so that they survive a crash. Raises RecordRejected, PositionMoved."""
+        ...
+
+    async def close(self) -> None:
+        """Disconnect, after a write that is still under way. Raises nothing."""
+        ...

@@ -1,0 +1,138 @@
+"""Topics of another cluster as records, exactly once: keys, values, timestamps, headers and partitions are kept."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from odradek.client.consumer.consumer import Consumer
+from odradek.client.errors import ClientError
+from odradek.connect.client_failures import failure_of
+from odradek.connect.model import SourceRecord
+from odradek.connect.settings import REQUIRED, Importance, Setting, Type
+from odradek.connect.sources.source import StoredOffsets
+from odradek.records.topic_partition import TopicPartition
+from odradek.wire.errors import KafkaError
+
+PREFIX: Final = "source."
+_CONSUMER_ONLY: Final = frozenset({"isolation_level", "max_poll_records", "auto_offset_reset"})
+SETTINGS: Final = (
+    Setting("source.bootstrap.servers", Type.STRING, REQUIRED, "brokers of the other cluster; further settings of "
+            "clients as source.NAME", Importance.HIGH, group="Source"),
+    Setting("topics", Type.LIST, [], "topics to read", Importance.HIGH, group="Source"),
+    Setting("topics.regex", Type.STRING, "", "regular expression of topics to read: the complete name matches",
+            Importance.HIGH, group="Source"),
+    Setting("topic.format", Type.STRING, "${topic}", "name of a topic on this cluster", group="Source"),
+    Setting("refresh.topics.interval.ms", Type.LONG, 60_000, "how often new topics and partitions are looked for",
+            minimum=1, group="Source"),
+    Setting("batch.size", Type.INT, 5_000, "most records of one transaction", minimum=1, group="Source"),
+)  # fmt: skip
+
+
+def check(values: Mapping[str, Any]) -> dict[str, list[str]]:
+    """What is wrong with settings that are right one by one."""
+    if bool(values["topics"]) == bool(values["topics.regex"]):
+        return {"topics": ["topics: either topics or topics.regex expected"]}
+    try:
+        re.compile(values["topics.regex"])
+    except re.error as error:
+        return {"topics.regex": [f"topics.regex: {error}"]}
+    return {}
+
+
+class ClusterSource:
+    """One task's consumer. See `Source`."""
+
+    def __init__(self, values: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+        """`options` are those of a consumer of the other cluster."""
+        self._options = dict(options)
+        self._topics: list[str] = values["topics"]
+        self._pattern = re.compile(values["topics.regex"]) if values["topics.regex"] else None
+        self._layout: str = values["topic.format"]
+        self._refresh_s = values["refresh.topics.interval.ms"] / 1000
+        self._limit: int = values["batch.size"]
+        self._consumer: Consumer[Any, Any] | None = None
+        self._offsets = StoredOffsets()
+        self._assigned: set[TopicPartition] = set()
+        self._looked = 0.0
+
+    async def open(self, offsets: StoredOffsets) -> None:
+        """See `Source`."""
+        await self.close()
+        self._offsets = offsets
+        self._assigned = set()
+        self._consumer = Consumer(**{"isolation_level": "read_committed", **self._options})
+        try:
+            await self._consumer.start()
+            await self._look()
+        except (KafkaError, ClientError) as error:
+            raise failure_of(error, "the other cluster") from error
+
+    async def poll(self) -> Sequence[SourceRecord]:
+        """See `Source`."""
+        assert self._consumer is not None
+        try:
+            if time.monotonic() - self._looked > self._refresh_s:
+                await self._look()
+            if not self._assigned:
+                return []
+            records = await self._consumer.poll(timeout_ms=500, max_records=self._limit)
+        except (KafkaError, ClientError) as error:
+            raise failure_of(error, "the other cluster") from error
+        return [
+            SourceRecord(
+                {"partition": each.partition, "topic": each.topic},
+                {"offset": each.offset + 1},
+                self._layout.replace("${topic}", each.topic),
+                each.key,
+                each.value,
+                each.partition,
+                each.timestamp if each.timestamp >= 0 else None,
+                each.headers,
+            )
+            for each in records
+        ]
+
+    async def close(self) -> None:
+        """See `Source`."""
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            with contextlib.suppress(KafkaError, ClientError):
+                await consumer.close()
+
+    async def _look(self) -> None:
+        """Add partitions that are new."""
+        consumer = self._consumer
+        assert consumer is not None
+        found = {
+            TopicPartition(topic, each.partition)
+            for topic in await self._names()
+            for each in await consumer.partitions_for(topic)
+        }
+        self._looked = time.monotonic()
+        new = found - self._assigned
+        if not new:
+            return
+        positions = {key: at.offset for key, at in consumer.positions().items() if key in self._assigned}
+        self._assigned |= new
+        consumer.assign(self._assigned)
+        for key in self._assigned:
+            stored = self._offsets.of({"partition": key.partition, "topic": key.topic})
+            if key in positions:
+                consumer.seek(key, positions[key])
+            elif stored is not None:
+                consumer.seek(key, int(stored["offset"]))
+            else:
+                consumer.seek_to_beginning([key])
+
+    async def _names(self) -> list[str]:
+        if self._pattern is None:
+            return self._topics
+        from odradek.client.admin.admin import Admin
+
+        own = {name: value for name, value in self._options.items() if name not in _CONSUMER_ONLY}
+        async with Admin(**own) as admin:
+            return [each for each in await admin.list_topics() if self._pattern.fullmatch(each)]

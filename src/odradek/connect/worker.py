@@ -1,0 +1,423 @@
+"""The worker: all connectors of a process, and what the REST interface and the command line ask of them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple, cast
+
+from odradek.client.admin.admin import Admin
+from odradek.client.consumer.consumer import Consumer
+from odradek.client.errors import ClientError
+from odradek.client.producer.producer import Producer
+from odradek.client.producer.transactions import TransactionalProducer
+from odradek.connect import placeholders, topics
+from odradek.connect.client_failures import failure_of
+from odradek.connect.config_store import ConfigStore, MemoryConfigs, TopicConfigs
+from odradek.connect.connector import Connector
+from odradek.connect.connector_settings import TRANSFORM_PREFIX, ErrorPolicy, subset
+from odradek.connect.conversion import Conversion
+from odradek.connect.errors import ConfigInvalid, ConnectError
+from odradek.connect.model import Kind, State, Target
+from odradek.connect.plugins import (
+    DEFAULT_CONSUMER,
+    MakeSink,
+    MakeSource,
+    Plugin,
+    TaskPlace,
+    check_config,
+    consumer_options,
+    find,
+    group_of,
+    producer_options,
+)
+from odradek.connect.settings import Checked
+from odradek.connect.sink_task import DeadLetterTopic, SinkTask, consume
+from odradek.connect.source_task import SourceTask
+from odradek.connect.sources.source import StoredOffsets
+from odradek.connect.transforms import transforms_of
+from odradek.records.topic_partition import TopicPartition
+from odradek.wire.errors import ErrorCode, KafkaError
+
+logger = logging.getLogger(__name__)
+
+_NAME: Final = re.compile(r"[^\x00-\x1f\x7f/]{1,200}")
+
+
+Changes = list[tuple[dict[str, Any], dict[str, Any] | None]]
+"""(partition, offset) pairs of the REST interface; None removes an offset."""
+
+
+class NotFound(ConnectError):
+    """There is no connector, task or plugin of that name."""
+
+
+class Conflict(ConnectError):
+    """The state of the connector does not allow it."""
+
+
+class WorkerSettings(NamedTuple):
+    """How a worker is started."""
+
+    clients: Mapping[str, Any]
+    """Options that producers, consumers and admins have in common."""
+    offsets_topic: str = "connect-offsets"
+    configs_topic: str | None = None
+    """The topic of configurations; None keeps them in memory."""
+    secrets: Path | None = None
+    """Folder of files that placeholders may name."""
+    worker_id: str = "127.0.0.1:8083"
+
+
+class Worker:
+    """Starts, changes and stops connectors. Its methods are called one at a time for each connector."""
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        self._settings = settings
+        self._store: ConfigStore = MemoryConfigs()
+        self._admin = Admin(**settings.clients)
+        self._turns: dict[str, asyncio.Lock] = {}
+        self.connectors: dict[str, Connector] = {}
+        """Connectors by name."""
+        self.cluster_id = ""
+        """Id of the Kafka cluster."""
+
+    # --- the process ---
+
+    async def start(self) -> None:
+        """Make the topics, and start what is stored. Raises ConnectError, KafkaError, ClientError."""
+        clients = self._settings.clients
+        await self._admin.start()
+        self.cluster_id = (await self._admin.describe_cluster()).cluster_id or ""
+        await topics.create_compacted(self._admin, self._settings.offsets_topic, topics.OFFSETS_PARTITIONS)
+        if self._settings.configs_topic is not None:
+            await topics.create_compacted(self._admin, self._settings.configs_topic, 1)
+            self._store = TopicConfigs(clients, clients, self._settings.configs_topic)
+        stored = await self._store.open()
+        for name, config in stored.configs.items():
+            await self._put(name, config, stored.targets.get(name, Target.STARTED))
+
+    async def close(self) -> None:
+        """End all tasks, and disconnect. Connectors keep their targets."""
+        await asyncio.gather(*(each.stop() for each in self.connectors.values()))
+        await self._store.close()
+        await self._admin.close()
+
+    # --- configurations ---
+
+    def validate(self, plugin_name: str, config: Mapping[str, str]) -> tuple[Plugin, Checked]:
+        """The kind of connector, and its configuration as read. Raises NotFound."""
+        plugin = find(plugin_name)
+        if plugin is None:
+            raise NotFound(f"there is no connector class {plugin_name}")
+        try:
+            resolved = placeholders.resolve(config, self._settings.secrets)
+        except ValueError as error:
+            return plugin, Checked({}, {str(error).partition(":")[0]: [str(error)]})
+        return plugin, check_config(plugin, resolved)
+
+    async def create(self, name: str, config: Mapping[str, str], target: Target = Target.STARTED) -> Connector:
+        """Create a connector. Raises ConfigInvalid, Conflict, KafkaError, ClientError."""
+        async with self._turn(name):
+            if name in self.connectors:
+                raise Conflict(f"Connector {name} already exists")
+            return await self._configure(name, config, target)
+
+    async def put(self, name: str, config: Mapping[str, str]) -> tuple[Connector, bool]:
+        """Create or change a connector; whether it is new. Raises as `create`."""
+        async with self._turn(name):
+            before = self.connectors.get(name)
+            target = Target.STARTED if before is None else before.target
+            return await self._configure(name, config, target), before is None
+
+    async def delete(self, name: str) -> None:
+        """Stop and remove a connector; its offsets stay. Raises NotFound, KafkaError, ClientError."""
+        async with self._turn(name):
+            connector = self.find(name)
+            await self._store.remove(name)
+            await connector.stop()
+            del self.connectors[name]
+
+    def find(self, name: str) -> Connector:
+        """The connector of that name. Raises NotFound."""
+        found = self.connectors.get(name)
+        if found is None:
+            raise NotFound(f"Connector {name} not found")
+        return found
+
+    async def _configure(self, name: str, config: Mapping[str, str], target: Target) -> Connector:
+        whole = self.check(name, config)
+        await self._store.set_config(name, whole, target)
+        return await self._put(name, whole, target)
+
+    def check(self, name: str, config: Mapping[str, str]) -> dict[str, str]:
+        """The configuration with its name. Raises ConfigInvalid."""
+        given = config.get("name", name)
+        if given != name or not _NAME.fullmatch(name) or name != name.strip():
+            raise ConfigInvalid({"name": [f"name={given}: {name} expected, without control characters and /"]})
+        whole = {**config, "name": name}
+        self.validate_own(whole)[1].valid()
+        return whole
+
+    def validate_own(self, config: Mapping[str, str]) -> tuple[Plugin, Checked]:
+        """As `validate`, by the configuration's own class. Raises ConfigInvalid if it names none."""
+        name = config.get("connector.class", "")
+        try:
+            return self.validate(name, config)
+        except NotFound as error:
+            raise ConfigInvalid({"connector.class": [str(error)]}) from error
+
+    async def _put(self, name: str, config: Mapping[str, str], target: Target) -> Connector:
+        before = self.connectors.get(name)
+        if before is not None:
+            await before.stop()
+        plugin = find(config.get("connector.class", ""))
+        kind = Kind.SOURCE if plugin is None else plugin.kind
+        connector = Connector(name, kind, config, target, self._settings.worker_id)
+        self.connectors[name] = connector
+        await self._start(connector)
+        return connector
+
+    async def _start(self, connector: Connector) -> None:
+        """Start the tasks of a connector, unless it is stopped."""
+        if connector.target is Target.STOPPED:
+            return
+        try:
+            plugin, checked = self.validate_own(connector.config)
+            values = checked.valid()
+        except ConfigInvalid as error:
+            connector.failure = str(error)
+            logger.error("connector %s cannot start: %s", connector.name, error)  # noqa: TRY400 - the lines say it all
+            return
+        if plugin.kind is Kind.SINK:
+            await self._remove_members(connector)
+        count = max(1, min(values["tasks.max"], plugin.tasks(values)))
+        connector.start(count, self._runner(connector, plugin, values))
+
+    async def _remove_members(self, connector: Connector) -> None:
+        """Remove what a killed worker left in the group: its partitions would wait for the session's end."""
+        try:
+            await self._admin.groups.remove_members(group_of(connector.name), reason="the worker has started")
+        except (KafkaError, ClientError) as error:
+            if isinstance(error, KafkaError) and error.code is ErrorCode.GROUP_ID_NOT_FOUND:
+                return
+            logger.warning(
+                "connector %s: could not remove former members of its group: %s; their sessions expire by themselves",
+                connector.name,
+                error,
+            )
+
+    def _runner(self, connector: Connector, plugin: Plugin, values: Mapping[str, Any]) -> Any:
+        config = placeholders.resolve(connector.config, self._settings.secrets)
+
+        async def run(task: int, count: int, stopping: asyncio.Event) -> None:
+            place = TaskPlace(connector.name, task, count)
+            transforms = transforms_of(values["transforms"], subset(config, TRANSFORM_PREFIX))
+            conversion = Conversion.of(values, config, transforms)
+            if plugin.kind is Kind.SINK:
+                await self._run_sink(connector, plugin, values, config, place, conversion, stopping)
+            else:
+                await self._run_source(connector, plugin, values, config, place, conversion, stopping)
+
+        return run
+
+    async def _run_sink(
+        self,
+        connector: Connector,
+        plugin: Plugin,
+        values: Mapping[str, Any],
+        config: Mapping[str, str],
+        place: TaskPlace,
+        conversion: Conversion,
+        stopping: asyncio.Event,
+    ) -> None:
+        policy = ErrorPolicy.of(values)
+        sink = cast(MakeSink, plugin.make)(values, config, place)
+        options = {**DEFAULT_CONSUMER, "max_poll_records": sink.batch_records, **consumer_options(config)}
+        consumer: Consumer[Any, Any] = Consumer(
+            **{**self._settings.clients, **options, "group_id": group_of(connector.name), "enable_auto_commit": False}
+        )
+        letters: Producer[Any, Any] | None = None
+        dead_letters = None
+        if policy.dead_letters:
+            letters = Producer(**self._settings.clients)
+            dead_letters = DeadLetterTopic(letters, policy, connector.name, place.task)
+        task = SinkTask(f"{connector.name}-{place.task}", consumer, sink, conversion, policy, dead_letters)
+        task.topics = connector.topics
+        pattern = values["topics.regex"]
+        selection = {"pattern": pattern} if pattern else {"topics": values["topics"]}
+        await consume(task, consumer, letters, selection, stopping)
+
+    async def _run_source(
+        self,
+        connector: Connector,
+        plugin: Plugin,
+        values: Mapping[str, Any],
+        config: Mapping[str, str],
+        place: TaskPlace,
+        conversion: Conversion,
+        stopping: asyncio.Event,
+    ) -> None:
+        source = cast(MakeSource, plugin.make)(values, config, place)
+        transactional_id = f"connect-{connector.name}-{place.task}"
+        clients = self._settings.clients
+        task = SourceTask(
+            connector.name,
+            source,
+            conversion,
+            ErrorPolicy.of(values),
+            values["poll.interval.ms"] / 1000,
+            {
+                "producer": {**clients, **producer_options(config), "transactional_id": transactional_id},
+                "consumer": clients,
+            },
+            self._settings.offsets_topic,
+        )
+        task.topics = connector.topics
+        await task.run(stopping)
+
+    # --- states ---
+
+    async def set_target(self, name: str, target: Target) -> None:
+        """Start, pause or stop a connector. Raises NotFound, KafkaError, ClientError."""
+        async with self._turn(name):
+            connector = self.find(name)
+            if connector.target is target:
+                return
+            await self._store.set_target(name, target)
+            await connector.stop()
+            connector.target = target
+            connector.failure = ""
+            await self._start(connector)
+
+    async def restart(self, name: str, *, include_tasks: bool = True, only_failed: bool = False) -> None:
+        """Restart a connector, or only what failed of it (KIP-745). Raises NotFound, Conflict."""
+        async with self._turn(name):
+            connector = self.find(name)
+            if connector.failure or (include_tasks and not only_failed):
+                await connector.stop()
+                connector.failure = ""
+                await self._start(connector)
+                return
+            if include_tasks:
+                for each in [task for task in connector.tasks if task.state is State.FAILED]:
+                    await self._restart_task(connector, each.id)
+
+    async def restart_task(self, name: str, task: int) -> None:
+        """Restart one task. Raises NotFound."""
+        async with self._turn(name):
+            await self._restart_task(self.find(name), task)
+
+    async def _restart_task(self, connector: Connector, task: int) -> None:
+        found = next((each for each in connector.tasks if each.id == task), None)
+        if found is None:
+            raise NotFound(f"Task {task} of connector {connector.name} not found")
+        await found.stop()
+        if connector.target is Target.STARTED:
+            plugin, checked = self.validate_own(connector.config)
+            connector.start_task(found, self._runner(connector, plugin, checked.valid()))
+
+    @contextlib.asynccontextmanager
+    async def _turn(self, name: str) -> AsyncIterator[None]:
+        """Changes of one connector come one after another."""
+        lock = self._turns.setdefault(name, asyncio.Lock())
+        async with lock:
+            yield
+        if name not in self.connectors and not lock.locked():
+            self._turns.pop(name, None)
+
+    # --- offsets (KIP-875) ---
+
+    async def offsets(self, name: str) -> list[dict[str, Any]]:
+        """Partitions with their offsets. Raises NotFound, KafkaError, ClientError."""
+        connector = self.find(name)
+        if connector.kind is Kind.SINK:
+            found = await self._admin.groups.offsets(group_of(name))
+            return [
+                {
+                    "partition": {"kafka_topic": each.topic, "kafka_partition": each.partition},
+                    "offset": {"kafka_offset": at.offset},
+                }
+                for each, at in sorted(found.items())
+            ]
+        stored = await self._stored(name)
+        return [{"partition": partition, "offset": offset} for partition, offset in stored.items()]
+
+    async def alter_offsets(self, name: str, changes: Changes) -> None:
+        """Set offsets of a stopped connector; None removes one. Raises NotFound, Conflict, ValueError, KafkaError."""
+        async with self._turn(name):
+            connector = self.find(name)
+            if connector.target is not Target.STOPPED:
+                raise Conflict("Connectors must be in the STOPPED state before their offsets can be modified")
+            if connector.kind is Kind.SINK:
+                await self._alter_group(connector, changes)
+            else:
+                await self._write_offsets(name, changes)
+
+    async def reset_offsets(self, name: str) -> None:
+        """Remove the offsets of a stopped connector. Raises as `alter_offsets`."""
+        changes: Changes = [(each["partition"], None) for each in await self.offsets(name)]
+        await self.alter_offsets(name, changes)
+
+    async def _stored(self, name: str) -> StoredOffsets:
+        return await topics.read_offsets(self._settings.clients, self._settings.offsets_topic, name)
+
+    async def _write_offsets(self, name: str, changes: Changes) -> None:
+        options = {**self._settings.clients, "transactional_id": f"connect-{name}-0"}
+        async with TransactionalProducer[Any, Any](**options) as producer, producer.transaction():
+            for partition, offset in changes:
+                key, value = topics.offset_key(name, partition), topics.offset_value(offset)
+                await producer.send(self._settings.offsets_topic, value, key)
+
+    async def _alter_group(self, connector: Connector, changes: Changes) -> None:
+        plugin, checked = self.validate_own(connector.config)
+        sink = cast(MakeSink, plugin.make)(checked.valid(), placeholders.resolve(
+            connector.config, self._settings.secrets), TaskPlace(connector.name, 0, 1))  # fmt: skip
+        wanted = {_partition(partition): _offset(offset) for partition, offset in changes}
+        try:
+            await sink.open()
+            held = await sink.positions(wanted)
+        finally:
+            await sink.close()
+        if held:
+            raise Conflict(
+                f"the target of {connector.name} holds the positions itself ({', '.join(map(str, sorted(held)))}); "
+                "change them there, or use a connector of another name"
+            )
+        group = group_of(connector.name)
+        removed = [key for key, offset in wanted.items() if offset is None]
+        kept = {key: offset for key, offset in wanted.items() if offset is not None}
+        errors: dict[TopicPartition, KafkaError | None] = {}
+        if kept:
+            errors.update(await self._admin.groups.alter_offsets(group, kept))
+        if removed:
+            errors.update(await self._admin.groups.delete_offsets(group, removed))
+        failed = [error for error in errors.values() if error is not None]
+        if failed:
+            raise failed[0]
+
+    def failure_of(self, error: KafkaError | ClientError) -> ConnectError:
+        """A failure of the Kafka cluster in words."""
+        return failure_of(error, "the brokers")
+
+
+def _partition(partition: Mapping[str, Any]) -> TopicPartition:
+    """A sink's partition in a request. Raises ValueError."""
+    topic, number = partition.get("kafka_topic"), partition.get("kafka_partition")
+    if not isinstance(topic, str) or not isinstance(number, int) or isinstance(number, bool) or number < 0:
+        raise ValueError('{"kafka_topic": NAME, "kafka_partition": NUMBER} expected')
+    return TopicPartition(topic, number)
+
+
+def _offset(offset: Mapping[str, Any] | None) -> int | None:
+    """A sink's offset in a request. Raises ValueError."""
+    if offset is None:
+        return None
+    found = offset.get("kafka_offset")
+    if not isinstance(found, int) or isinstance(found, bool) or found < 0:
+        raise ValueError('{"kafka_offset": NUMBER} expected')
+    return found

@@ -1,0 +1,428 @@
+"""Connectors on a running broker, by the REST interface and by the command."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import pytest
+from starlette.testclient import TestClient
+
+from odradek.cli.main import main
+from odradek.client.blocking_clients import BlockingConsumer, BlockingProducer
+from odradek.connect.reference import REST, page
+from odradek.connect.rest import Api, build
+from odradek.connect.worker import Worker, WorkerSettings
+from odradek.testing.blocking import BlockingBroker
+from tests.integration.waiting import until
+from tests.newcomer.pages import Page
+from tests.unit.house.sources import ROOT
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[BlockingBroker]:
+    """The broker of this module."""
+    with BlockingBroker() as started:
+        yield started
+
+
+@contextmanager
+def worker_of(broker: BlockingBroker, configs_topic: str | None = None) -> Iterator[TestClient]:
+    """A worker in this process, behind its REST interface."""
+    worker = Worker(WorkerSettings({"bootstrap_servers": broker.bootstrap_servers}, configs_topic=configs_topic))
+    with TestClient(build(worker, frozenset()), base_url="http://localhost:8083") as client:
+        assert client.portal is not None
+        client.portal.call(worker.start)
+        try:
+            yield client
+        finally:
+            client.portal.call(worker.close)
+
+
+@pytest.fixture(scope="module")
+def rest(broker: BlockingBroker) -> Iterator[TestClient]:
+    """A worker that keeps configurations in memory."""
+    with worker_of(broker) as client:
+        yield client
+
+
+@pytest.fixture
+def name() -> str:
+    """A name of the test's own, for connectors and topics."""
+    return f"c-{uuid4().hex[:10]}"
+
+
+def produce(broker: BlockingBroker, topic: str, values: list[Any], key: str | None = None) -> None:
+    with BlockingProducer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        for value in values:
+            data = value if isinstance(value, bytes) else json.dumps(value).encode()
+            producer.send(topic, data, key=None if key is None else key.encode())
+        producer.flush()
+
+
+def consumed(broker: BlockingBroker, topic: str, count: int) -> list[Any]:
+    """The first records of a topic that are committed."""
+    found: list[Any] = []
+
+    def poll() -> bool:
+        found.extend(consumer.poll(timeout_ms=200))
+        return len(found) >= count
+
+    with BlockingConsumer(
+        topic,
+        bootstrap_servers=broker.bootstrap_servers,
+        auto_offset_reset="earliest",
+        isolation_level="read_committed",
+    ) as consumer:
+        until(poll, f"{count} records in {topic}")
+    return found
+
+
+def state(rest: TestClient, name: str) -> list[str]:
+    """States of a connector and its tasks."""
+    status = rest.get(f"/connectors/{name}/status").json()
+    return [status["connector"]["state"], *(each["state"] for each in status["tasks"])]
+
+
+def rows(path: Path, query: str) -> list[tuple[Any, ...]]:
+    try:
+        with sqlite3.connect(path) as connection:
+            return connection.execute(query).fetchall()
+    except sqlite3.Error:
+        return []
+
+
+def sink(path: Path, topics: str, **more: str) -> dict[str, str]:
+    return {
+        "connector.class": "SqlSink",
+        "topics": topics,
+        "connection.url": f"sqlite:///{path}",
+        "auto.create": "true",
+        "auto.evolve": "true",
+        **more,
+    }
+
+
+def test_sink_goes_through_its_life(broker: BlockingBroker, rest: TestClient, name: str, tmp_path: Path) -> None:
+    """Created, paused, resumed, stopped and deleted by REST, with what each leaves behind."""
+    path = tmp_path / "o.db"
+    produce(broker, name, [{"n": 1}])
+    made = rest.post("/connectors", json={"name": name, "config": sink(path, name)})
+    assert made.status_code == 201
+    assert made.json()["tasks"] == [{"connector": name, "task": 0}]
+    assert rest.post("/connectors", json={"name": name, "config": sink(path, name)}).status_code == 409
+    select = f'SELECT n FROM "{name}"'
+    until(lambda: rows(path, select) == [(1,)], "rows in the table")
+    until(lambda: rest.get(f"/connectors/{name}/offsets").json()["offsets"] != [], "offsets")
+    assert rest.get(f"/connectors/{name}/topics").json() == {name: {"topics": [name]}}
+
+    assert rest.put(f"/connectors/{name}/pause").status_code == 202
+    assert state(rest, name) == ["PAUSED", "PAUSED"]
+    produce(broker, name, [{"n": 2}])
+    assert rest.put(f"/connectors/{name}/resume").status_code == 202
+    until(lambda: rows(path, select) == [(1,), (2,)], "rows in the table")
+    assert rest.put(f"/connectors/{name}/stop").status_code == 202
+    assert state(rest, name) == ["STOPPED"]
+
+    assert rest.delete(f"/connectors/{name}").status_code == 204
+    gone = rest.get(f"/connectors/{name}")
+    assert (gone.status_code, gone.json()) == (404, {"error_code": 404, "message": f"Connector {name} not found"})
+
+
+def test_source_writes_lines_and_offsets_exactly_once(
+    broker: BlockingBroker, rest: TestClient, name: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "in.txt"
+    path.write_text("a\nb\n")
+    config = {"connector.class": "FileStreamSource", "file": str(path), "topic": name, "poll.interval.ms": "50"}
+    assert rest.put(f"/connectors/{name}/config", json=config).status_code == 201
+    assert [each.value for each in consumed(broker, name, 2)] == [b"a", b"b"]
+    wanted = [{"partition": {"filename": str(path)}, "offset": {"position": 4}}]
+    assert rest.get(f"/connectors/{name}/offsets").json() == {"offsets": wanted}
+    # A changed configuration continues where the former tasks ended.
+    assert rest.patch(f"/connectors/{name}/config", json={"poll.interval.ms": 20}).status_code == 200
+    with path.open("a") as file:
+        file.write("c\n")
+    assert [each.value for each in consumed(broker, name, 3)] == [b"a", b"b", b"c"]
+
+    rejected = rest.delete(f"/connectors/{name}/offsets")
+    assert (rejected.status_code, "STOPPED" in rejected.json()["message"]) == (400, True)
+    rest.put(f"/connectors/{name}/stop")
+    changed = {"offsets": [{"partition": {"filename": str(path)}, "offset": {"position": 2}}]}
+    assert rest.patch(f"/connectors/{name}/offsets", json=changed).status_code == 200
+    rest.put(f"/connectors/{name}/resume")
+    assert [each.value for each in consumed(broker, name, 5)] == [b"a", b"b", b"c", b"b", b"c"]
+    rest.put(f"/connectors/{name}/stop")
+    assert rest.delete(f"/connectors/{name}/offsets").status_code == 200
+    assert rest.get(f"/connectors/{name}/offsets").json() == {"offsets": []}
+
+
+def test_record_that_fails_stops_the_task_until_it_is_tolerated(
+    broker: BlockingBroker, rest: TestClient, name: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "o.db"
+    produce(broker, name, [{"n": 1}, b"{not json", {"n": 3}, "no object"], key="k")
+    config = sink(path, name)
+    rest.put(f"/connectors/{name}/config", json=config)
+    until(lambda: state(rest, name) == ["RUNNING", "FAILED"], "states")
+    status = rest.get(f"/connectors/{name}/tasks/0/status").json()
+    assert f"{name}-0@1" in status["trace"]
+
+    more = {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": f"{name}-dlq"}
+    rest.put(f"/connectors/{name}/config", json={**config, **more})
+    until(lambda: rows(path, f'SELECT n FROM "{name}"') == [(1,), (3,)], "rows in the table")
+    letters = consumed(broker, f"{name}-dlq", 2)
+    assert sorted(each.value for each in letters) == [b'"no object"', b"{not json"]
+    headers = dict(next(each for each in letters if each.value == b"{not json").headers)
+    assert headers["__connect.errors.topic"] == name.encode()
+    assert headers["__connect.errors.offset"] == b"1"
+    assert headers["__connect.errors.connector.name"] == name.encode()
+    assert b"not JSON" in headers["__connect.errors.exception.message"]
+    rest.delete(f"/connectors/{name}")
+
+
+def test_task_waits_for_a_target_that_is_away(
+    broker: BlockingBroker, rest: TestClient, name: str, tmp_path: Path
+) -> None:
+    """A locked database is tried again, until `errors.retry.timeout` ends."""
+    path = tmp_path / "o.db"
+    produce(broker, name, [{"n": 1}])
+    holder = sqlite3.connect(path, isolation_level=None)
+    holder.execute("PRAGMA journal_mode=WAL")
+    holder.execute("BEGIN IMMEDIATE")
+    config = sink(path, name, **{"errors.retry.delay.max.ms": "200"})
+    rest.put(f"/connectors/{name}/config", json=config)
+    holder.execute("COMMIT")
+    holder.close()
+    until(lambda: rows(path, f'SELECT n FROM "{name}"') == [(1,)], "rows in the table")
+    assert state(rest, name) == ["RUNNING", "RUNNING"]
+    rest.delete(f"/connectors/{name}")
+
+
+def test_offsets_of_a_sink_can_be_changed_where_the_group_has_them(
+    broker: BlockingBroker, rest: TestClient, name: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "out.txt"
+    produce(broker, name, [b"a", b"b"])
+    config = {"connector.class": "FileStreamSink", "file": str(path), "topics": name}
+    rest.put(f"/connectors/{name}/config", json=config)
+    until(lambda: path.exists() and path.read_text() == "a\nb\n", "lines in the file")
+    partition = {"kafka_topic": name, "kafka_partition": 0}
+    end = {"offsets": [{"partition": partition, "offset": {"kafka_offset": 2}}]}
+    until(lambda: rest.get(f"/connectors/{name}/offsets").json() == end, "offsets")
+    rest.put(f"/connectors/{name}/stop")
+    change = {"offsets": [{"partition": partition, "offset": {"kafka_offset": 1}}]}
+    assert rest.patch(f"/connectors/{name}/offsets", json=change).status_code == 200
+    rest.put(f"/connectors/{name}/resume")
+    until(lambda: path.read_text() == "a\nb\nb\n", "lines in the file")
+    rest.delete(f"/connectors/{name}")
+
+
+def test_clusters_are_copied_both_ways_with_keys_headers_and_times(
+    broker: BlockingBroker, rest: TestClient, name: str
+) -> None:
+    """The broker stands for both clusters; the copies have other names."""
+    with BlockingProducer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        producer.send(name, b"v", key=b"k", headers={"h": b"x"}, timestamp_ms=1_000)
+        producer.send(name, None, key=b"k2", timestamp_ms=2_000)
+        producer.flush()
+    servers = broker.bootstrap_servers
+    push = {"connector.class": "ClusterSink", "topics": name, "target.bootstrap.servers": servers,
+            "topic.format": "${topic}-pushed"}  # fmt: skip
+    pull = {"connector.class": "ClusterSource", "topics": name, "source.bootstrap.servers": servers,
+            "topic.format": "${topic}-pulled"}  # fmt: skip
+    assert rest.put(f"/connectors/{name}-push/config", json=push).status_code == 201
+    assert rest.put(f"/connectors/{name}-pull/config", json=pull).status_code == 201
+    for copy in ("pushed", "pulled"):
+        found = consumed(broker, f"{name}-{copy}", 2)
+        assert [(each.key, each.value, each.timestamp) for each in found] == [(b"k", b"v", 1_000), (b"k2", None, 2_000)]
+        assert [*found[0].headers] == [("h", b"x")]
+    for each in ("push", "pull"):
+        rest.delete(f"/connectors/{name}-{each}")
+
+
+def test_configurations_survive_in_their_topic(broker: BlockingBroker, name: str, tmp_path: Path) -> None:
+    path = tmp_path / "in.txt"
+    path.write_text("a\n")
+    config = {"connector.class": "FileStreamSource", "file": str(path), "topic": name, "poll.interval.ms": "50"}
+    with worker_of(broker, f"{name}-configs") as rest:
+        rest.post("/connectors", json={"name": name, "config": config, "initial_state": "STOPPED"})
+        assert state(rest, name) == ["STOPPED"]
+        rest.put(f"/connectors/{name}-gone/config", json=config)
+        rest.delete(f"/connectors/{name}-gone")
+    with worker_of(broker, f"{name}-configs") as rest:
+        assert rest.get("/connectors").json() == [name]
+        assert rest.get(f"/connectors/{name}/config").json() == {**config, "name": name}
+        assert state(rest, name) == ["STOPPED"]
+        rest.put(f"/connectors/{name}/resume")
+        assert [each.value for each in consumed(broker, name, 1)] == [b"a"]
+
+
+def test_validation_names_each_wrong_setting(rest: TestClient) -> None:
+    config = {"connector.class": "SqlSink", "name": "x", "topics": "t", "tasks.max": "none", "http.url": "x"}
+    found = rest.put("/connector-plugins/SqlSink/config/validate", json=config).json()
+    errors = {each["value"]["name"]: each["value"]["errors"] for each in found["configs"] if each["value"]["errors"]}
+    assert found["error_count"] == 3
+    assert "whole number" in errors["tasks.max"][0]
+    assert "is missing" in errors["connection.url"][0]
+    assert "http.url is not a setting" in errors["connector.class"][0]
+    created = rest.post("/connectors", json={"name": "x", "config": config})
+    assert created.status_code == 400
+    assert "3 error(s)" in created.json()["message"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"host": "evil.example"}, 421),
+        ({"origin": "http://localhost:8083"}, 403),
+        ({"content-type": "text/plain"}, 415),
+    ],
+)
+def test_request_of_a_page_is_rejected(rest: TestClient, headers: dict[str, str], status: int) -> None:
+    body = json.dumps({"name": "x", "config": {}})
+    answer = rest.post("/connectors", content=body, headers={"content-type": "application/json", **headers})
+    assert answer.status_code == status
+    assert answer.json()["error_code"] == status
+
+
+def test_kinds_are_listed_with_their_settings(rest: TestClient) -> None:
+    kinds = {each["class"]: each["type"] for each in rest.get("/connector-plugins").json()}
+    assert kinds["SqlSink"] == "sink"
+    assert kinds["HttpSource"] == "source"
+    settings = {each["name"]: each for each in rest.get("/connector-plugins/SqlSink/config").json()}
+    assert settings["connection.password"]["type"] == "PASSWORD"
+    assert settings["tasks.max"]["default_value"] == "1"
+
+
+# --- the command ---
+
+
+class Run(NamedTuple):
+    process: subprocess.Popen[str]
+    url: str
+
+
+@contextmanager
+def process_of(line: list[str], environment: dict[str, str], folder: Path | None = None) -> Iterator[Run]:
+    """A worker's process that is ready; it is killed at the end."""
+    process = subprocess.Popen(
+        line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment, cwd=folder
+    )
+    try:
+        assert process.stdout is not None
+        ready = process.stdout.readline().split("url=")
+        assert len(ready) == 2
+        yield Run(process, ready[1].strip())
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@contextmanager
+def command(broker: BlockingBroker, *arguments: str) -> Iterator[Run]:
+    """`odradek connect run` as a process."""
+    line = [sys.executable, "-m", "odradek.cli.main", "connect", "run", "--listen", "127.0.0.1:0", *arguments]
+    with process_of(line, {**os.environ, "ODRADEK_BOOTSTRAP_SERVER": broker.bootstrap_servers}) as run:
+        yield run
+
+
+def test_rows_are_written_once_when_the_worker_is_killed(broker: BlockingBroker, name: str, tmp_path: Path) -> None:
+    """SIGKILL in the middle of the work, several times; then the command ends at a signal with status 0."""
+    path = tmp_path / "o.db"
+    count = 3_000
+    produce(broker, name, [{"n": number} for number in range(count)])
+    specification = tmp_path / "db.yml"
+    config = sink(path, name, **{"batch.size": "50"})
+    specification.write_text(json.dumps({"connectors": {name: config}}))
+    query = f'SELECT count(*), count(DISTINCT n) FROM "{name}"'
+    for wanted in (100, 1_000):
+        some = [(wanted, wanted)]
+        with command(broker, str(specification)) as run:
+            until(partial(lambda least: rows(path, query) >= least, some), "rows in the table")
+            run.process.kill()
+    with command(broker, str(specification)) as run:
+        until(lambda: rows(path, query) == [(count, count)], "rows in the table")
+        with urllib.request.urlopen(f"{run.url}connectors/{name}/status") as answer:
+            assert json.load(answer)["tasks"][0]["state"] == "RUNNING"
+        run.process.send_signal(signal.SIGTERM)
+        assert run.process.wait(30) == 0
+    assert rows(path, query) == [(count, count)]
+
+
+def test_page_is_followed_step_by_step(tmp_path: Path) -> None:
+    """The commands and the file of docs/CONNECT.md, on a broker of their own."""
+    guide = Page("docs/CONNECT.md")
+    commands = [*guide.commands("Try it"), *guide.commands("Files or REST")]
+    (specification,) = re.findall(r"^```yaml\n(.*?)^```$", guide.text, re.MULTILINE | re.DOTALL)
+    (tmp_path / "orders.yml").write_text(specification)
+    (tmp_path / "secrets").mkdir()
+    program = f"{sys.executable} -m odradek.cli.main"
+    with BlockingBroker() as broker:
+        environment = {**os.environ, "ODRADEK_BOOTSTRAP_SERVER": broker.bootstrap_servers}
+        for command in commands:
+            line = command.replace("odradek ", f"{program} ", 1).replace("| odradek", f"| {program}")
+            line = line.replace("/etc/odradek/", f"{tmp_path}/")
+            if " run " not in line:
+                subprocess.run(["bash", "-c", line], cwd=tmp_path, env=environment, check=True, timeout=60)
+                continue
+            with process_of(["bash", "-c", f"exec {line} --listen 127.0.0.1:0"], environment, tmp_path) as run:
+                until(
+                    lambda: rows(tmp_path / "orders.db", "SELECT id, item FROM orders") == [(1, "tea"), (2, "milk")],
+                    "rows in the table",
+                )
+                run.process.send_signal(signal.SIGINT)
+                assert run.process.wait(30) == 0
+
+
+def test_reference_is_the_one_that_the_settings_make() -> None:
+    assert (ROOT / "docs/CONNECT_REFERENCE.md").read_text() == page()
+
+
+def test_reference_lists_every_path(broker: BlockingBroker) -> None:
+    worker = Worker(WorkerSettings({"bootstrap_servers": broker.bootstrap_servers}))
+    paths = {
+        each.path.replace("{name}", "NAME").replace("{plugin}", "CLASS").replace("{task:int}", "N")
+        for each in Api(worker).routes()
+    }
+    text = " ".join(requests for requests, _ in REST)
+    last = {each.rpartition("/")[2] for each in paths}
+    assert {each for each in last if each not in text} == set()
+    assert len(paths) == 19
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["check"], "check needs a file"),
+        (["run", "none.yml"], "none.yml"),
+        (["run", "--listen", "0.0.0.0:0"], "--allow-anonymous"),
+        (["run", "--secrets", "none"], "no such folder"),
+    ],
+)
+def test_wrong_argument_is_one_line(arguments: list[str], part: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["connect", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert part in error
+    assert error.count("\n") == 1
+
+
+def test_configuration_is_checked_without_a_broker(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "db.json"
+    path.write_text(json.dumps({"name": "db", "config": sink(tmp_path / "o.db", "orders")}))
+    assert main(["connect", "check", str(path)]) == 0
+    path.write_text(json.dumps({"name": "db", "config": {**sink(tmp_path / "o.db", "orders"), "batch.size": "0"}}))
+    assert main(["connect", "check", str(path)]) == 2
+    assert "batch.size=0: at least 1 expected" in capsys.readouterr().err

@@ -1,0 +1,327 @@
+"""Sinks without a worker: SQL tables in SQLite, files, HTTP requests."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek.connect.errors import ConnectError, PositionMoved, RecordRejected, TargetAway
+from odradek.connect.model import Batch, SinkRecord
+from odradek.connect.plugins import TaskPlace, check_config, find
+from odradek.connect.sinks.files import file_name, positions_in
+from odradek.records.topic_partition import TopicPartition
+
+ORDERS = TopicPartition("orders", 0)
+
+
+def record(offset: int, value: Any, key: Any = None, topic: str = "orders") -> SinkRecord:
+    return SinkRecord(topic, 0, offset, 1_000, key, value, (), None, None)
+
+
+def batch(*records: SinkRecord) -> Batch:
+    return Batch(records, {TopicPartition(each.topic, each.partition): each.offset + 1 for each in records})
+
+
+def sink_of(kind: str, settings: dict[str, str]) -> Any:
+    plugin = find(kind)
+    assert plugin is not None
+    config = {"name": "c", "connector.class": kind, "topics": "orders", **settings}
+    return plugin.make(check_config(plugin, config).valid(), config, TaskPlace("c", 0, 1))
+
+
+def used(sink: Any, *batches: Batch) -> None:
+    """Open a sink, write, close."""
+
+    async def use() -> None:
+        await sink.open()
+        try:
+            await sink.positions([ORDERS])
+            for each in batches:
+                await sink.write(each)
+        finally:
+            await sink.close()
+
+    asyncio.run(use())
+
+
+# --- SQL ---
+
+
+@pytest.fixture
+def sql(tmp_path: Path) -> Callable[..., Any]:
+    """Sinks of one database."""
+    default = {"connection.url": f"sqlite:///{tmp_path}/o.db", "auto.create": "true", "auto.evolve": "true"}
+    return lambda **settings: sink_of("SqlSink", {**default, **{k.replace("_", "."): v for k, v in settings.items()}})
+
+
+def rows(folder: Path, query: str) -> list[tuple[Any, ...]]:
+    connection = sqlite3.connect(folder / "o.db")
+    try:
+        return connection.execute(query).fetchall()
+    finally:
+        connection.close()
+
+
+def test_objects_become_rows_of_a_table_made_for_them(sql: Callable[..., Any], tmp_path: Path) -> None:
+    used(sql(), batch(record(0, {"id": 1, "name": "a", "x": {"y": 2}}), record(1, {"id": 2, "name": None, "x": None})))
+    assert rows(tmp_path, 'SELECT * FROM "orders"') == [(1, "a", '{"y":2}'), (2, None, None)]
+
+
+def test_new_fields_become_new_columns(sql: Callable[..., Any], tmp_path: Path) -> None:
+    used(sql(), batch(record(0, {"id": 1})), batch(record(1, {"id": 2, "price": 1.5})))
+    assert rows(tmp_path, "SELECT id, price FROM orders ORDER BY id") == [(1, None), (2, 1.5)]
+
+
+def test_upsert_replaces_and_a_tombstone_deletes(sql: Callable[..., Any], tmp_path: Path) -> None:
+    sink = sql(insert_mode="upsert", pk_mode="record_key", pk_fields="id", delete_enabled="true")
+    used(
+        sink,
+        batch(record(0, {"n": 1}, key="a"), record(1, {"n": 2}, key="b"), record(2, {"n": 3}, key="a")),
+        batch(record(3, None, key="b")),
+    )
+    assert rows(tmp_path, "SELECT id, n FROM orders") == [("a", 3)]
+
+
+def test_coordinates_make_a_key(sql: Callable[..., Any], tmp_path: Path) -> None:
+    used(sql(pk_mode="kafka"), batch(record(5, {"n": 1})))
+    assert rows(tmp_path, "SELECT __connect_topic, __connect_offset, n FROM orders") == [("orders", 5, 1)]
+
+
+def test_topic_with_dots_has_a_table_without(sql: Callable[..., Any], tmp_path: Path) -> None:
+    used(sql(), batch(record(0, {"n": 1}, topic="eu.orders")))
+    assert rows(tmp_path, "SELECT n FROM eu_orders") == [(1,)]
+
+
+def test_positions_are_written_with_the_rows(sql: Callable[..., Any], tmp_path: Path) -> None:
+    used(sql(), batch(record(0, {"n": 1}), record(1, {"n": 2})))
+
+    async def positions() -> Any:
+        sink = sql()
+        await sink.open()
+        try:
+            return await sink.positions([ORDERS, TopicPartition("orders", 1)])
+        finally:
+            await sink.close()
+
+    assert asyncio.run(positions()) == {ORDERS: 2}
+    assert rows(tmp_path, "SELECT count(*) FROM orders") == [(2,)]
+
+
+@pytest.mark.parametrize("first", [0, 1], ids=["without-position", "with-position"])
+def test_task_that_lost_its_partition_writes_nothing(sql: Callable[..., Any], tmp_path: Path, first: int) -> None:
+    async def run() -> None:
+        old, new = sql(), sql()
+        if first:
+            await old.open()
+            await old.positions([ORDERS])
+            await old.write(batch(record(0, {"n": 0})))
+        for sink in (old, new):
+            await sink.open()
+            await sink.positions([ORDERS])
+        await new.write(batch(record(first, {"n": 10})))
+        with pytest.raises(PositionMoved, match="another task"):
+            await old.write(batch(record(first, {"n": 20})))
+        for sink in (old, new):
+            await sink.close()
+
+    asyncio.run(run())
+    assert rows(tmp_path, "SELECT n FROM orders WHERE n > 0") == [(10,)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "value", "part"),
+    [
+        ({}, "text", "JSON object expected"),
+        ({}, None, "delete.enabled is false"),
+        ({}, {}, "without fields"),
+        ({"pk_mode": "record_value", "pk_fields": "id"}, {"n": 1}, "id has no value"),
+        ({"pk_mode": "record_key", "pk_fields": "id"}, {"n": 1}, "no key"),
+        ({}, {"n": 1 << 70}, "rejects the row"),
+    ],
+)
+def test_record_that_makes_no_row_is_rejected_by_its_place(
+    sql: Callable[..., Any], settings: dict[str, str], value: Any, part: str
+) -> None:
+    good = record(0, {"n": 1, "id": 1}, key="a")
+    with pytest.raises(RecordRejected, match=part) as caught:
+        used(sql(**settings), batch(good, record(1, value)))
+    assert caught.value.index == 1
+
+
+def test_rejected_record_leaves_nothing_of_its_batch(sql: Callable[..., Any], tmp_path: Path) -> None:
+    used(sql(), batch(record(0, {"n": 1})))
+    with pytest.raises(RecordRejected):
+        used(sql(), batch(record(1, {"n": 2}), record(2, {"n": 1 << 70})))
+    assert rows(tmp_path, "SELECT n FROM orders") == [(1,)]
+    assert rows(tmp_path, "SELECT next_offset FROM odradek_connect_positions") == [(1,)]
+
+
+def test_unknown_column_is_rejected_without_auto_evolve(sql: Callable[..., Any]) -> None:
+    used(sql(), batch(record(0, {"n": 1})))
+    with pytest.raises(RecordRejected, match=r"auto\.evolve is false"):
+        used(sql(auto_evolve="false"), batch(record(1, {"n": 1, "m": 2})))
+
+
+def test_missing_table_is_an_error_without_auto_create(sql: Callable[..., Any]) -> None:
+    with pytest.raises(ConnectError, match=r"auto\.create is false"):
+        used(sql(auto_create="false"), batch(record(0, {"n": 1})))
+
+
+def test_locked_database_is_away(sql: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    used(sql(), batch(record(0, {"n": 1})))
+    sink = sql()
+    monkeypatch.setattr(sink._tables, "database", sink._tables.database._replace(busy_timeout_s=0.01))
+    holder = sqlite3.connect(tmp_path / "o.db", isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    try:
+        with pytest.raises(TargetAway, match="away"):
+            used(sink, batch(record(1, {"n": 2})))
+    finally:
+        holder.close()
+
+
+# --- files ---
+
+
+def test_files_are_named_by_the_offsets_that_they_have(tmp_path: Path) -> None:
+    used(sink_of("FilesSink", {"directory": str(tmp_path)}), batch(record(3, {"a": 1}), record(7, "x", key="k")))
+    (path,) = tmp_path.iterdir()
+    assert path.name == "orders+0+00000000000000000003-00000000000000000007.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(each["offset"], each["key"], each["value"]) for each in lines] == [(3, None, {"a": 1}), (7, "k", "x")]
+
+
+def test_positions_follow_the_last_file_of_each_partition() -> None:
+    names = [
+        file_name(ORDERS, 0, 9, ".jsonl"),
+        file_name(ORDERS, 10, 19, ".parquet"),
+        file_name(TopicPartition("a+b.c", 12), 5, 5, ".csv"),
+        ".orders+0+00-99.jsonl.part",
+        "notes.txt",
+    ]
+    assert positions_in(names) == {ORDERS: 20, TopicPartition("a+b.c", 12): 6}
+
+
+def test_csv_file_has_all_fields_of_its_records(tmp_path: Path) -> None:
+    sink = sink_of("FilesSink", {"directory": str(tmp_path), "format": "csv"})
+    used(sink, batch(record(0, {"a": 1, "b": "x,y"}), record(1, {"a": 2, "c": [1]})))
+    (path,) = tmp_path.iterdir()
+    assert path.read_text().splitlines() == ["a,b,c", '1,"x,y",', "2,,[1]"]
+
+
+def test_parquet_file_has_the_values_as_columns(tmp_path: Path) -> None:
+    pq = pytest.importorskip("pyarrow.parquet")
+    sink = sink_of("FilesSink", {"directory": str(tmp_path), "format": "parquet"})
+    used(sink, batch(record(0, {"a": 1}), record(1, {"a": 2})))
+    (path,) = tmp_path.iterdir()
+    assert [row["value"] for row in pq.read_table(path).to_pylist()] == [{"a": 1}, {"a": 2}]
+
+
+def test_csv_rejects_a_value_without_fields_by_its_place(tmp_path: Path) -> None:
+    sink = sink_of("FilesSink", {"directory": str(tmp_path), "format": "csv"})
+    with pytest.raises(RecordRejected, match="csv") as caught:
+        used(sink, batch(record(0, {"a": 1}), record(1, "x")))
+    assert caught.value.index == 1
+
+
+def test_files_sink_needs_its_folder(tmp_path: Path) -> None:
+    with pytest.raises(ConnectError, match="no such folder"):
+        used(sink_of("FilesSink", {"directory": str(tmp_path / "none")}))
+
+
+def test_file_stream_sink_appends_lines(tmp_path: Path) -> None:
+    path = tmp_path / "out.txt"
+    path.write_text("before\n")
+    used(sink_of("FileStreamSink", {"file": str(path)}), batch(record(0, "a"), record(1, "b")))
+    assert path.read_text() == "before\na\nb\n"
+
+
+# --- HTTP ---
+
+
+class Service:
+    """An HTTP service that keeps requests, and answers with the statuses it was given, then 200."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[str, str | None, bytes]] = []
+        self.statuses: list[int] = []
+        service = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                status = service.statuses.pop(0) if service.statuses else 200
+                if status == 200:
+                    service.requests.append((self.path, self.headers["Idempotency-Key"], body))
+                self.send_response(status)
+                self.send_header("Content-Length", "2")
+                self.end_headers()
+                self.wfile.write(b"ok")
+
+            def log_message(self, *_arguments: Any) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_port}/in?x=1"
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    """A service of the test's own."""
+    started = Service()
+    yield started
+    started.server.shutdown()
+    started.server.server_close()
+
+
+def test_each_record_is_a_request_with_a_key_of_its_own(service: Service) -> None:
+    used(sink_of("HttpSink", {"http.url": service.url}), batch(record(4, {"a": 1}), record(5, "text")))
+    assert service.requests == [("/in?x=1", "orders-0-4", b'{"a":1}'), ("/in?x=1", "orders-0-5", b"text")]
+
+
+def test_batching_sends_arrays(service: Service) -> None:
+    sink = sink_of("HttpSink", {"http.url": service.url, "batching.enabled": "true", "batch.max.size": "2"})
+    used(sink, batch(record(0, 1), record(1, 2), record(2, 3)))
+    assert [body for _, _, body in service.requests] == [b"[1,2]", b"[3]"]
+
+
+def test_failed_batch_continues_after_the_answered_records(service: Service) -> None:
+    sink = sink_of("HttpSink", {"http.url": service.url})
+    service.statuses = [200, 503]
+
+    async def run() -> None:
+        await sink.positions([ORDERS])
+        records = batch(record(0, 1), record(1, 2))
+        with pytest.raises(TargetAway, match="503"):
+            await sink.write(records)
+        await sink.write(records)
+        await sink.close()
+
+    asyncio.run(run())
+    assert [key for _, key, _ in service.requests] == ["orders-0-0", "orders-0-1"]
+
+
+@pytest.mark.parametrize(("status", "error"), [(400, RecordRejected), (422, RecordRejected), (429, TargetAway)])
+def test_status_says_whether_to_try_again(service: Service, status: int, error: type[Exception]) -> None:
+    service.statuses = [status]
+    with pytest.raises(error, match=str(status)):
+        used(sink_of("HttpSink", {"http.url": service.url}), batch(record(0, 1)))
+
+
+def test_service_that_does_not_listen_is_away(service: Service) -> None:
+    service.server.shutdown()
+    service.server.server_close()
+    with pytest.raises(TargetAway):
+        used(sink_of("HttpSink", {"http.url": service.url}), batch(record(0, 1)))
