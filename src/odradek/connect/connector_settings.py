@@ -40,6 +40,8 @@ SINK: Final = (
             "describe the failure in headers of dead letters", group="Error Handling"),
 )  # fmt: skip
 SOURCE: Final = (
+    Setting("exactly.once.support", Type.STRING, "requested", "accepted for configurations of Kafka Connect: every "
+            "source writes exactly once", Importance.LOW, choices=("requested", "required")),
     Setting("poll.interval.ms", Type.LONG, 5_000, "pause after a look that found nothing", minimum=1),
 )  # fmt: skip
 

@@ -1,0 +1,162 @@
+"""Apache's Kafka Connect, distributed, on the broker: killed and started again, and followed by `odradek connect`."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer
+
+from bench.servers import free_port
+from tests.integration.waiting import until
+from tests.interop.conftest import KAFKA
+
+pytestmark = pytest.mark.long
+
+
+class Rest:
+    """The REST interface of a worker."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def call(self, method: str, path: str, body: Any = None) -> Any:
+        """The document of the answer. Raises OSError, urllib's HTTPError included."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self._url + path, data, {"Content-Type": "application/json"}, method=method)
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return json.loads(answer.read() or b"null")
+
+    def is_there(self, path: str) -> bool:
+        """Whether the path is served."""
+        try:
+            self.call("GET", path)
+        except (OSError, ValueError):
+            return False
+        return True
+
+    def states(self, name: str) -> list[str]:
+        """The states of a connector and its tasks; none while the worker does not know it."""
+        try:
+            status = self.call("GET", f"connectors/{name}/status")
+        except OSError:
+            return []
+        return [status["connector"]["state"], *(each["state"] for each in status["tasks"])]
+
+
+@contextmanager
+def process(command: list[str], log: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that is killed at the end."""
+    with log.open("w") as errors:
+        started = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+        try:
+            yield started
+        finally:
+            started.kill()
+            started.communicate()
+
+
+@contextmanager
+def apache(folder: Path, bootstrap: str, prefix: str, port: int) -> Iterator[tuple[Rest, subprocess.Popen[str]]]:
+    """A worker of Apache's, when it serves."""
+    topics = {f"{each}.storage.topic": f"{prefix}-{each}s" for each in ("config", "offset", "status")}
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "group.id": f"{prefix}-workers",
+        "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+        "value.converter": "org.apache.kafka.connect.storage.StringConverter",
+        "listeners": f"HTTP://127.0.0.1:{port}",
+        "exactly.once.source.support": "enabled",
+        "plugin.discovery": "only_scan",
+        "session.timeout.ms": "6000",
+        "offset.storage.partitions": "2",
+        "status.storage.partitions": "1",
+        **topics,
+        **{f"{each}.storage.replication.factor": "1" for each in ("config", "offset", "status")},
+    }
+    path = folder / "worker.properties"
+    path.write_text("".join(f"{name}={text}\n" for name, text in settings.items()))
+    command = [sys.executable, str(KAFKA), "tool", "connect-distributed", str(path)]
+    with process(command, folder / "apache.log") as started:
+        rest = Rest(f"http://127.0.0.1:{port}/")
+        until(lambda: rest.is_there("connectors"), "Apache's worker serves")
+        yield rest, started
+
+
+@contextmanager
+def odradek(folder: Path, bootstrap: str, prefix: str) -> Iterator[tuple[Rest, subprocess.Popen[str]]]:
+    """A worker of ours on the same topics."""
+    command = [sys.executable, "-m", "odradek.cli.main", "connect", "run", "--listen", "127.0.0.1:0"]
+    command += ["--bootstrap-server", bootstrap, "--configs-topic", f"{prefix}-configs"]
+    command += ["--offsets-topic", f"{prefix}-offsets"]
+    with process(command, folder / "odradek.log") as started:
+        assert started.stdout is not None
+        ready = started.stdout.readline().strip().partition("url=")[2]
+        assert ready, (folder / "odradek.log").read_text()
+        yield Rest(ready), started
+
+
+def values(bootstrap: str, topic: str, count: int) -> list[bytes]:
+    """The first committed values of a topic."""
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": topic, "auto.offset.reset": "earliest",
+         "isolation.level": "read_committed", "enable.auto.commit": False}
+    )  # fmt: skip
+    consumer.subscribe([topic])
+    found: list[bytes] = []
+
+    def poll() -> bool:
+        for each in consumer.consume(100, 0.2):
+            if not each.error():
+                found.append(each.value() or b"")
+        return len(found) >= count
+
+    until(poll, f"{count} records in {topic}")
+    # What was written twice would follow.
+    found += [each.value() or b"" for each in consumer.consume(100, 2) if not each.error()]
+    consumer.close()
+    return found
+
+
+def append(path: Path, lines: range) -> None:
+    with path.open("a") as file:
+        file.writelines(f"{number}\n" for number in lines)
+
+
+def test_apaches_worker_is_killed_and_ours_continues(
+    bootstrap: str, unique_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    prefix = unique_name("connect")
+    lines, copy = tmp_path / "in.txt", tmp_path / "out.txt"
+    append(lines, range(100))
+    package = "org.apache.kafka.connect.file.FileStream"
+    source = {"connector.class": f"{package}SourceConnector", "file": str(lines), "topic": prefix, "tasks.max": "1",
+              "exactly.once.support": "requested"}  # fmt: skip
+    sink = {"connector.class": f"{package}SinkConnector", "file": str(copy), "topics": prefix, "tasks.max": "1"}
+    port = free_port()
+    with apache(tmp_path, bootstrap, prefix, port) as (rest, worker):
+        rest.call("PUT", f"connectors/{prefix}-source/config", source)
+        rest.call("PUT", f"connectors/{prefix}-sink/config", sink)
+        until(lambda: copy.exists() and copy.read_text().count("\n") == 100, "Apache's worker copies the lines")
+        worker.send_signal(signal.SIGKILL)
+    with apache(tmp_path, bootstrap, prefix, port) as (rest, worker):
+        until(lambda: rest.states(f"{prefix}-source") == ["RUNNING", "RUNNING"], "the source runs again")
+        append(lines, range(100, 200))
+        until(lambda: copy.read_text().count("\n") >= 200, "Apache's second worker continues")
+        worker.send_signal(signal.SIGKILL)
+
+    wanted = [b"%d" % number for number in range(300)]
+    with odradek(tmp_path, bootstrap, prefix) as (rest, _):
+        assert sorted(rest.call("GET", "connectors")) == [f"{prefix}-sink", f"{prefix}-source"]
+        append(lines, range(200, 300))
+        assert sorted(values(bootstrap, prefix, 300)) == sorted(wanted)
+        until(lambda: copy.read_text().count("\n") >= 300, "our worker continues")
+    assert {*copy.read_text().split()} == {each.decode() for each in wanted}
