@@ -234,6 +234,19 @@ def test_last_values_stay_where_they_are(tmp_path: Path, codec: int) -> None:
     again.close()
 
 
+def test_value_is_superseded_by_a_later_record_of_any_place_in_its_batch(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    put(world.log, keyed((b"k", b"old"), (b"l", b"old")))
+    put(world.log, keyed((b"other", b"x"), (b"another", b"x"), (b"k", b"new"), (b"l", b"new")))
+    active = world.log.active_base_offset
+    while world.log.active_base_offset == active:
+        put(world.log, batch(key=b"last", value=b"x" * 100))
+    assert world.compact() is not None
+    found = [(offset, key) for offset, _, key, _ in world.records() if key in (b"k", b"l")]
+    assert found == [(4, b"k"), (5, b"l")]
+    world.close()
+
+
 def test_what_needs_no_change_stays_byte_for_byte(tmp_path: Path) -> None:
     world = World(tmp_path)
     for number in range(40):

@@ -132,3 +132,32 @@ def test_next_request_after_abandoning_connects_again() -> None:
         peers.close()
 
     asyncio.run(test())
+
+
+def test_connection_of_an_earlier_registration_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        opened: list[OneAtATime] = []
+
+        async def open_connection(*_: Any, **__: Any) -> OneAtATime:
+            opened.append(OneAtATime())
+            opened[-1].may_answer.set()
+            return opened[-1]
+
+        monkeypatch.setattr(peers_module, "open_connection", open_connection)
+        endpoints = {"PLAINTEXT": Endpoint("127.0.0.1", 1, "PLAINTEXT")}
+        images = [ClusterImage().with_broker(Broker(2, 1, None, endpoints))]
+        peers = Peers(TcpNetwork(), lambda: images[-1], "PLAINTEXT", 1, no_proof)
+
+        async def ask() -> int:
+            await peers.request(Purpose.MARKERS, 2, MetadataRequest(), MetadataResponse, 0, 1000)
+            return len(opened)
+
+        assert [await ask(), await ask()] == [1, 1]
+        images.append(ClusterImage().with_broker(Broker(2, 2, None, endpoints)))
+        assert await ask() == 2
+        assert opened[0].closed is not None
+        opened[1].closed = ConnectionError("reset")
+        assert await ask() == 3
+        peers.close()
+
+    asyncio.run(test())

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.replication.replication_throttles import ReplicationThrottles
@@ -81,3 +82,25 @@ def test_topic_configuration_throttles_this_broker_as_a_follower() -> None:
     assert [world.throttles.follower.covers("t", index) for index in (0, 1)] == [True, False]
     world.throttles.apply(throttled, ClusterImage())
     assert not world.throttles.follower.covers("t", 0)
+
+
+def test_rate_that_is_changed_holds_from_then_on() -> None:
+    listeners: list[Callable[[frozenset[str]], None]] = []
+    rates = {"leader.replication.throttled.rate": 1000, "follower.replication.throttled.rate": 2000}
+    windows = {"replication.quota.window.num": 11, "replication.quota.window.size.seconds": 1}
+    config: Any = SimpleNamespace(
+        node_id=LEADER,
+        number=lambda name: {**rates, **windows}[name],
+        on_change=lambda names, then: listeners.append(then) if set(names) == set(rates) else None,
+    )
+    states = (PartitionState(LEADER, 0, (LEADER, LAGGING), (LEADER,)),)
+    throttled = Topic("throttled", b"a" * 16, states, {"leader.replication.throttled.replicas": "*"})
+    sessions = ReplicaSessions(SeededRandom("s"), now_ms=lambda: 0)
+    throttles = ReplicationThrottles(config, lambda: 0, sessions, ClusterImage().with_topics([throttled]))
+    partition = cast(Partition, SimpleNamespace(topic="throttled", index=0, isr=(LEADER,)))
+    throttles.sent(partition, 1500)
+    assert throttles.holds_back(partition, LAGGING)
+    rates["leader.replication.throttled.rate"] = 1_000_000
+    (listener,) = listeners
+    listener(frozenset(rates))
+    assert not throttles.holds_back(partition, LAGGING)
