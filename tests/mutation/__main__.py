@@ -31,7 +31,8 @@ from tests.mutation.operators import PACKAGES, Mutant, mutants_of
 from tests.mutation.server import NOT_REPLACED, Trial, serve
 from tests.mutation.workplace import BROKEN, ROOT, SURVIVED, Workplace, kill_children
 
-_TESTS: Final = (*PACKAGES, "authorization", "client", "metadata", "metrics", "quotas", "records", "testing", "wire")
+_MORE_TESTS: Final = ("authorization", "client", "metadata", "metrics", "quotas", "records", "testing", "wire")
+_TESTS: Final = (*(f"tests/unit/{package}" for package in (*PACKAGES, *_MORE_TESTS)), "tests/sim/scenarios")
 _EQUIVALENT: Final = Path(__file__).with_name("equivalent.json")
 _PATIENCE_SECONDS: Final = 20.0
 _PATIENCE: Final = 10.0
@@ -112,7 +113,7 @@ class Run:
     def prepare(self) -> str:
         """Observe the tests and the simulator without a mutant. Returns what is wrong, or nothing."""
         home = self._options.home
-        directories = [name for name in (f"tests/unit/{package}" for package in _TESTS) if (ROOT / name).is_dir()]
+        directories = [name for name in _TESTS if (ROOT / name).is_dir()]
         copies = [Workplace(home / f"worker-{index}") for index in range(self._options.jobs)]
         self._free = [Worker(copy, directories) for copy in copies]
         known, files = home / "tests.json", _test_files(directories)

@@ -217,11 +217,17 @@ class _Finder(ast.NodeVisitor):
         self._function(node)
 
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-        if node.name in ("__repr__", "__str__"):
+        if node.name in ("__repr__", "__str__") or _is_declaration(node):
             return
         self.visit(node.args)
         for statement in node.body:
             self.visit(statement)
+
+
+def _is_declaration(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """A method of a protocol: documentation and an ellipsis. Neither it nor its defaults run."""
+    last = node.body[-1]
+    return isinstance(last, ast.Expr) and isinstance(last.value, ast.Constant) and last.value.value is ...
 
 
 def _is_logging(call: ast.Call) -> bool:

@@ -47,6 +47,7 @@ def test_operator_finds_every_change(source: str, expected: set[tuple[str, str]]
         "x = f'{a + 1}'",
         "x = 'a' + b",
         "if TYPE_CHECKING:\n    f()",
+        "def f(a: int = 1) -> int:\n    '''Documentation.'''\n    ...",
     ],
 )
 def test_messages_and_types_are_no_mutants(source: str) -> None:
