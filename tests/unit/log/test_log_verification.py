@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 from odradek.log.append import Origin
 from odradek.log.config import LogConfig
-from odradek.log.inspection.verification import Finding, verify_partition
+from odradek.log.inspection.verification import (
+    Finding,
+    log_directories,
+    partition_directories,
+    read_batches,
+    verify_checkpoints,
+    verify_partition,
+)
 from odradek.log.partition_log import PartitionLog
 from odradek.ports.disk import SystemDisk
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -184,3 +191,131 @@ def test_a_wrong_base_offset_is_found_by_its_neighbours(tmp_path: Path) -> None:
     log = open_log(tmp_path, CONFIG, log_environment(), clean=False)
     assert read_everything(log) == whole[: len(read_everything(log))]
     assert log.segments[-1].size == first, "cut off before the batch that is wrong, not after it"
+
+
+REBUILT = "rebuilt when the log is opened"
+SNAPSHOT_REMEDY = "an older snapshot and the log take its place"
+OVERWRITTEN = {
+    "odd offset index": (cut("*.index", 5), [(".index", 5, "5 bytes are no multiple of 8", REBUILT)]),
+    "offset index that jumps back": (
+        overwrite("00000000000000000000.index", bytes(8) + bytes(3) + b"\1" + bytes(4) + bytes(3) + b"\1" + b"\1" * 4),
+        [(".index", 16, "offset 1 after 1", REBUILT)],
+    ),
+    "odd time index": (cut("*.timeindex", 7), [(".timeindex", 7, "7 bytes are no multiple of 12", REBUILT)]),
+    "broken snapshots": (overwrite("*.snapshot", b"nothing"), [(".snapshot", 0, "", SNAPSHOT_REMEDY)]),
+    "broken leader epochs": (
+        overwrite("leader-epoch-checkpoint", b"9\n"),
+        [("leader-epoch-checkpoint", 0, "", REBUILT)],
+    ),
+    "torn aborted transactions": (
+        overwrite("*.txnindex", bytes(35)),
+        [
+            (".txnindex", 0, "", "rebuilt from the markers after an unclean stop"),
+            (".txnindex", 34, "cut off", "ignored"),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OVERWRITTEN)
+def test_finding_says_where_what_and_what_becomes_of_it(tmp_path: Path, name: str) -> None:
+    directory = written(tmp_path)
+    damage, expected = OVERWRITTEN[name]
+    damage(directory)
+    found = findings(directory)
+    kinds = [
+        next(
+            (each for each in expected if finding.path.endswith(each[0]) and finding.position == each[1]),
+            (finding.path, finding.position, finding.problem, finding.remedy),
+        )
+        for finding in found
+    ]
+    assert set(kinds) == set(expected)
+    for finding, (_, _, problem, remedy) in zip(found, kinds, strict=True):
+        assert problem in finding.problem
+        assert (finding.offset, finding.remedy) == (-1, remedy)
+
+
+def test_missing_index_is_found_at_the_start_of_its_file(tmp_path: Path) -> None:
+    directory = written(tmp_path)
+    lose("00000000000000000000.*index")(directory)
+    stem = str(directory / "00000000000000000000")
+    assert findings(directory) == [
+        Finding(f"{stem}.index", 0, -1, "missing", REBUILT),
+        Finding(f"{stem}.timeindex", 0, -1, "missing", REBUILT),
+    ]
+
+
+@pytest.mark.parametrize("number", [0, 1, 3])
+def test_next_whole_batch_after_damage_is_the_next_one(tmp_path: Path, number: int) -> None:
+    path = min(written(tmp_path).glob("*.log"))
+    data = bytearray(path.read_bytes())
+    whole = read_batches(str(path), memoryview(bytes(data)), 0, None, is_last=False).found
+    position, header = whole[number]
+    data[position + 21] ^= 1
+    batches = read_batches(str(path), memoryview(data), 0, None, is_last=False)
+    (finding,) = batches.findings
+    after, following = whole[number + 1]
+    assert (finding.position, finding.offset) == (position, header.base_offset)
+    assert f"from offset {following.base_offset} at byte {after}; {after - position} bytes in between" in finding.remedy
+    assert [each[0] for each in batches.found] == [at for at, _ in whole if at != position]
+
+
+def test_end_of_a_segment_that_is_lost_is_cut_off_in_the_last_one_only(tmp_path: Path) -> None:
+    path = min(written(tmp_path).glob("*.log"))
+    data = path.read_bytes()
+    position, header = read_batches(str(path), memoryview(data), 0, None, is_last=False).found[-1]
+    torn = memoryview(data)[: position + 30]
+    remedy = f"offsets below {header.base_offset} are whole; the last 30 bytes are lost"
+    (finding,) = read_batches(str(path), torn, 0, None, is_last=False).findings
+    assert finding.remedy == remedy
+    (finding,) = read_batches(str(path), torn, 0, None, is_last=True).findings
+    assert finding.remedy == f"{remedy} and are cut off when the log is opened after an unclean stop"
+
+
+def test_batch_beyond_the_next_segment_is_damage(tmp_path: Path) -> None:
+    path = min(written(tmp_path).glob("*.log"))
+    data = memoryview(path.read_bytes())
+    position, header = read_batches(str(path), data, 0, None, is_last=False).found[2]
+    batches = read_batches(str(path), data, 0, header.base_offset, is_last=False)
+    assert [each[0] for each in batches.found][-1] < position
+    assert batches.findings[0].position == position
+    assert not read_batches(str(path), data[: position + header.size], 0, header.next_offset, is_last=False).findings
+
+
+def test_log_directories_and_partitions_are_found(tmp_path: Path) -> None:
+    disk = SystemDisk()
+    partition = written(tmp_path / "one")
+    assert list(partition_directories(disk, str(partition))) == [str(partition)]
+    root = str(partition.parent)
+    assert list(partition_directories(disk, root)) == [str(partition)]
+    assert log_directories(disk, root) == [root]
+    (partition.parent / "empty-0").mkdir()
+    assert list(partition_directories(disk, root)) == [str(partition)]
+    (tmp_path / "two").mkdir()
+    (tmp_path / "two" / "meta.properties").write_text("version=0\n")
+    (tmp_path / "three").mkdir()
+    assert log_directories(disk, str(tmp_path)) == [str(tmp_path / "two")]
+
+
+def test_broken_checkpoints_are_found_with_their_remedies(tmp_path: Path) -> None:
+    (tmp_path / "recovery-point-offset-checkpoint").write_text("9\n")
+    (tmp_path / "meta.properties").write_text("version=9\n")
+    (tmp_path / "other").write_text("nothing")
+    remedies = {
+        Path(each.path).name: (each.position, each.remedy) for each in verify_checkpoints(SystemDisk(), str(tmp_path))
+    }
+    assert remedies == {
+        "recovery-point-offset-checkpoint": (0, "ignored at the next start, which reads more"),
+        "meta.properties": (0, "the broker does not start"),
+    }
+
+
+def test_batch_after_one_stray_byte_is_found(tmp_path: Path) -> None:
+    path = min(written(tmp_path).glob("*.log"))
+    data = path.read_bytes()
+    first, second = read_batches(str(path), memoryview(data), 0, None, is_last=False).found[:2]
+    damaged = memoryview(data[: second[0]] + b"\1" + data[second[0] : second[0] + second[1].size])
+    batches = read_batches(str(path), damaged, 0, None, is_last=True)
+    assert [at for at, _ in batches.found] == [first[0], second[0] + 1]
+    assert [each.position for each in batches.findings] == [second[0]]
