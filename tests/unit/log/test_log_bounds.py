@@ -1,0 +1,124 @@
+"""Where rules of retention and compaction begin and end to apply, to the millisecond and the byte."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+
+from odradek.log.cleaner.candidates import Cleanable, SegmentFacts, cleanable, group
+from odradek.log.config import LONG_MAX, LogConfig
+from odradek.log.retention import Reason, below_start, expired, oversized, to_delete
+
+NOW = 1_000_000
+COMPACT = frozenset({"compact"})
+
+
+class Aged(NamedTuple):
+    base_offset: int
+    size: int
+    largest_timestamp: int
+
+
+SEGMENTS = [Aged(0, 100, NOW - 30), Aged(10, 100, NOW - 20), Aged(20, 100, NOW - 10)]
+
+
+@pytest.mark.parametrize(
+    ("retention_ms", "count"), [(30, 0), (29, 1), (20, 1), (19, 2), (10, 2), (9, 3), (0, 3), (-1, 0)]
+)
+def test_segment_expires_when_it_is_older_than_its_retention(retention_ms: int, count: int) -> None:
+    assert expired(SEGMENTS, LogConfig(retention_ms=retention_ms), NOW) == count
+
+
+@pytest.mark.parametrize(
+    ("retention_bytes", "count"), [(300, 0), (201, 0), (200, 1), (101, 1), (100, 2), (1, 2), (0, 3), (-1, 0)]
+)
+def test_segments_go_while_as_many_bytes_remain(retention_bytes: int, count: int) -> None:
+    assert oversized(SEGMENTS, LogConfig(retention_bytes=retention_bytes)) == count
+
+
+def test_empty_segment_is_not_oversized() -> None:
+    assert oversized([Aged(0, 0, 0), Aged(0, 100, 0)], LogConfig(retention_bytes=100)) == 0
+
+
+def test_retention_does_not_apply_to_compacted_logs() -> None:
+    config = LogConfig(retention_ms=0, retention_bytes=0, cleanup_policy=COMPACT)
+    assert (expired(SEGMENTS, config, NOW), oversized(SEGMENTS, config)) == (0, 0)
+
+
+@pytest.mark.parametrize(("start", "count"), [(0, 0), (9, 0), (10, 1), (19, 1), (20, 2), (99, 2)])
+def test_segments_below_the_log_start_go_except_the_last(start: int, count: int) -> None:
+    assert below_start(SEGMENTS, start) == count
+
+
+@pytest.mark.parametrize(("high_watermark", "count"), [(9, None), (10, 1), (19, 1), (20, 2), (29, 2), (30, 3), (31, 3)])
+def test_only_segments_below_the_high_watermark_are_deleted(high_watermark: int, count: int | None) -> None:
+    found = to_delete(
+        SEGMENTS, LogConfig(retention_ms=1), NOW, log_start_offset=0, high_watermark=high_watermark, end_offset=30
+    )
+    assert found == (None if count is None else (count, Reason.RETENTION_MS))
+
+
+def test_empty_last_segment_is_not_deleted() -> None:
+    segments = [SEGMENTS[0], Aged(10, 0, NOW - 20)]
+    found = to_delete(segments, LogConfig(retention_ms=1), NOW, log_start_offset=0, high_watermark=10, end_offset=10)
+    assert found == (1, Reason.RETENTION_MS)
+
+
+@pytest.mark.parametrize(
+    ("settings", "start", "reason"),
+    [
+        ({"retention_ms": 25, "retention_bytes": 100}, 20, (1, Reason.RETENTION_MS)),
+        ({"retention_ms": -1, "retention_bytes": 100}, 10, (2, Reason.RETENTION_BYTES)),
+        ({"retention_ms": -1, "retention_bytes": -1}, 10, (1, Reason.LOG_START_OFFSET)),
+        ({"retention_ms": -1, "retention_bytes": -1}, 9, None),
+    ],
+)
+def test_first_reason_that_applies_is_reported(
+    settings: dict[str, int], start: int, reason: tuple[int, Reason] | None
+) -> None:
+    config = LogConfig(**settings)  # type: ignore[arg-type]
+    assert to_delete(SEGMENTS, config, NOW, log_start_offset=start, high_watermark=30, end_offset=30) == reason
+
+
+def facts(base: int, end: int, size: int = 100, largest: int = NOW, first: int = NOW) -> SegmentFacts:
+    return SegmentFacts(base, size, 8, largest, first, end)
+
+
+def found(config: LogConfig, *segments: SegmentFacts, checkpoint: int | None = None, upper: int = 99) -> Cleanable:
+    return cleanable(segments, config, NOW, checkpoint=checkpoint, log_start_offset=0, upper_offset=upper)
+
+
+@pytest.mark.parametrize(("age_ms", "stop"), [(999, 0), (1000, 10), (1001, 10)])
+def test_segment_may_be_compacted_at_the_minimum_lag(age_ms: int, stop: int) -> None:
+    config = LogConfig(cleanup_policy=COMPACT, min_compaction_lag_ms=1000)
+    assert found(config, facts(0, 10, largest=NOW - age_ms), facts(10, 20)).first_uncleanable_offset == stop
+
+
+@pytest.mark.parametrize(("age_ms", "overdue"), [(1000, False), (1001, True)])
+def test_compaction_is_overdue_after_the_maximum_lag(age_ms: int, overdue: bool) -> None:
+    config = LogConfig(cleanup_policy=COMPACT, max_compaction_lag_ms=1000, min_cleanable_dirty_ratio=1.0)
+    assert found(config, facts(0, 10, first=NOW - age_ms), facts(10, 20)).overdue is overdue
+    assert not found(config, facts(0, 10, first=-1), facts(10, 20)).overdue
+
+
+def test_compaction_is_never_overdue_without_a_maximum_lag() -> None:
+    config = LogConfig(cleanup_policy=COMPACT, max_compaction_lag_ms=LONG_MAX)
+    assert not found(config, facts(0, 10, first=1), facts(10, 20)).overdue
+
+
+@pytest.mark.parametrize(("clean", "due"), [(100, False), (99, True)])
+def test_log_is_due_when_its_dirty_share_exceeds_the_ratio(clean: int, due: bool) -> None:
+    config = LogConfig(cleanup_policy=COMPACT, min_cleanable_dirty_ratio=0.5)
+    cleaned = found(config, facts(0, 10, clean), facts(10, 20, 100), facts(20, 30), checkpoint=10)
+    assert (cleaned.clean_bytes, cleaned.dirty_bytes) == (clean, 100)
+    assert cleaned.is_due(config) is due
+    assert cleaned.ratio == 100 / (100 + clean)
+
+
+def test_segments_are_grouped_up_to_their_limits() -> None:
+    segments = [facts(0, 10, 60), facts(10, 20, 40), facts(20, 30, 1)]
+    assert [len(each) for each in group(segments, 100, 100)] == [2, 1]
+    assert [len(each) for each in group(segments, 101, 100)] == [3]
+    assert [len(each) for each in group(segments, 101, 24)] == [3]
+    assert [len(each) for each in group(segments, 101, 23)] == [2, 1]
