@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
+from odradek.client.errors import TransportError
 from odradek.client.network.cluster import GROUP_COORDINATOR, TRANSACTION_COORDINATOR, Cluster, error_of
 from odradek.client.network.connection import Request, Response
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -86,10 +87,16 @@ class AdminRequests:
         cluster = self.cluster
 
         async def attempt() -> Response:
-            connection = await cluster.connections.get(await cluster.controller())
-            if adapt is not None:
-                adapt(request, connection.version_of(type(request)))
-            response = await cluster.ask(connection, request, response_type)
+            controller = await cluster.controller()
+            try:
+                connection = await cluster.connections.get(controller)
+                if adapt is not None:
+                    adapt(request, connection.version_of(type(request)))
+                response = await cluster.ask(connection, request, response_type)
+            except TransportError:
+                # It may have died: another broker is the controller then.
+                cluster.want_metadata()
+                raise
             found = [getattr(response, "error_code", 0)] if codes is None else codes(response)
             if ErrorCode.NOT_CONTROLLER in found:
                 await cluster.refresh_metadata()

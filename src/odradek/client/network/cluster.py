@@ -156,8 +156,14 @@ class Cluster:
         timeout_ms: float | None = None,
     ) -> Response:
         """One request to one broker, not retried. Raises ClientError."""
-        connection = await self.connections.get(node_id, purpose)
-        return await self.ask(connection, request, response_type, at_most=at_most, timeout_ms=timeout_ms)
+        try:
+            connection = await self.connections.get(node_id, purpose)
+            return await self.ask(connection, request, response_type, at_most=at_most, timeout_ms=timeout_ms)
+        except TransportError:
+            if purpose == DATA:
+                # It may have died: another broker leads then.
+                self.want_metadata()
+            raise
 
     async def ask(
         self,
