@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import pytest
 
 from odradek.log.cleaner.candidates import Cleanable, SegmentFacts, cleanable, group
 from odradek.log.config import LONG_MAX, LogConfig
-from odradek.log.retention import Reason, below_start, expired, oversized, to_delete
+from odradek.log.retention import Reason, SegmentAge, below_start, expired, oversized, to_delete
 
 NOW = 1_000_000
 COMPACT = frozenset({"compact"})
 
 
-class Aged(NamedTuple):
-    base_offset: int
-    size: int
-    largest_timestamp: int
-
-
-SEGMENTS = [Aged(0, 100, NOW - 30), Aged(10, 100, NOW - 20), Aged(20, 100, NOW - 10)]
+SEGMENTS = [SegmentAge(0, 100, NOW - 30), SegmentAge(10, 100, NOW - 20), SegmentAge(20, 100, NOW - 10)]
 
 
 @pytest.mark.parametrize(
@@ -38,7 +30,7 @@ def test_segments_go_while_as_many_bytes_remain(retention_bytes: int, count: int
 
 
 def test_empty_segment_is_not_oversized() -> None:
-    assert oversized([Aged(0, 0, 0), Aged(0, 100, 0)], LogConfig(retention_bytes=100)) == 0
+    assert oversized([SegmentAge(0, 0, 0), SegmentAge(0, 100, 0)], LogConfig(retention_bytes=100)) == 0
 
 
 def test_retention_does_not_apply_to_compacted_logs() -> None:
@@ -60,7 +52,7 @@ def test_only_segments_below_the_high_watermark_are_deleted(high_watermark: int,
 
 
 def test_empty_last_segment_is_not_deleted() -> None:
-    segments = [SEGMENTS[0], Aged(10, 0, NOW - 20)]
+    segments = [SEGMENTS[0], SegmentAge(10, 0, NOW - 20)]
     found = to_delete(segments, LogConfig(retention_ms=1), NOW, log_start_offset=0, high_watermark=10, end_offset=10)
     assert found == (1, Reason.RETENTION_MS)
 
