@@ -1,0 +1,104 @@
+"""Connectors' sink and source on a real PostgreSQL: the server that the tests of this folder share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from odradek.connect.errors import PositionMoved, RecordRejected, TargetAway
+from odradek.connect.sources.source import StoredOffsets
+from odradek.records.topic_partition import TopicPartition
+from tests.spark.postgres import PostgresServer
+from tests.unit.connect.test_connect_sinks import batch, record, sink_of
+from tests.unit.connect.test_connect_sources import polled, source_of
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+ORDERS = TopicPartition("orders", 0)
+
+
+@pytest.fixture
+def url(postgres: PostgresServer) -> Iterator[str]:
+    """A database without tables of the test's."""
+    yield postgres.database.conninfo
+    with psycopg.connect(postgres.database.conninfo, autocommit=True) as connection:
+        connection.execute("DROP TABLE IF EXISTS orders, odradek_connect_positions")
+
+
+def rows(url: str, query: str) -> list[tuple[Any, ...]]:
+    with psycopg.connect(url) as connection:
+        return connection.execute(query).fetchall()  # type: ignore[call-overload, no-any-return]
+
+
+def sql_sink(url: str, **more: str) -> Any:
+    return sink_of("SqlSink", {"connection.url": url, "auto.create": "true", "auto.evolve": "true", **more})
+
+
+def test_rows_and_positions_are_one_transaction(url: str) -> None:
+    """New columns, deletes and a rejected row; a task that lost its partition changes nothing."""
+    settings = {"insert.mode": "upsert", "pk.mode": "record_key", "pk.fields": "id", "delete.enabled": "true"}
+
+    async def run() -> None:
+        sink, other = sql_sink(url, **settings), sql_sink(url, **settings)
+        for each in (sink, other):
+            await each.open()
+            await each.positions([ORDERS])
+        await sink.write(batch(record(0, {"n": 1, "x": {"a": 1}}, key=1), record(1, {"n": 2, "t": "b"}, key=2)))
+        with pytest.raises(PositionMoved):
+            await other.write(batch(record(0, {"n": 9}, key=9)))
+        with pytest.raises(RecordRejected, match="rejects the row") as caught:
+            await sink.write(batch(record(2, {"n": 3}, key=3), record(3, {"n": "text"}, key=4)))
+        assert caught.value.index == 1
+        await sink.write(batch(record(2, None, key=1), record(4, {"n": 5, "at": None, "ok": True}, key=5)))
+        for each in (sink, other):
+            await each.close()
+
+    asyncio.run(run())
+    assert rows(url, "SELECT id, n, t, ok FROM orders ORDER BY id") == [(2, 2, "b", None), (5, 5, None, True)]
+    assert rows(url, "SELECT next_offset FROM odradek_connect_positions") == [(5,)]
+
+
+def test_rows_are_read_once_by_time_and_number(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            'CREATE TABLE orders (id int, "at%" timestamptz, price numeric(9, 2), tags text[], doc jsonb)'
+        )
+        connection.execute("INSERT INTO orders VALUES (1, '2026-01-01Z', 1.50, '{a,b}', '{\"c\": 1}')")
+        connection.execute("INSERT INTO orders SELECT n, '2026-01-02Z' FROM generate_series(2, 4) n")
+    settings = {
+        "connection.url": url, "table.whitelist": "orders", "mode": "timestamp+incrementing", "batch.max.rows": "2",
+        "incrementing.column.name": "id", "timestamp.column.name": "at%",
+    }  # fmt: skip
+    offsets = StoredOffsets()
+    found = polled(source_of("SqlSource", settings), offsets, polls=2)
+    assert [each.value["id"] for each in found] == [1, 2, 3, 4]
+    first = {name: value for name, value in found[0].value.items() if name != "at%"}
+    assert first == {"id": 1, "price": "1.50", "tags": ["a", "b"], "doc": {"c": 1}}
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("UPDATE orders SET \"at%\" = '2026-01-03Z' WHERE id = 2")
+    assert [each.value["id"] for each in polled(source_of("SqlSource", settings), offsets, polls=2)] == [2]
+
+
+def test_server_that_is_down_is_away(postgres: PostgresServer, url: str) -> None:
+    async def run() -> None:
+        sink = sql_sink(url)
+        await sink.open()
+        await sink.positions([ORDERS])
+        await sink.write(batch(record(0, {"n": 1})))
+        postgres.crash()
+        try:
+            with pytest.raises(TargetAway):
+                await sink.write(batch(record(1, {"n": 2})))
+        finally:
+            postgres.start()
+        await sink.open()
+        assert await sink.positions([ORDERS]) == {ORDERS: 1}
+        await sink.write(batch(record(1, {"n": 2})))
+        await sink.close()
+
+    asyncio.run(run())
+    assert rows(url, "SELECT n FROM orders ORDER BY n") == [(1,), (2,)]
