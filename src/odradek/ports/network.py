@@ -98,7 +98,8 @@ class Network(Protocol):
 
 
 _HAS_MSG_MORE = hasattr(socket, "MSG_MORE")
-_MORE = socket.MSG_MORE if _HAS_MSG_MORE else 0
+MORE = socket.MSG_MORE if _HAS_MSG_MORE else 0
+"""The flag of send(2) that announces another part."""
 _ACCEPTS_PER_WAKE = 64
 _PROBES_IN_SILENCE = 3
 """How often an idle connection is probed within the time after which a silent peer counts as gone."""
@@ -134,7 +135,7 @@ class TcpStream:
     def send(self, part: Bytes, more: bool) -> int:
         """Implements Stream."""
         try:
-            return self._socket.send(part, _MORE if more else 0)
+            return self._socket.send(part, MORE if more else 0)
         except BlockingIOError:
             return WOULD_BLOCK
 

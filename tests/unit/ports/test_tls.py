@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import subprocess
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from odradek.ports.disk import FileRange, SystemDisk
-from odradek.ports.network import WOULD_BLOCK, Stream, TlsError
-from odradek.ports.tls import Handshake, TlsStream, connect_tls
+from odradek.ports.network import WOULD_BLOCK, Stream, TcpNetwork, TlsError
+from odradek.ports.tls import MOST_UNSENT_BYTES, Handshake, TlsStream, connect_tls
 from tests.certificates import Authority
 from tests.unit.ports.test_network import pair, read_exactly
 
@@ -112,6 +114,154 @@ def test_pending_bytes_wait_while_reads_are_not_watched(contexts: Contexts) -> N
         assert len(await read_exactly(server, 990)) == 990
         client.close()
         server.close()
+
+    asyncio.run(main())
+
+
+def test_connections_of_a_loop_do_not_mix_their_bytes(contexts: Contexts) -> None:
+    """All of them pass through the same memory, whatever parts of records, full buffers and sockets leave there."""
+
+    async def main() -> None:
+        random = Random(7)
+        pairs = [await contexts.pair() for _ in range(4)]
+        ways = [Way(*ends, random) for client, server in pairs for ends in ((client, server), (server, client))]
+        await asyncio.wait_for(asyncio.gather(*(way.done for way in ways)), SECONDS)
+        for way in ways:
+            assert way.got == way.data
+        for each in (stream for both in pairs for stream in both):
+            each.close()
+
+    asyncio.run(main())
+
+
+class Way:
+    """Bytes of one direction, sent in pieces and received into buffers of random sizes."""
+
+    def __init__(self, sender: TlsStream, receiver: TlsStream, random: Random) -> None:
+        self.data = random.randbytes(400_000)
+        self.got = bytearray()
+        self.done = asyncio.get_running_loop().create_future()
+        self._rest = memoryview(self.data)
+        self._piece = self._rest[:0]
+        self._sender, self._receiver, self._random = sender, receiver, random
+        receiver.watch_reads(self._readable)
+        sender.watch_writes(self._writable)
+
+    def _writable(self) -> None:
+        if not self._piece:
+            self._piece = self._rest[: self._random.choice((1, 700, 3000, 100_000))]
+        sent = max(0, self._sender.send(self._piece, False))
+        self._piece, self._rest = self._piece[sent:], self._rest[sent:]
+        if not self._rest:
+            self._sender.watch_writes(None)
+
+    def _readable(self) -> None:
+        buffer = memoryview(bytearray(self._random.choice((1, 50, 5000, 200_000))))
+        count = self._receiver.receive_into(buffer)
+        assert count, "the other side stays open"
+        if count != WOULD_BLOCK:
+            self.got += buffer[:count]
+        if len(self.got) == len(self.data):
+            self._receiver.watch_reads(None)
+            self.done.set_result(None)
+
+
+def test_damaged_record_is_an_error_after_the_bytes_before_it(contexts: Contexts) -> None:
+    async def main() -> None:
+        client, server = await contexts.pair()
+        client.send(b"good", False)
+        client._socket.send(b"\x17\x03\x03\0\x20" + bytes(32))
+        assert await read_exactly(server, 4) == b"good"
+        await readable(server)
+        with pytest.raises(TlsError, match="decryption failed or bad record mac"):
+            server.receive_into(memoryview(bytearray(10)))
+        client.close()
+        server.close()
+
+    asyncio.run(main())
+
+
+def test_end_behind_bytes_is_received_without_a_further_event(contexts: Contexts) -> None:
+    """The peer's close_notify came with the bytes: no event of the socket announces it."""
+
+    async def main() -> None:
+        client, server = await contexts.pair()
+        client.send(b"last", False)
+        with pytest.raises(ssl.SSLWantReadError):
+            client._tls.unwrap()
+        client._send_records()
+        await readable(server)
+        buffer = memoryview(bytearray(10))
+        seen = []
+        ended = asyncio.Event()
+
+        def read() -> None:
+            seen.append(server.receive_into(buffer))
+            if not seen[-1]:
+                server.watch_reads(None)
+                ended.set()
+
+        server.watch_reads(read)
+        await asyncio.wait_for(ended.wait(), SECONDS)
+        assert [each for each in seen if each != WOULD_BLOCK] == [4, 0]
+        client.close()
+        server.close()
+
+    asyncio.run(main())
+
+
+async def readable(stream: Stream) -> None:
+    ready = asyncio.Event()
+    stream.watch_reads(ready.set)
+    await asyncio.wait_for(ready.wait(), SECONDS)
+    stream.watch_reads(None)
+
+
+def test_answers_to_a_peer_that_does_not_read_are_bounded(contexts: Contexts) -> None:
+    """A peer may ask for new keys without an end, and each time OpenSSL writes an answer."""
+
+    async def main() -> None:
+        client, server = await contexts.pair()
+        while server.send(bytes(100_000), False) != WOULD_BLOCK:
+            pass
+        server._records.outgoing.write(bytes(MOST_UNSENT_BYTES))
+        server._answer()
+        assert server.receive_into(memoryview(bytearray(10))) == WOULD_BLOCK
+        server._records.outgoing.write(bytes(MOST_UNSENT_BYTES))
+        server._answer()
+        with pytest.raises(TlsError, match="asks for new keys and does not read the answers"):
+            server.receive_into(memoryview(bytearray(10)))
+        client.close()
+        server.close()
+
+    asyncio.run(main())
+
+
+def test_key_updates_of_the_peer_are_answered(contexts: Contexts) -> None:
+    """`K` at the beginning of a line has s_client ask for new keys, in both directions."""
+
+    async def main() -> None:
+        accepted: asyncio.Future[Stream] = asyncio.get_running_loop().create_future()
+        listener = TcpNetwork().listen("127.0.0.1", 0, accepted.set_result)
+        client = await asyncio.create_subprocess_exec(
+            *("openssl", "s_client", "-connect", f"127.0.0.1:{listener.port}", "-quiet", "-no_ign_eof"),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        server = await accept(TlsStream(await accepted, contexts.server, is_server=True))
+        assert client.stdin is not None
+        assert client.stdout is not None
+        for word in (b"one\n", b"two\n"):
+            client.stdin.write(word)
+            assert await read_exactly(server, 4) == word
+            client.stdin.write(b"K\n")
+            await readable(server)
+            assert server.receive_into(memoryview(bytearray(10))) == WOULD_BLOCK
+            assert server.send(b"back\n", False) == 5
+            assert await asyncio.wait_for(client.stdout.readexactly(5), SECONDS) == b"back\n"
+        listener.close()
+        server.close()
+        client.kill()
+        await client.wait()
 
     asyncio.run(main())
 

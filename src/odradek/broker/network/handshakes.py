@@ -35,7 +35,7 @@ Rejected = Callable[[str, str, str], None]
 class _Open:
     """One handshake."""
 
-    __slots__ = ("done", "ended", "hello_bytes", "listener_name", "stream", "timer", "waits_since", "watch")
+    __slots__ = ("done", "ended", "listener_name", "stream", "timer", "waits_since", "watch")
 
     def __init__(self, stream: TlsStream, listener_name: str, done: Done, ended: Callable[[], None]) -> None:
         self.stream = stream
@@ -44,7 +44,6 @@ class _Open:
         self.ended = ended
         self.timer: asyncio.TimerHandle | None = None
         self.watch: Callable[[Callable[[], None] | None], None] | None = None
-        self.hello_bytes = 0
         self.waits_since = 0.0
 
 
@@ -146,18 +145,15 @@ class Handshakes:
     def _advance(self, each: _Open) -> None:
         stream = each.stream
         try:
-            if not stream.is_negotiated:
-                each.hello_bytes += stream.unread_bytes
-                if each.hello_bytes > HELLO_BYTES:
-                    self._fail(each, f"the first message of the peer is larger than {HELLO_BYTES} bytes")
-                    return
             wanted = stream.handshake()
         except TlsError as error:
             self._fail(each, str(error))
             if self._report is not None:
                 self._report(stream.peer_host, each.listener_name, str(error))
             return
-        if wanted is Handshake.COMPLETE:
+        if stream.received_bytes > HELLO_BYTES and not stream.is_negotiated:
+            self._fail(each, f"the first message of the peer is larger than {HELLO_BYTES} bytes")
+        elif wanted is Handshake.COMPLETE:
             self._remove(each)
             each.done(stream)
         else:
