@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import gc
 import logging
 import resource
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -186,24 +187,41 @@ def _settings(stage: str, folder: Path) -> dict[str, str]:
     }
 
 
-async def run(frames: int, seed: int, folder: Path, stage: str = "plain") -> Report:
-    """Send so many frames. Raises AssertionError for what must not happen."""
-    settings = _settings(stage, folder)
-    broker = Broker(BrokerConfig(settings))
-    failures = Failures()
-    logging.getLogger("odradek").addHandler(failures)
+@contextlib.asynccontextmanager
+async def serving(stage: str, folder: Path) -> AsyncIterator[Server]:
+    """The listeners of a broker in this process."""
+    broker = Broker(BrokerConfig(_settings(stage, folder)))
     await broker.start()
     try:
         assert broker._parts is not None
-        keys: Sequence[ApiKey] = _KEYS
-        if stage == "after":
-            keys = [ApiKey(key) for key in APIS if key != ApiKey.CONTROLLED_SHUTDOWN]
-        found = await _send(broker._parts.server, Frames(Random(seed), keys), frames, stage)
+        yield broker._parts.server
     finally:
         await broker.stop()
+
+
+async def run(frames: int, seed: int, folder: Path, stage: str = "plain") -> Report:
+    """Send so many frames. Raises AssertionError for what must not happen."""
+    failures = Failures()
+    logging.getLogger("odradek").addHandler(failures)
+    try:
+        async with serving(stage, folder) as server:
+            keys: Sequence[ApiKey] = _KEYS
+            if stage == "after":
+                keys = [ApiKey(key) for key in APIS if key != ApiKey.CONTROLLED_SHUTDOWN]
+            found = await _send(server, Frames(Random(seed), keys), frames, stage)
+    finally:
         logging.getLogger("odradek").removeHandler(failures)
     assert not failures.lines, failures.lines[:5]
     return found
+
+
+async def connected(server: Server, stage: str) -> ScriptedStream:
+    """A new connection, which has logged in if the stage is after that."""
+    stream = ScriptedStream()
+    server._serve(stream, "PLAINTEXT" if stage == "plain" else "SASL_PLAINTEXT")
+    if stage == "after":
+        await _log_in(stream)
+    return stream
 
 
 async def _log_in(stream: ScriptedStream) -> None:
@@ -220,17 +238,13 @@ async def _log_in(stream: ScriptedStream) -> None:
 
 
 async def _send(server: Server, source: Frames, frames: int, stage: str) -> Report:
-    name = "PLAINTEXT" if stage == "plain" else "SASL_PLAINTEXT"
     answered, closed, waiting, slowest = 0, 0, 0, 0.0
     stream, left, collector = ScriptedStream(), 0, CollectorTime()
     for number in range(frames):
         if stream.closed or not left:
             stream.close()
-            stream, left = ScriptedStream(), _PER_CONNECTION
-            server._serve(stream, name)
+            stream, left = await connected(server, stage), _PER_CONNECTION
             connection = next(reversed(server.connections.values()))
-            if stage == "after":
-                await _log_in(stream)
         left -= 1
         frame, before = source.next(), len(stream.sent)
         began = time.thread_time() - collector.seconds

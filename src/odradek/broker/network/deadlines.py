@@ -71,6 +71,11 @@ class Deadlines:
         if self._stall_timer is None:
             self._schedule_stalled({})
 
+    def end(self, connection: InboundConnection) -> None:
+        """Forget a connection that is closed: peers may open thousands until the next look."""
+        self._newcomers.pop(connection, None)
+        self._late.discard(connection)
+
     def close(self) -> None:
         """Stop all timers."""
         for timer in (self._newcomer_timer, self._idle_timer, self._stall_timer):
@@ -91,7 +96,7 @@ class Deadlines:
         since = self._clock.monotonic() - self._config.number("odradek.unauthenticated.timeout.ms") / 1000
         late: set[InboundConnection] = set()
         for connection, began in list(self._newcomers.items()):
-            if connection.closed or connection.is_admitted:
+            if connection.is_admitted:
                 del self._newcomers[connection]
             elif began > since or not connection.awaits_peer:
                 continue

@@ -258,35 +258,42 @@ class Dispatcher:
         pending = Pending(connection, overtaking, future.cancel if found.key == ApiKey.FETCH else None)
         self._tasks[future] = found.key
 
-        def done(finished: asyncio.Future[Any]) -> None:
-            del self._tasks[finished]
-            if finished.cancelled():
-                connection.close("the broker stops")
-                return
-            error = finished.exception()
-            if error is not None and not isinstance(error, Exception):
-                raise error
-            if isinstance(error, NotTheController) and found.declared.is_forwarded:
-                # This broker was the controller when the request came, and no longer when it was to be decided.
-                forwarded = self._loop.create_task(decided_by_controller(found, request, context))
-                self._tasks[forwarded] = found.key
-                forwarded.add_done_callback(done)
-                return
-            try:
-                if error is None:
-                    parts = self._encoded(route, finished.result(), request, context)
-                else:
-                    parts = self._failed(found, request, context, error)
-            except Exception:
-                logger.exception(
-                    "%s v%d from %s cannot be answered", found.key.name, context.version, context.client_id
-                )
-                connection.close("a request could not be answered")
-                return
-            pending.answer(parts)
-
-        future.add_done_callback(done)
+        future.add_done_callback(partial(self._finished, route, request, context, pending))
         return pending
+
+    def _finished(
+        self,
+        route: _Route,
+        request: Any,
+        context: RequestContext[Services],
+        pending: Pending,
+        finished: asyncio.Future[Any],
+    ) -> None:
+        """The handler has its answer. A method, because a closure that names itself is garbage for the collector."""
+        del self._tasks[finished]
+        connection = cast("InboundConnection", context.connection)
+        if finished.cancelled():
+            connection.close("the broker stops")
+            return
+        error, found = finished.exception(), route.endpoint
+        if error is not None and not isinstance(error, Exception):
+            raise error
+        if isinstance(error, NotTheController) and found.declared.is_forwarded:
+            # This broker was the controller when the request came, and no longer when it was to be decided.
+            forwarded = self._loop.create_task(decided_by_controller(found, request, context))
+            self._tasks[forwarded] = found.key
+            forwarded.add_done_callback(partial(self._finished, route, request, context, pending))
+            return
+        try:
+            if error is None:
+                parts = self._encoded(route, finished.result(), request, context)
+            else:
+                parts = self._failed(found, request, context, error)
+        except Exception:
+            logger.exception("%s v%d from %s cannot be answered", found.key.name, context.version, context.client_id)
+            connection.close("a request could not be answered")
+            return
+        pending.answer(parts)
 
     def _encoded(
         self, route: _Route, answer: Any, request: Any, context: RequestContext[Services]

@@ -266,6 +266,7 @@ class Server:
 
     def _closed(self, connection: InboundConnection, reason: str) -> None:
         self.connections.pop(connection.identifier, None)
+        self._deadlines.end(connection)
         host = connection.session.peer_host
         self._gone(host)
         # A client that is configured for TLS comes again and again, and its own log shows a closed connection only.
