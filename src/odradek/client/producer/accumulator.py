@@ -30,10 +30,10 @@ _RECORD_OVERHEAD: Final = 21
 """Most bytes of a record besides key, value and headers (Kafka's MAX_RECORD_OVERHEAD)."""
 PLAIN_OVERHEAD: Final = 12
 """The same for a record of the present without a key, of at most PLAIN_BYTES, among the first 8,192 of its batch."""
-_KEYED_OVERHEAD: Final = 13
+KEYED_OVERHEAD: Final = 13
 """The same with a key: its length may take a second byte."""
 PLAIN_BYTES: Final = 8000
-_PRESENT_MS: Final = 1 << 19
+PRESENT_MS: Final = 1 << 19
 """Timestamps of a batch differ by less unless records bring their own."""
 
 
@@ -57,7 +57,7 @@ class Batch:
         "_count",
         "_first_offset",
         "_log_append_time",
-        "_waiter",
+        "_waiters",
         "attempts",
         "base_sequence",
         "callbacks",
@@ -116,7 +116,7 @@ class Batch:
         self.failure_seen = False
         self._first_offset = _NO_OFFSET
         self._log_append_time = -1
-        self._waiter: asyncio.Future[None] | None = None
+        self._waiters: list[asyncio.Future[None]] = []
 
     @property
     def size(self) -> int:
@@ -128,11 +128,15 @@ class Batch:
         """The number of records."""
         return self._count or len(self.values)
 
+    def has_room(self, key: Data | None, value: Data | None, headers: bytes) -> bool:
+        """Whether a record of the present fits; `headers` are encoded, empty for none."""
+        return self.filled + _bound(key, value) + len(headers) <= self.limit
+
     def append(self, timestamp_ms: int, key: Data | None, value: Data | None, headers: bytes) -> bool:
         """Add a record if there is room, and in any case to an empty batch; `headers` are encoded, empty for none."""
         index = len(self.values)
         filled = self.filled + _bound(key, value) + len(headers)
-        if timestamp_ms < 0 or (index and abs(timestamp_ms - self.timestamps[0]) > _PRESENT_MS):
+        if timestamp_ms < 0 or (index and abs(timestamp_ms - self.timestamps[0]) > PRESENT_MS):
             filled += _RECORD_OVERHEAD - PLAIN_OVERHEAD
         if filled > self.limit and index:
             return False
@@ -211,9 +215,9 @@ class Batch:
         self._count = self.count
         self._forget_columns()
         self.data = None
-        if self._waiter is not None:
+        if self._waiters:
             self.failure_seen = True
-            self._waiter.set_result(None)
+            self.wake_waiters()
         if self.callbacks is not None:
             self._call_back(self.callbacks)
 
@@ -238,12 +242,22 @@ class Batch:
             self._call_back(self.callbacks)
 
     def waiter(self) -> asyncio.Future[None]:
-        """Done when the outcome is known; never fails."""
-        if self._waiter is None:
-            self._waiter = asyncio.get_running_loop().create_future()
-            if self.done:
-                self._waiter.set_result(None)
-        return self._waiter
+        """A future for one task, done when the batch has its outcome or other batches replace it; it never fails.
+
+        Raises IllegalState in another event loop than that of earlier waiters.
+        """
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._waiters and self._waiters[0].get_loop() is not waiter.get_loop():
+            raise IllegalState("the delivery belongs to another event loop: await it in that of its producer")
+        self._waiters.append(waiter)
+        return waiter
+
+    def wake_waiters(self) -> None:
+        """Wake the tasks that wait for the outcome."""
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
     def metadata(self, index: int, timestamp_ms: int) -> RecordMetadata:
         """The place of a record. Raises the error that the batch failed with."""
@@ -281,10 +295,7 @@ class Delivery:
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         batch, index = self._batch.part_of(self._index)
         while not batch.done:
-            waiter = batch.waiter()
-            if waiter.get_loop() is not asyncio.get_running_loop():
-                raise IllegalState("the delivery belongs to another event loop: await it in that of its producer")
-            yield from asyncio.shield(waiter).__await__()
+            yield from batch.waiter()
             batch, index = batch.part_of(index)
         return batch.metadata(index, self._timestamp_ms)
 
@@ -438,6 +449,14 @@ class Accumulator:
             return False
         return force or batch is not queue.open or batch.attempts > 0 or now - batch.created_at >= linger_s
 
+    def may_join(self, queue: Queue, now: float, linger_s: float) -> bool:
+        """Whether the first batch may go with a request that goes anyway though it is not due.
+
+        It waits on if it is young and less than half full: small batches cost as much as full ones.
+        """
+        batch = queue.batches[0]
+        return batch.filled * 2 >= batch.limit or (now - batch.created_at) * 2 >= linger_s
+
     def expired(self, now: float, timeout_s: float) -> list[Batch]:
         """Take out the batches that have waited too long in their queues."""
         found: list[Batch] = []
@@ -488,7 +507,7 @@ def _bound(key: Data | None, value: Data | None) -> int:
     size = (0 if key is None else len(key)) + (0 if value is None else len(value))
     if size > PLAIN_BYTES:
         return size + _RECORD_OVERHEAD
-    return size + (PLAIN_OVERHEAD if key is None else _KEYED_OVERHEAD)
+    return size + (PLAIN_OVERHEAD if key is None else KEYED_OVERHEAD)
 
 
 def record_size(key: Data | None, value: Data | None, headers: bytes) -> int:

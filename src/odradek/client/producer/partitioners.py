@@ -95,6 +95,18 @@ class DefaultPartitioner:
         if state.bytes >= self._batch_size and (batch_closed or state.bytes >= 2 * self._batch_size):
             del self._sticking[topic]
 
+    def leave(self, topic: str, size: int) -> bool:
+        """Choose another partition for the next record without a key, of `size` bytes, if this one then has its share.
+
+        It is asked when the record does not fit into the partition's batch: otherwise it would begin a batch there that
+        no other record joins.
+        """
+        state = self._sticking.get(topic)
+        if state is None or state.bytes + size < self._batch_size:
+            return False
+        del self._sticking[topic]
+        return True
+
     def _draw(self, topic: str, count: int, available: Sequence[int]) -> int:
         choices: Sequence[int] = available or range(count)
         if self._load is None:

@@ -30,8 +30,10 @@ from odradek.client.model import RecordMetadata
 from odradek.client.network.cluster import Cluster, error_of
 from odradek.client.network.metadata import MetadataCache, PartitionInfo, TopicInfo
 from odradek.client.producer.accumulator import (
+    KEYED_OVERHEAD,
     PLAIN_BYTES,
     PLAIN_OVERHEAD,
+    PRESENT_MS,
     Accumulator,
     Batch,
     Delivery,
@@ -250,7 +252,17 @@ class Producer(Generic[Key_contra, Value_contra]):
 
         One call at a time sends a batch per record: many tasks, or `send` and `flush`, are faster.
         """
-        return await (await self.send(topic, value, key, headers, partition, timestamp_ms))
+        sender = self._sender
+        if sender is None or self._transforms or not sender.is_idle:
+            return await (await self.send(topic, value, key, headers, partition, timestamp_ms))
+        sender.defer()
+        try:
+            delivery = self._append(topic, value, key, headers, partition, timestamp_ms)
+        finally:
+            sender.run_deferred()
+        if delivery is None:
+            delivery = await self._append_slowly(topic, value, key, headers, partition, timestamp_ms)
+        return await delivery
 
     def send_nowait(
         self,
@@ -374,6 +386,8 @@ class Producer(Generic[Key_contra, Value_contra]):
             or timestamp_ms is not None
             or headers
         ):
+            if key.__class__ is bytes and value.__class__ is bytes and partition is None and self._sticks:
+                return self._append_keyed(topic, value, key, headers, timestamp_ms)
             return self._append_anywhere(topic, value, key, headers, partition, timestamp_ms)
         # The way of most records: no choice of a partition, no check that the batch's first record has passed.
         size = len(value)
@@ -388,6 +402,40 @@ class Producer(Generic[Key_contra, Value_contra]):
         values = batch.values
         index = len(values)
         values.append(value)
+        return Delivery(batch, index, stamp)
+
+    def _append_keyed(
+        self, topic: str, value: bytes, key: bytes, headers: RecordHeaders, timestamp_ms: int | None
+    ) -> Delivery | None:
+        """As `_append`, for a record whose key chooses its partition: usually its open batch has others with keys."""
+        info = self._metadata.topics.get(topic)
+        if self._accumulator is None or self._partition is None or info is None:
+            return self._append_anywhere(topic, value, key, headers, None, timestamp_ms)
+        chosen = self._partition(topic, key, len(info.partitions), info.available)
+        queue = self._accumulator.queues.get((topic, chosen))
+        batch = None if queue is None else queue.open
+        if batch is None or batch.keys is None:
+            return self._append_anywhere(topic, value, key, headers, None, timestamp_ms)
+        encoded = b""
+        if headers:
+            encoded = encode_headers(_header_pairs(headers))
+        stamp = self._now_ms()
+        if timestamp_ms is not None:
+            _check_place(None, timestamp_ms)
+            stamp = timestamp_ms
+        timestamps = batch.timestamps
+        size = len(key) + len(value) + len(encoded)
+        filled = batch.filled + size + KEYED_OVERHEAD
+        if filled > batch.limit or size > self._plain_record or abs(stamp - timestamps[0]) > PRESENT_MS:
+            return self._append_anywhere(topic, value, key, headers, None, timestamp_ms)
+        batch.filled = filled
+        timestamps.append(stamp)
+        batch.keys.append(key)
+        values = batch.values
+        index = len(values)
+        values.append(value)
+        if encoded:
+            batch.headers[index] = encoded
         return Delivery(batch, index, stamp)
 
     def _append_anywhere(
@@ -413,9 +461,10 @@ class Producer(Generic[Key_contra, Value_contra]):
         if partition is not None or timestamp_ms is not None:
             _check_place(partition, timestamp_ms)
         self._report_sticking(topic)
-        chosen = partition
+        chosen, left = partition, False
         if chosen is None:
             assert self._partition is not None
+            left = key is None and self._leave_full_batch(topic, value, encoded_headers)
             chosen = self._partition(topic, key, len(info.partitions), info.available)
         if not 0 <= chosen < len(info.partitions):
             # The topic may have grown since: the slow path refreshes, and raises in the end.
@@ -425,15 +474,15 @@ class Producer(Generic[Key_contra, Value_contra]):
         if appended is None:
             return None
         batch, fresh, closed = appended
+        if closed or left:
+            self._since_turn = _TURN_RECORDS
         if fresh:
             # Once per batch: asking for the running loop is a system call.
             if get_running_loop() is not cluster.loop:
                 accumulator.withdraw(batch)
                 cluster.check_loop()
             sender.added(urgent=closed)
-            if closed:
-                self._since_turn = _TURN_RECORDS
-        if partition is None and self._appended is not None:
+        if partition is None and self._appended is not None and (key is None or not self._sticks):
             self._appended(topic, chosen, size + 8, closed)
             if key is None and not closed and self._sticks:
                 self._sticking[topic] = batch
@@ -450,6 +499,20 @@ class Producer(Generic[Key_contra, Value_contra]):
         if self._sticking_version != self._metadata.version:
             self._sticking_version = self._metadata.version
             self._sticking.clear()
+
+    def _leave_full_batch(self, topic: str, value: Any, headers: bytes) -> bool:
+        """Close the batch that records without a key fill, if this one does not fit and belongs elsewhere."""
+        batch, partitioner = self._sticking.get(topic), self._partitioner
+        if batch is None or not batch.limit or batch.has_room(None, value, headers):
+            return False
+        if not isinstance(partitioner, DefaultPartitioner) or not partitioner.leave(topic, len(value or b"")):
+            return False
+        assert self._parts is not None
+        _, accumulator, sender = self._parts
+        del self._sticking[topic]
+        accumulator.queues[batch.key].close()
+        sender.wake()
+        return True
 
     async def _append_slowly(
         self, topic: str, value: Any, key: Any, headers: RecordHeaders, partition: int | None, timestamp_ms: int | None

@@ -175,6 +175,21 @@ class Sender:
             self._scheduled = True
             self._loop.call_soon(self._run)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether a batch that is begun now need not wait: none is unfinished, and there is no linger."""
+        return not self._unfinished and not self._scheduled and self._linger_s <= 0
+
+    def defer(self) -> None:
+        """Do not run before `run_deferred`, which must follow without a turn of the loop in between."""
+        self._scheduled = True
+
+    def run_deferred(self) -> None:
+        """Send within this call what was added since `defer`: a turn of the loop less."""
+        self._scheduled = False
+        if self._unfinished:
+            self._run()
+
     def progress(self) -> asyncio.Future[None]:
         """A future that is done when a batch is finished (memory was freed) or the producer has failed."""
         waiter: asyncio.Future[None] = self._loop.create_future()
@@ -311,13 +326,18 @@ class Sender:
         if self.transaction is not None:
             self.transaction.failed(error)
 
+    @property
+    def _is_forced(self) -> bool:
+        """Whether batches go without linger: a flush, or a send that waits for memory."""
+        return self._flushes > 0 or bool(self._waiters)
+
     def _due_by_node(self, now: float) -> dict[int, list[Queue]]:
         """Queues by leader, of the leaders that have at least one due batch.
 
-        The request carries a leader's other queues, too, even if their batches are young.
+        The request may carry batches of the leader's other queues, too.
         """
         accumulator, metadata = self._accumulator, self._cluster.metadata
-        force = self._flushes > 0 or bool(self._waiters)
+        force = self._is_forced
         by_node: dict[int, list[Queue]] = {}
         due_nodes: set[int] = set()
         for queue in accumulator.queues.values():
@@ -353,7 +373,12 @@ class Sender:
         if connection.throttled_until > now:
             self._wake_at(connection.throttled_until)
             return
+        force = self._is_forced
         while self._in_flight.get(node_id, 0) < self._max_in_flight:
+            if not any(
+                each.batches and self._accumulator.is_due(each, now, self._linger_s, force=force) for each in queues
+            ):
+                return
             batches = self._drain(queues, now)
             if not batches:
                 return
@@ -383,6 +408,7 @@ class Sender:
         """The first batch of each queue that may go now, up to max_request_size bytes in all."""
         sequences, transaction = self.sequences, self.transaction
         limit = self._config["max_request_size"]
+        accumulator, linger_s, force = self._accumulator, self._linger_s, self._is_forced
         drained: list[Batch] = []
         size = 0
         for queue in queues:
@@ -390,6 +416,10 @@ class Sender:
                 continue
             batch = queue.batches[0]
             if batch.retry_at > now or (drained and size + batch.size > limit):
+                continue
+            if not accumulator.is_due(queue, now, linger_s, force=force) and not accumulator.may_join(
+                queue, now, linger_s
+            ):
                 continue
             if transaction is not None and not transaction.may_send(queue.key):
                 continue
@@ -530,7 +560,8 @@ class Sender:
                 self._finish(batch, None)
             else:
                 self._retry_or_fail(batch, _error(answer), answer)
-        self.wake()
+        if self._unfinished:
+            self.wake()
 
     def _landed(self, batch: Batch) -> None:
         self._flying.pop(batch, None)
@@ -597,7 +628,7 @@ class Sender:
         for part in reversed(parts):
             queue.put_back(part)
         self._unfinished += len(parts) - 1
-        batch.waiter().set_result(None)
+        batch.wake_waiters()
         self._notify_waiters()
         return True
 
