@@ -49,6 +49,20 @@ def finish_batch(
     `shape` is (records count, last offset delta, base timestamp, max timestamp); `flags` are further attribute bits.
     The section is compressed by `codec`, and left as it is where that does not make it smaller (as librdkafka does).
     """
+    batch = bytearray(HEADER_SIZE)
+    batch += section
+    return finish_batch_in_place(batch, codec, level, shape, fields, flags)
+
+
+def finish_batch_in_place(
+    batch: bytearray,
+    codec: int,
+    level: int | None,
+    shape: tuple[int, int, int, int],
+    fields: BatchFields = DEFAULT_FIELDS,
+    flags: int = 0,
+) -> bytearray:
+    """As `finish_batch`, for a section behind HEADER_SIZE bytes that it fills; another batch if it compresses."""
     count, last_offset_delta, base_timestamp, max_timestamp = shape
     attributes = flags
     if fields.is_transactional:
@@ -56,12 +70,11 @@ def finish_batch(
     if fields.is_control:
         attributes |= CONTROL_BIT
     if codec:
-        compressed = compress(codec, section, level)
-        if len(compressed) < len(section):
-            section = compressed
+        compressed = compress(codec, memoryview(batch)[HEADER_SIZE:], level)
+        if len(compressed) < len(batch) - HEADER_SIZE:
+            batch = bytearray(HEADER_SIZE)
+            batch += compressed
             attributes |= codec
-    batch = bytearray(HEADER_SIZE)
-    batch += section
     length = len(batch) - LOG_OVERHEAD
     base_offset, leader_epoch, producer_id, producer_epoch, base_sequence = fields[:5]
     HEADER.pack_into(

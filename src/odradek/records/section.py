@@ -1,12 +1,14 @@
 """Encoding the records of a batch from columns: at once, when the batch is complete.
 
-Records of one shape (keys of one length, values of one length, no headers) are joined by their constant bytes; what
-differs, the deltas of timestamps and offsets, is then written column by column. `record.py` decodes them the same way.
+Records of one shape (keys of one length, values of one length, headers of one length) are joined by their constant
+bytes; the deltas of timestamps and offsets are then written column by column. `uniform.py` decodes them the same way.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Final, TypeAlias
 
 from odradek.records.headers import Headers
@@ -26,6 +28,8 @@ _DELTA_BYTES: Final = bytes((delta << 1 if delta >= 0 else ~(delta << 1)) for de
 """Varints of the deltas that take one byte, by delta + 64."""
 
 
+_LARGEST_SHORT: Final = 63
+"""The largest delta that takes one byte."""
 _MOST_NAMES: Final = 1_024
 _LONGEST_NAME: Final = 256
 _header_names: dict[str, bytes] = {}
@@ -73,25 +77,30 @@ def encode_section(
     keys: Sequence[Data | None] | None,
     values: Sequence[Data | None],
     headers: Mapping[int, bytes],
+    room: int = 0,
 ) -> bytearray:
-    """The encoded records, uncompressed; timestamps in ms are relative to the first.
+    """The encoded records, uncompressed, behind `room` zero bytes; timestamps in ms are relative to the first.
 
-    `keys` is None when all are null. `headers` has those of the records that have some, by index, encoded with their
-    count (`encode_headers`).
+    `keys` is None when all are null. `headers` has those of the records that have some, by ascending index, encoded
+    with their count (`encode_headers`).
     """
-    if not headers and FEW_RECORDS <= len(values) <= SHORT_OFFSETS:
-        section = _encode_uniform(timestamps, keys, values)
+    if FEW_RECORDS <= len(values) <= SHORT_OFFSETS:
+        section = _encode_uniform(timestamps, keys, values, headers, room)
         if section is not None:
             return section
-    return _encode(timestamps, keys or (None,) * len(values), values, headers)
+    return _encode(timestamps, keys or (None,) * len(values), values, headers, room)
 
 
 def _encode(
-    timestamps: Sequence[int], keys: Sequence[Data | None], values: Sequence[Data | None], headers: Mapping[int, bytes]
+    timestamps: Sequence[int],
+    keys: Sequence[Data | None],
+    values: Sequence[Data | None],
+    headers: Mapping[int, bytes],
+    room: int,
 ) -> bytearray:
     base = timestamps[0]
     short, join, no_headers = _VARINTS, b"".join, b"\0"
-    parts: list[Data] = []
+    parts: list[Data] = [bytes(room)]
     append = parts.append
     for index, (timestamp, key, value) in enumerate(zip(timestamps, keys, values, strict=True)):
         delta = timestamp - base
@@ -117,47 +126,89 @@ def _encode(
 
 
 def _encode_uniform(
-    timestamps: Sequence[int], keys: Sequence[Data | None] | None, values: Sequence[Data | None]
+    timestamps: Sequence[int],
+    keys: Sequence[Data | None] | None,
+    values: Sequence[Data | None],
+    headers: Mapping[int, bytes],
+    room: int,
 ) -> bytearray | None:
-    """Records of one shape whose timestamps take a byte each; None for others."""
-    base = timestamps[0]
-    if max(timestamps) - base > 63 or min(timestamps) - base < -64:
-        return None
+    """Records of one shape whose timestamps take one byte each, or two from some record on; None for others."""
+    longer_from = _longer_times(timestamps)
+    columns: list[Sequence[Data]] = [values]  # type: ignore[list-item]  # a null among them is found below
+    if keys is not None:
+        columns.insert(0, keys)  # type: ignore[arg-type]
+    if headers:
+        columns.append(tuple(headers.values()))
     try:
-        value_lengths = set(map(len, values))  # type: ignore[arg-type]
-        key_lengths = set(map(len, keys)) if keys is not None else {-1}  # type: ignore[arg-type]
-    except TypeError:  # a null among them
+        lengths = [set(map(len, column)) for column in columns]
+    except TypeError:  # a null
         return None
-    if len(value_lengths) > 1 or len(key_lengths) > 1:
-        return None
-    (value_length,), (key_length,) = value_lengths, key_lengths
-    value_prefix, key_prefix = varint(value_length), varint(key_length)
-    shift = 64 - base
-    deltas = bytes([_DELTA_BYTES[timestamp + shift] for timestamp in timestamps])
-    section = bytearray()
     count = len(values)
-    for first, last, longer in ((0, min(count, OFFSETS_IN_BYTE), 0), (OFFSETS_IN_BYTE, count, 1)):
-        records = last - first
-        if records <= 0:
-            break
-        # attributes, deltas of timestamp and offset, lengths and contents, the count of headers
-        length = 3 + longer + len(key_prefix) + max(key_length, 0) + len(value_prefix) + value_length + 1
-        prefix = varint(length)
-        head = prefix + bytes(3 + longer) + key_prefix
-        at = len(section) + len(prefix)
-        section += head
-        if keys is None:
-            section += value_prefix
-            section += (b"\0" + head + value_prefix).join(values[first:last])  # type: ignore[arg-type]
+    if longer_from is None or any(len(each) > 1 for each in lengths) or (headers and len(headers) < count):
+        return None
+    key_length = -1 if keys is None else lengths[0].pop()
+    value_length = lengths[keys is not None].pop()
+    key_prefix, value_prefix = varint(key_length), varint(value_length)
+    tail_length = lengths[-1].pop() if headers else 1
+    size_but_varints = 1 + len(key_prefix) + max(key_length, 0) + len(value_prefix) + value_length + tail_length
+    section = bytearray()
+    cuts = sorted({0, min(OFFSETS_IN_BYTE, count), longer_from, count})
+    for first, last in pairwise(cuts):
+        time_width, offset_width = 1 + (first >= longer_from), 1 + (first >= OFFSETS_IN_BYTE)
+        prefix = varint(size_but_varints + time_width + offset_width)
+        head = prefix + bytes(1 + time_width + offset_width) + key_prefix
+        size = len(prefix) + size_but_varints + time_width + offset_width
+        slices = [column[first:last] for column in columns]
+        run = _run(b"" if first else bytes(room), head, value_prefix, slices, keys is not None, bool(headers))
+        at = len(run) - (last - first) * size + len(prefix) + 1
+        for place, column in enumerate(_timestamp_bytes(timestamps, first, last, time_width)):
+            run[at + place :: size] = column
+        run[at + time_width :: size] = OFFSET_LOW[offset_width - 1][first:last]
+        if offset_width > 1:
+            run[at + time_width + 1 :: size] = OFFSET_HIGH[first:last]
+        if first:
+            section += run
         else:
-            pieces: list[Data | None] = [None, value_prefix, None, b"\0" + head] * records
-            pieces[0::4] = keys[first:last]
-            pieces[2::4] = values[first:last]
-            section += b"".join(pieces[:-1])  # type: ignore[arg-type]
-        section += b"\0"
-        size = len(prefix) + length
-        section[at + 1 :: size] = deltas[first:last]
-        section[at + 2 :: size] = OFFSET_LOW[longer][first:last]
-        if longer:
-            section[at + 3 :: size] = OFFSET_HIGH[first:last]
+            section = run
     return section
+
+
+def _longer_times(timestamps: Sequence[int]) -> int | None:
+    """The index from which on timestamps take two bytes, their count if none does; None if widths are mixed."""
+    base, count = timestamps[0], len(timestamps)
+    largest = max(timestamps)
+    if largest - base <= _LARGEST_SHORT and min(timestamps) - base >= -_LARGEST_SHORT - 1:
+        return count
+    if largest - base >= _SHORT or list(timestamps) != sorted(timestamps):
+        return None
+    return bisect_right(timestamps, base + _LARGEST_SHORT)
+
+
+def _run(
+    start: bytes, head: bytes, value_prefix: bytes, columns: list[Sequence[Data]], has_keys: bool, has_headers: bool
+) -> bytearray:
+    """Records of one size with zeros for their deltas, behind `start`: columns between what all records have."""
+    records = len(columns[0])
+    if not has_keys and not has_headers:
+        values = list(columns[0])
+        values[0] = b"".join((start, head, value_prefix, values[0]))
+        values[-1] = b"".join((values[-1], b"\0"))
+        return bytearray(b"\0" + head + value_prefix).join(values)
+    template: list[Data | None] = [head, None, value_prefix, None] if has_keys else [head + value_prefix, None]
+    template.append(None if has_headers else b"\0")
+    width = len(template)
+    pieces = template * records
+    for place, column in zip([index for index, each in enumerate(template) if each is None], columns, strict=True):
+        pieces[place::width] = column
+    pieces.insert(0, start)
+    return bytearray().join(pieces)  # type: ignore[arg-type]  # no None is left
+
+
+def _timestamp_bytes(timestamps: Sequence[int], first: int, last: int, width: int) -> tuple[bytes, ...]:
+    """The bytes of the timestamp deltas of some records, byte by byte."""
+    if width == 1:
+        shift = 64 - timestamps[0]
+        return (bytes([_DELTA_BYTES[timestamp + shift] for timestamp in timestamps[first:last]]),)
+    base = timestamps[0]
+    varints = b"".join([_VARINTS[timestamp - base << 1] for timestamp in timestamps[first:last]])
+    return varints[::2], varints[1::2]

@@ -8,6 +8,8 @@ import pytest
 
 from odradek.client.errors import BufferExhausted, ClientClosed, DeliveryTimedOut, IllegalState, UnsupportedByBroker
 from odradek.client.model import RecordMetadata
+from odradek.client.producer.accumulator import Delivery
+from odradek.client.producer.partitioners import partition_for_key
 from odradek.client.producer.producer import Producer
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -516,3 +518,84 @@ def test_sending_to_the_open_batch_ends_with_close() -> None:
         assert len(cluster.logs["t", 0]) == 3
 
     run(cluster, body, linger_ms=10_000)
+
+
+def test_records_without_a_key_fill_batches_completely() -> None:
+    cluster = FakeCluster(topics={"t": 4})
+
+    async def body(producer: Producer) -> None:
+        for _ in range(400):
+            await producer.send("t", b"x" * 1_000)
+        await producer.flush()
+        assert producer.sender.measures.of_topic("t").batches == 400 / 16
+        assert sum(map(len, cluster.logs.values())) == 400
+
+    run(cluster, body, linger_ms=60_000, batch_size=16_384)
+
+
+def test_full_batch_is_sent_without_young_ones() -> None:
+    """A request for a batch that is due leaves a batch of a few records to its linger."""
+    cluster = FakeCluster(topics={"t": 2})
+
+    async def body(producer: Producer) -> None:
+        young = await producer.send("t", b"young", partition=1)
+        full = [await producer.send("t", b"x" * 1_000, partition=0) for _ in range(17)]
+        await full[0]
+        assert not young.done()
+        assert not full[-1].done()
+        await producer.flush()
+        assert (await young).offset == 0
+        assert (await full[-1]).offset == 16
+
+    run(cluster, body, linger_ms=60_000, batch_size=16_384)
+
+
+def test_records_with_keys_go_to_the_partitions_of_their_keys() -> None:
+    """Most of them join the open batch of their partition by a shorter way, with headers and timestamps, too."""
+    cluster = FakeCluster(topics={"t": 3})
+    keys = [b"key-%d" % (number % 17) for number in range(300)]
+
+    async def body(producer: Producer) -> None:
+        for number, key in enumerate(keys):
+            await producer.send("t", b"%d" % number, key, {"h": b"%d" % number}, timestamp_ms=1_000 + number)
+        await producer.flush()
+
+    run(cluster, body, linger_ms=60_000, batch_size=4_000)
+    for partition in range(3):
+        expected = [number for number, key in enumerate(keys) if partition_for_key(key, 3) == partition]
+        log = cluster.logs["t", partition]
+        assert [int(bytes(each.value or b"")) for each in log] == expected
+        assert [each.timestamp - 1_000 for each in log] == expected
+        assert [each.headers[0] for each in log] == [("h", b"%d" % number) for number in expected]
+
+
+def test_cancelled_wait_for_a_record_leaves_others_waiting() -> None:
+    cluster = FakeCluster()
+
+    async def body(producer: Producer) -> None:
+        delivery = await producer.send("t", b"x")
+        first, second = (asyncio.ensure_future(_result(delivery)) for _ in range(2))
+        await asyncio.sleep(0)
+        first.cancel()
+        assert (await second).offset == 0
+        with pytest.raises(asyncio.CancelledError):
+            await first
+
+    run(cluster, body)
+
+
+async def _result(delivery: Delivery) -> RecordMetadata:
+    return await delivery
+
+
+def test_waiting_sends_of_many_tasks_share_batches() -> None:
+    cluster = FakeCluster()
+
+    async def body(producer: Producer) -> None:
+        await producer.send_and_wait("t", b"first")
+        before = producer.sender.measures.sends.requests
+        places = await asyncio.gather(*(producer.send_and_wait("t", b"%d" % number) for number in range(100)))
+        assert sorted(each.offset for each in places) == list(range(1, 101))
+        assert producer.sender.measures.sends.requests - before <= 3
+
+    run(cluster, body)

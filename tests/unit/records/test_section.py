@@ -27,25 +27,45 @@ def section_of(rows: list[Row]) -> bytes:
     return bytes(encode_section(timestamps, None if set(keys) == {None} else keys, values, encoded))
 
 
-@given(
-    st.integers(1, 300),
-    st.one_of(st.none(), st.integers(0, 200)),
-    st.integers(0, 9000),
-    st.lists(DELTAS, min_size=1, max_size=5),
-)
-def test_records_of_one_shape_are_encoded_as_one_by_one(
-    count: int, key_size: int | None, value_size: int, deltas: list[int]
-) -> None:
-    rows: list[Row] = [
+def rows_of(count: int, sizes: tuple[int | None, int, int | None], deltas: list[int]) -> list[Row]:
+    """Records whose key, value and header have these sizes, None for no key and no header."""
+    key_size, value_size, header_size = sizes
+    return [
         (
             1_700_000_000_000 + deltas[index % len(deltas)],
             None if key_size is None else bytes((index % 256,)) * key_size,
             bytes((index * 7 % 256,)) * value_size,
-            (),
+            () if header_size is None else (("h", bytes((index * 3 % 256,)) * header_size),),
         )
         for index in range(count)
     ]
+
+
+KEY_SIZES = st.one_of(st.none(), st.integers(0, 200))
+SIZES = st.tuples(KEY_SIZES, st.integers(0, 9000), st.one_of(st.none(), st.none(), st.integers(0, 200)))
+
+
+@given(st.integers(1, 300), SIZES, st.lists(DELTAS, min_size=1, max_size=5))
+def test_records_of_one_shape_are_encoded_as_one_by_one(
+    count: int, sizes: tuple[int | None, int, int | None], deltas: list[int]
+) -> None:
+    rows = rows_of(count, sizes, deltas)
     assert section_of(rows) == one_by_one(rows)
+
+
+@given(st.integers(8, 200), SIZES, st.integers(1, 60))
+def test_timestamps_that_grow_are_encoded_as_one_by_one(
+    count: int, sizes: tuple[int | None, int, int | None], step: int
+) -> None:
+    rows = rows_of(count, sizes, [index * step for index in range(count)])
+    assert section_of(rows) == one_by_one(rows)
+
+
+def test_section_is_encoded_behind_the_room_for_a_header() -> None:
+    for count in (3, 40, 100):
+        rows = rows_of(count, (None, 10, None), [0])
+        timestamps, _, values, _ = zip(*rows, strict=True)
+        assert encode_section(timestamps, None, values, {}, 61) == bytes(61) + one_by_one(rows)
 
 
 @given(BATCHES)

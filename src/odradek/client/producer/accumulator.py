@@ -13,7 +13,7 @@ from odradek.client.model import RecordMetadata
 from odradek.client.producer.sequence_numbers import NO_IDENTITY, NO_SEQUENCE, ProducerIdentity, precedes
 from odradek.client.type_parameters import Data
 from odradek.records.batch import HEADER_SIZE, TRANSACTIONAL_BIT, parse_header, patch_producer
-from odradek.records.builder import BatchFields, finish_batch
+from odradek.records.builder import BatchFields, finish_batch_in_place
 from odradek.records.compression import Codec, check_level
 from odradek.records.record import decode_records
 from odradek.records.section import encode_headers, encode_section
@@ -180,8 +180,8 @@ class Batch:
         if self.data is None:
             timestamps = self.timestamps
             count = self._count = len(timestamps)
-            section = encode_section(timestamps, self.keys, self.values, self.headers)
-            self.raw_size = HEADER_SIZE + len(section)
+            batch = encode_section(timestamps, self.keys, self.values, self.headers, HEADER_SIZE)
+            self.raw_size = len(batch)
             shape = (count, count - 1, timestamps[0], max(timestamps))
             fields = BatchFields(
                 producer_id=self.identity.producer_id,
@@ -189,7 +189,7 @@ class Batch:
                 base_sequence=self.base_sequence,
                 is_transactional=self.transactional,
             )
-            self.data = finish_batch(section, *self._compression, shape, fields)
+            self.data = finish_batch_in_place(batch, *self._compression, shape, fields)
             self._forget_columns()
         return self.data
 
