@@ -255,11 +255,7 @@ class Producer(Generic[Key_contra, Value_contra]):
         sender = self._sender
         if sender is None or self._transforms or not sender.is_idle:
             return await (await self.send(topic, value, key, headers, partition, timestamp_ms))
-        sender.defer()
-        try:
-            delivery = self._append(topic, value, key, headers, partition, timestamp_ms)
-        finally:
-            sender.run_deferred()
+        delivery = sender.send_within(lambda: self._append(topic, value, key, headers, partition, timestamp_ms))
         if delivery is None:
             delivery = await self._append_slowly(topic, value, key, headers, partition, timestamp_ms)
         return await delivery

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from odradek.client.config import ProducerOptions
 from odradek.client.errors import (
@@ -60,6 +60,7 @@ _UNCONFIRMED: Final = (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,)
 """The leader may have been deposed before it could confirm the batch."""
 _FENCED: Final = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
 
+T = TypeVar("T")
 Acknowledged = Callable[[Batch], None]
 
 
@@ -180,15 +181,15 @@ class Sender:
         """Whether a batch that is begun now need not wait: none is unfinished, and there is no linger."""
         return not self._unfinished and not self._scheduled and self._linger_s <= 0
 
-    def defer(self) -> None:
-        """Do not run before `run_deferred`, which must follow without a turn of the loop in between."""
-        self._scheduled = True
-
-    def run_deferred(self) -> None:
-        """Send within this call what was added since `defer`: a turn of the loop less."""
-        self._scheduled = False
-        if self._unfinished:
-            self._run()
+    def send_within(self, add: Callable[[], T]) -> T:
+        """Call `add`, and send within this call the batches that it begins: a turn of the loop less."""
+        self._scheduled = True  # `added` is not to schedule a run
+        try:
+            return add()
+        finally:
+            self._scheduled = False
+            if self._unfinished:
+                self._run()
 
     def progress(self) -> asyncio.Future[None]:
         """A future that is done when a batch is finished (memory was freed) or the producer has failed."""
