@@ -30,3 +30,10 @@ def test_find_coordinator_is_not_available_for_a_new_unknown_topic() -> None:
     context: Any = SimpleNamespace(denied=None, services=services)
     found = asyncio.run(api._find(0, "group", context))
     assert found.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def test_failed_search_names_no_broker() -> None:
+    context: Any = SimpleNamespace(denied=None, services=SimpleNamespace())
+    found = asyncio.run(api._find(9, "key", context))
+    assert (found.key, found.node_id, found.host, found.port) == ("key", -1, "", -1)
+    assert found.error_code == ErrorCode.INVALID_REQUEST

@@ -248,3 +248,24 @@ def test_batch_that_is_too_large_is_halved(running: Running) -> None:
     running.write("a", "b", "c", "d")
     assert running.shard.replayed == ["a", "b", "c", "d"]
     assert len(sizes) == 3
+
+
+def test_two_records_that_are_too_large_are_written_one_by_one(running: Running) -> None:
+    calls = 0
+
+    def append(_batch: memoryview, **_: Any) -> Written:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE)
+        return Written(calls, calls)
+
+    running.place.append = append  # type: ignore[assignment, method-assign]
+    running.write("a", "b")
+    assert (calls, running.shard.replayed) == (3, ["a", "b"])
+
+
+def test_one_record_that_is_too_large_is_rejected(running: Running) -> None:
+    running.place.error = ErrorCode.MESSAGE_TOO_LARGE
+    running.write("a")
+    assert (running.shard.completed, running.shard.replayed) == ([ErrorCode.MESSAGE_TOO_LARGE], [])

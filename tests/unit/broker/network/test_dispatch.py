@@ -188,3 +188,16 @@ def test_an_answer_that_takes_its_time_does_not_keep_those_after_it(monkeypatch:
         assert len(dispatcher._late) <= 9
 
     asyncio.run(scenario())
+
+
+def test_answer_says_for_how_long_its_client_is_throttled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "pause", lambda _context, throttle_ms: throttle_ms + 35)
+    peer = Peer()
+
+    async def scenario() -> int:
+        (part,) = served(monkeypatch, lambda *_: HeartbeatResponse(throttle_time_ms=7), peer)
+        view = memoryview(part)[4:]
+        _, position = parse_response_header(view, KEY, VERSION)
+        return HeartbeatResponse.decode(view, position, VERSION)[0].throttle_time_ms
+
+    assert asyncio.run(scenario()) == 42

@@ -569,3 +569,29 @@ async def test_of_two_requests_whose_session_is_lost_one_begins_another(tmp_path
     request = sent[4][0]
     assert (request.session_id, request.session_epoch, asked(request)) == (6, 1, [(3, 0)])
     following.fetcher.close()
+
+
+@in_a_loop
+async def test_partition_that_is_no_longer_followed_leaves_no_problem(tmp_path: Path) -> None:
+    following = Following(tmp_path)
+    leader = following.leader
+    leader.lead(1).append(batch(), now_ms=NOW)
+    following.follow(0)
+    following.follow(1)
+    await until(lambda: (TOPIC_ID, 0) in following.fetcher.problems())
+    following.fetcher.unfollow((TOPIC_ID, 0))
+    assert following.fetcher._delayed == {}
+    following.fetcher.close()
+
+
+@in_a_loop
+async def test_leader_that_closes_the_connection_is_suspected_at_once(tmp_path: Path) -> None:
+    following = Following(tmp_path)
+    leader = following.leader
+    leader.lead(0).append(batch(), now_ms=NOW)
+    following.follow(0)
+    await following.in_step(0)
+    leader.connections[0].lose(Disconnected("gone"))
+    # Before another connection is tried.
+    assert leader.unreachable
+    following.fetcher.close()

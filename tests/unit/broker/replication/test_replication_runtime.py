@@ -419,3 +419,13 @@ async def test_leader_learns_of_a_persisted_log_start(tmp_path: Path, monkeypatc
     await until(lambda: bool(written))
     assert written == [(TOPIC_ID, 1)]
     world.runtime.close()
+
+
+@in_a_loop
+async def test_partition_after_an_unchanged_one_is_taken_over(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    first = PartitionState(2, 0, (1, 2), (1, 2))
+    world.place(first, PartitionState(2, 0, (1, 2), (1, 2)))
+    world.place(first, PartitionState(3, 1, (1, 2, 3), (1, 2, 3), 1))
+    await until(lambda: world.parts.followed.following() == {("t", 0): (2, ""), ("t", 1): (3, "")})
+    world.runtime.close()
