@@ -19,7 +19,18 @@ from bench.peers.broker import BrokerProcess
 from bench.peers.cluster import ClusterProcess
 from bench.peers.issuer import Issuer
 from bench.peers.kdc import Kdc, missing_program
-from bench.peers.secured import HOST, MECHANISMS, PASSWORD, USER, SecuredBroker, SecuredCluster, Security, free_ports
+from bench.peers.late_relay import LateRelay
+from bench.peers.secured import (
+    CERTIFICATES,
+    HOST,
+    MECHANISMS,
+    PASSWORD,
+    USER,
+    SecuredBroker,
+    SecuredCluster,
+    Security,
+    free_ports,
+)
 
 HERE = Path(__file__).resolve().parent
 SETTINGS = {
@@ -29,6 +40,11 @@ SETTINGS = {
     "group.min.session.timeout.ms": 1000,
     "broker.id": 0,
 }
+DENIALS = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+}
+"""For librdkafka's list of that name: what no ACL of a test denies is allowed."""
 SUITES = ("librdkafka", "kafka-python", "spark", "aiokafka", "franz-go")
 ONLY_SECURED = ("aiokafka", "franz-go")
 """Their tests of logins are run here, which need a broker that has users."""
@@ -40,8 +56,10 @@ def command(
     if suite == "librdkafka":
         script = [str(HERE / "librdkafka_tests.py"), "run", "--list", args.list, "--jobs", str(args.jobs)]
         script += ["--retry"] if args.retry else []
-        for setting in secured.security.of_librdkafka() if secured else ():
-            script += ["--set", setting]
+        if secured:
+            security = secured.security
+            script += [part for setting in security.of_librdkafka() for part in ("--set", setting)]
+            script += ["--command-config", str(security.operator_file(secured.operator_bootstrap))]
     elif suite == "kafka-python":
         script = [str(HERE / "kafka_python_tests.py"), "run"]
         if isinstance(secured, SecuredBroker):
@@ -130,6 +148,7 @@ def secured(home: Path, args: argparse.Namespace) -> int:
             keys = {name: kdc.key_table(name) for name in (f"kafka/{HOST}", f"client/{HOST}", USER)}
             environment |= {**kdc.environment, "SUITE_KEYTAB": keys[f"client/{HOST}"]}
         security = Security(home / "security", home / "data", args.security, url, keys)
+        environment |= security.client_keys.environment()
         broker: SecuredBroker | SecuredCluster
         if args.brokers > 1:
             broker = SecuredCluster(home / "data", security, args.brokers, cluster_settings(args))
@@ -138,6 +157,8 @@ def secured(home: Path, args: argparse.Namespace) -> int:
             broker = SecuredBroker(home / "data", security, settings, environment)
         stack.enter_context(broker)
         bootstrap = broker.bootstrap.replace("127.0.0.1", HOST) if keys else broker.bootstrap
+        if args.list == "keys" and isinstance(broker, SecuredBroker):
+            bootstrap = f"127.0.0.1:{stack.enter_context(LateRelay(broker.port)).port}"
         good = run(bootstrap, args, broker, environment)
     print(f"the log: {broker.log_path}")
     return 0 if good else 1
@@ -152,7 +173,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--list",
         default="quick",
-        help="librdkafka tests: quick, core, tools, cluster, noautocreate or 0001,0002 (default quick)",
+        help="librdkafka tests: quick, core, tools, cluster, noautocreate, keys, denials or 0001,0002 (default quick)",
     )
     parser.add_argument("--jobs", type=int, default=2, help="librdkafka tests at a time")
     parser.add_argument("--retry", action="store_true", help="run failed librdkafka tests again, alone")
@@ -163,9 +184,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--security",
         nargs="?",
-        choices=MECHANISMS,
+        choices=(*MECHANISMS, CERTIFICATES),
         const="SCRAM-SHA-512",
-        help="start the broker with TLS, SASL and ACLs; clients log in by this mechanism (default SCRAM-SHA-512)",
+        help="start the broker with TLS, SASL and ACLs; clients log in by this mechanism (default SCRAM-SHA-512), "
+        f"or with {CERTIFICATES} by a certificate",
     )
     parser.add_argument("--aiokafka", metavar="DIR", help="a checkout of aiokafka's repository, for the suite aiokafka")
     args = parser.parse_args()
@@ -173,8 +195,8 @@ def arguments() -> argparse.Namespace:
         parser.error(f"no suite {', '.join(sorted(unknown))}")
     if args.security and args.bootstrap:
         parser.error("--security is for the broker that is started here: leave out --bootstrap")
-    if args.security == "GSSAPI" and args.brokers > 1:
-        parser.error("--security GSSAPI is for one broker")
+    if args.security in ("GSSAPI", CERTIFICATES) and args.brokers > 1:
+        parser.error(f"--security {args.security} is for one broker")
     if args.security == "GSSAPI" and (program := missing_program()):
         parser.error(f"--security GSSAPI needs {program} (Debian: krb5-kdc, krb5-admin-server, krb5-user)")
     if args.security and "spark" in args.suite:
@@ -199,6 +221,7 @@ def main() -> int:
     (port,) = free_ports(1)
     # A test of kafka-python wants to see the setting.
     settings: dict[str, object] = {**SETTINGS, "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}
+    settings |= DENIALS if args.list == "denials" else {}
     settings |= dict(item.split("=", 1) for item in args.set)
     with BrokerProcess(home / "data", settings, port) as broker:
         good = run(broker.bootstrap, args)

@@ -3,7 +3,7 @@
 
     librdkafka_tests.py build [--apt]                fetch the sources from npm and compile them once (about 3 minutes)
     librdkafka_tests.py run --bootstrap HOST:PORT [--list NAME|FILE|0001,0002] [--jobs 2] [--timeout 300]
-                            [--retry] [--set name=value ...] [--json FILE] [--logs DIR]
+                            [--retry] [--set name=value ...] [--json FILE] [--logs DIR] [--command-config FILE]
                                                      prints a line per test, longest first, and at the end
                                                      `N passed, M failed, K skipped`; exit status 1 when a test failed
 
@@ -13,6 +13,8 @@ Lists (librdkafka_NAME.txt beside this file; the comment is the time each test t
     tools        one broker; the tests run Apache's kafka-topics through kafka.py, so java and mvn must be on PATH
     cluster      three brokers, auto.create.topics.enable=true
     noautocreate three brokers, auto.create.topics.enable=false (librdkafka's scenario of that name)
+    keys         one broker with TLS: keys and certificates in all forms, and logins (./dev interop --security)
+    denials      one plaintext broker with an authorizer; the tests run Apache's kafka-acls
 
 A test may take --timeout seconds, or twice the time in the list where that is more. --set adds client settings:
 test.timeout.multiplier=3 for a slow broker, security.protocol=... for a secured one. librdkafka's own environment
@@ -56,8 +58,13 @@ SCENARIOS = {
     "tools": "default",
     "cluster": "default",
     "noautocreate": "noautocreate",
+    "keys": "default",
+    "denials": "default",
 }
-TOOL_TESTS = {"0045", "0052", "0077"}  # create topics with $KAFKA_PATH/bin/kafka-topics.sh
+TOOL_TESTS = {"0045", "0052", "0077", "0109", "0115", "0119"}  # run $KAFKA_PATH/bin/kafka-topics.sh or kafka-acls.sh
+LOCAL_TESTS = {"0097", "0133"}  # have parts that contact no broker
+WITHOUT_SHARE_GROUPS = {"0135": "do_test:"}
+"""The part of a test that has another one with share groups, unless SUBTESTS is set."""
 running: set[subprocess.Popen[bytes]] = set()
 
 
@@ -143,11 +150,26 @@ def verdict(status: int | None, output: str, limit: float) -> tuple[str, str]:
     return "fail", f"timed out after {limit:g} s: {why}" if status is None else f"status {status}: {why}"
 
 
+def _write_tool(path: pathlib.Path, name: str, command_config: str | None) -> None:
+    """One of Apache's tools, which gets a file of settings where the test knows of none."""
+    more = f' --command-config "{command_config}"' if command_config else ""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f'#!/bin/sh\nexec "{HERE}/kafka.py" tool {name} "$@"{more}\n')
+    path.chmod(0o755)
+
+
 def run_one(
-    number: str, bootstrap: str, settings: list[str], scenario: str, limit: float, logs: pathlib.Path
+    number: str,
+    bootstrap: str,
+    settings: list[str],
+    scenario: str,
+    limit: float,
+    logs: pathlib.Path,
+    command_config: str | None,
 ) -> dict[str, object]:
     home = logs / number
     home.mkdir(exist_ok=True)
+    (home / "fixtures").symlink_to(SOURCE / "tests" / "fixtures")
     config = ["test.topic.random=true", *settings, f"metadata.broker.list={bootstrap}"]
     (home / "test.conf").write_text("".join(f"{line}\n" for line in config))
     env = {
@@ -158,16 +180,16 @@ def run_one(
         "RDKAFKA_TEST_CONF": str(home / "test.conf"),
         "LD_LIBRARY_PATH": f"{SOURCE}/src:{SOURCE}/src-cpp",
     }
+    if number in WITHOUT_SHARE_GROUPS:
+        env.setdefault("SUBTESTS", WITHOUT_SHARE_GROUPS[number])
     if number in TOOL_TESTS:
-        tool = home / "bin" / "kafka-topics.sh"
-        tool.parent.mkdir(exist_ok=True)
-        tool.write_text(f'#!/bin/sh\nexec "{HERE}/kafka.py" tool topics "$@"\n')
-        tool.chmod(0o755)
+        for name in ("topics", "acls"):
+            _write_tool(home / "bin" / f"kafka-{name}.sh", name, command_config)
         env.update(KAFKA_PATH=str(home), BROKERS=bootstrap)
     began = time.monotonic()
     with open(home / "log", "wb") as log:
         child = subprocess.Popen(
-            [str(SOURCE / "tests" / "test-runner"), "-p1", "-E", "-L"],
+            [str(SOURCE / "tests" / "test-runner"), "-p1", "-E", *([] if number in LOCAL_TESTS else ["-L"])],
             cwd=home,
             env=env,
             stdout=log,
@@ -217,7 +239,7 @@ def run(args: argparse.Namespace) -> int:
 
     def start(number: str) -> concurrent.futures.Future[dict[str, object]]:
         limit = max(args.timeout, 2 * tests[number])
-        return pool.submit(run_one, number, args.bootstrap, args.set, scenario, limit, logs)
+        return pool.submit(run_one, number, args.bootstrap, args.set, scenario, limit, logs, args.command_config)
 
     try:
         for done in concurrent.futures.as_completed([start(number) for number in tests]):
@@ -253,6 +275,7 @@ def main() -> None:
     r.add_argument("--jobs", type=int, default=1)
     r.add_argument("--retry", action="store_true", help="run failed tests again, alone, and count that result")
     r.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
+    r.add_argument("--command-config", metavar="FILE", help="settings for Apache's tools that tests run")
     r.add_argument("--json", metavar="FILE")
     r.add_argument("--logs", metavar="DIR", help="keep every log here; else only those of a run with failures are kept")
     args = parser.parse_args()

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bench.peers.broker import BrokerProcess
+from bench.peers.client_keys import ClientKeys
 from bench.peers.cluster import ClusterProcess
 from odradek.cli.serving.trial_security import AUTHORITY_FILE, BROKER_FILE, prepare
 from odradek.client import Admin
@@ -19,11 +20,13 @@ from odradek.client.admin import ScramMechanism, ScramUpsertion
 USER, PASSWORD = "testuser", "testpass"
 OPERATOR, OPERATOR_PASSWORD = "operator", "operator-secret"
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
+CERTIFICATES = "SSL"
+"""In the place of a mechanism: clients prove who they are by a certificate."""
 HOST = "localhost"
 """Kerberos knows the broker by this name."""
 PROTOCOLS = ("SASL_SSL", "SASL_PLAINTEXT", "SSL", "PLAINTEXT")
 _MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
-_OTHERS = {"alice": "alice-secret", "test": "test"}
+OTHERS = {"alice": "alice-secret", "test": "test"}
 """Users that kafka-python's and aiokafka's suites have in their code."""
 
 
@@ -52,18 +55,24 @@ class Security:
         self._issuer_url = issuer_url
         self._keys = keys or {}
         prepare(folder, str(data), "127.0.0.1")
+        self.client_keys = ClientKeys(folder, self.authority)
+
+    @property
+    def protocol(self) -> str:
+        """That of the suites' clients."""
+        return "SSL" if self.mechanism == CERTIFICATES else "SASL_SSL"
 
     def write(self, settings: dict[str, object], listeners: dict[str, int]) -> None:
         """The broker's file; `listeners` are ports by protocol, empty for those of `serve --listen`."""
         possible = {"OAUTHBEARER": self._issuer_url, "GSSAPI": self._keys}
         mechanisms = [each for each in MECHANISMS if possible.get(each, True)]
-        users = {USER: PASSWORD, OPERATOR: OPERATOR_PASSWORD, **_OTHERS}
+        users = {USER: PASSWORD, OPERATOR: OPERATOR_PASSWORD, **OTHERS}
         module = " ".join([_MODULE, "required", *(f'user_{name}="{word}"' for name, word in users.items())])
         lines: dict[str, object] = {
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": self.folder / BROKER_FILE,
             "ssl.truststore.type": "PEM",
-            "ssl.truststore.location": self.authority,
+            "ssl.truststore.location": self.client_keys.authorities,
             "security.inter.broker.protocol": "SASL_SSL",
             "sasl.enabled.mechanisms": ",".join(mechanisms),
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -82,6 +91,8 @@ class Security:
             lines["sasl.oauthbearer.jwks.endpoint.url"] = f"{self._issuer_url}/keys"
             lines["sasl.oauthbearer.expected.issuer"] = self._issuer_url
             lines["sasl.oauthbearer.expected.audience"] = "kafka"
+        if self.mechanism == CERTIFICATES:
+            lines["ssl.client.auth"] = "required"
         if listeners:
             text = ",".join(f"{protocol}://127.0.0.1:{port}" for protocol, port in listeners.items())
             lines["listeners"] = text
@@ -93,7 +104,7 @@ class Security:
 
     async def add_users(self, bootstrap: str) -> None:
         """SCRAM credentials of all users."""
-        users = {USER: PASSWORD, OPERATOR: OPERATOR_PASSWORD, **_OTHERS}
+        users = {USER: PASSWORD, OPERATOR: OPERATOR_PASSWORD, **OTHERS}
         changes = [
             ScramUpsertion(name, mechanism, word, 4096)
             for name, word in users.items()
@@ -128,11 +139,11 @@ class Security:
 
     def of_librdkafka(self) -> list[str]:
         """Settings of its test.conf."""
-        settings = {
-            "security.protocol": "SASL_SSL",
-            "ssl.ca.location": str(self.authority),
-            "sasl.mechanism": self.mechanism,
-        }
+        settings = {"security.protocol": self.protocol, "ssl.ca.location": str(self.authority)}
+        settings |= self.client_keys.of_librdkafka()
+        if self.mechanism == CERTIFICATES:
+            return [f"{name}={value}" for name, value in settings.items()]
+        settings["sasl.mechanism"] = self.mechanism
         if self.mechanism == "OAUTHBEARER":
             settings |= {
                 "sasl.oauthbearer.method": "OIDC",
@@ -152,7 +163,7 @@ class Security:
 
 
 class SecuredBroker(BrokerProcess):
-    """One broker that listens with each protocol on a port of its own; `bootstrap` is the one of SASL_SSL."""
+    """One broker that listens with each protocol on a port of its own; `bootstrap` is that of the suites' clients."""
 
     def __init__(
         self, data: Path, security: Security, settings: dict[str, object], environment: Mapping[str, str] | None = None
@@ -162,6 +173,11 @@ class SecuredBroker(BrokerProcess):
         security.write({**settings, "log.dirs": data}, self.ports)
         super().__init__(data, {}, self.ports["SASL_SSL"], environment=environment)
 
+    @property
+    def operator_bootstrap(self) -> str:
+        """Where the super user connects."""
+        return f"127.0.0.1:{self.ports['SASL_SSL']}"
+
     def command(self) -> list[str]:
         """The command line: everything is in the file, which may have secrets."""
         python, module, name, verb = super().command()[:4]
@@ -170,9 +186,9 @@ class SecuredBroker(BrokerProcess):
     def start(self, timeout_seconds: float = 60) -> "SecuredBroker":
         """As that of any broker, with users."""
         super().start(timeout_seconds)
-        self.port = self.ports["SASL_SSL"]
+        self.port = self.ports[self.security.protocol]
         try:
-            asyncio.run(self.security.add_users(self.bootstrap))
+            asyncio.run(self.security.add_users(self.operator_bootstrap))
         except BaseException:
             self.kill()  # the caller has nothing to stop yet
             raise
@@ -186,6 +202,11 @@ class SecuredCluster(ClusterProcess):
         self.security = security
         security.write({}, {})
         super().__init__(data, brokers, {**settings, "listeners": "SASL_SSL://127.0.0.1:0"})
+
+    @property
+    def operator_bootstrap(self) -> str:
+        """Where the super user connects."""
+        return self.bootstrap
 
     def command(self) -> list[str]:
         """The command line with the file that may have secrets."""

@@ -1,15 +1,20 @@
-"""Apache's kafka-delegation-tokens, kafka-acls and kafka-configs against a broker with SASL, TLS and ACLs."""
+"""Apache's admin client, kafka-delegation-tokens, kafka-acls and kafka-configs at a broker with SASL, TLS and ACLs."""
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench.peers.secured import OPERATOR, OPERATOR_PASSWORD, PASSWORD, USER, SecuredBroker, Security
+from bench.peers.secured import OPERATOR, OPERATOR_PASSWORD, OTHERS, PASSWORD, USER, SecuredBroker, Security
+from tests.interop.conftest import KAFKA
 
 pytestmark = pytest.mark.long
 
+PROGRAM = Path(__file__).with_name("SecuredAdmin.java")
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 
@@ -85,3 +90,16 @@ def test_kafka_configs_creates_a_user_that_logs_in(broker: SecuredBroker, java_t
     own = client_file(broker, "carol", "of-carol")
     listed = java_tools.run("topics", "--bootstrap-server", broker.bootstrap, "--command-config", own, "--list")
     assert listed.strip() == ""
+
+
+@pytest.mark.parametrize("case", ["acls", "tokens"])
+def test_the_java_admin_client_over_sasl_ssl(broker: SecuredBroker, java_tools: Any, case: str) -> None:
+    assert java_tools
+    for name, password in {USER: PASSWORD, OPERATOR: OPERATOR_PASSWORD, **OTHERS}.items():
+        client_file(broker, name, password)
+    found = subprocess.run([sys.executable, str(KAFKA), "classpath"], capture_output=True, text=True, check=True)
+    where = [broker.bootstrap, str(broker.security.folder), f"127.0.0.1:{broker.ports['PLAINTEXT']}"]
+    command = ["java", "-Xmx300m", "-cp", found.stdout.strip(), str(PROGRAM), *where, case]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    assert done.stdout.strip().endswith(f"ok {case}")

@@ -161,14 +161,21 @@ class BrokerConfig:
     def listener_text(self, listener_name: str, name: str) -> str:
         """A setting of one listener (`listener.name.NAME.…`) from the file, else that of all, else its default.
 
-        Dynamic settings do not count: the settings that are read here are refused among them.
+        Dynamic settings do not count: the settings that are read here are refused among them. Listeners of SASL_SSL
+        read `ssl.client.auth` with their own name only, as in Kafka (KIP-684): the login proves who a client is.
         """
         wanted = f"{LISTENER_PREFIX}{listener_name.lower()}.{name}"
         for each, text in self._given.items():
             if each.lower() == wanted:
                 return text.strip()
-        default = BROKER[name].default
-        return self._given.get(name, "" if default is None else default).strip()
+        default = BROKER[name].default or ""
+        if name == "ssl.client.auth" and self._has_sasl(listener_name):
+            return default
+        return self._given.get(name, default).strip()
+
+    def _has_sasl(self, listener_name: str) -> bool:
+        named = (each for each in self.all_listeners() if each.name.lower() == listener_name.lower())
+        return any(each.security_protocol == "SASL_SSL" for each in named)
 
     def mechanism_text(self, listener_name: str, mechanism: str, name: str) -> str:
         """A setting of one listener and SASL mechanism from the file, else as `listener_text`."""
@@ -209,8 +216,13 @@ class BrokerConfig:
         return {*self._given, *self._dynamic, *self._dynamic_default}
 
     def without_effect(self) -> dict[str, list[str]]:
-        """Given names that have no effect here, grouped by what they do in Apache Kafka."""
-        return grouped(self._given)
+        """Given names that have no effect here, grouped by what they do in Apache Kafka or by where they have none."""
+        found = grouped(self._given)
+        if self.given("ssl.client.auth") not in (None, "none"):
+            names = {each.name for each in self.all_listeners() if self._has_sasl(each.name)}
+            if names := {each for each in names if self.listener_text(each, "ssl.client.auth") == "none"}:
+                found[f"listeners with SASL: {', '.join(sorted(names))}"] = ["ssl.client.auth"]
+        return found
 
     # --- dynamic settings ---
 

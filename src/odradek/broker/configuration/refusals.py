@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
 from odradek.broker.configuration.authorizers import AUTHORIZERS, super_users
@@ -80,6 +80,7 @@ def refusals(config: RoleSettings) -> Iterator[Problem]:
     """Each value that this node cannot follow."""
     protocols = {name: protocol for name, _host, _port, protocol in config.all_listeners()}
     yield from _tls(config, {name for name, protocol in protocols.items() if protocol in TLS_PROTOCOLS})
+    yield from _client_certificates(config, protocols)
     yield from _sasl(config, {name for name, protocol in protocols.items() if protocol in SASL_PROTOCOLS})
     yield from _authorizer(config)
     yield from _audit(config)
@@ -117,6 +118,19 @@ def _tls(config: RoleSettings, listeners: set[str]) -> Iterator[Problem]:
         if not any(config.listener_text(name, each) for each in ("ssl.keystore.location", "ssl.keystore.key")):
             text = "ssl.keystore.location is not set: a TLS listener needs a key and a certificate"
             yield Problem("listeners", f"listeners: {name} is refused: {text}")
+
+
+def _client_certificates(config: RoleSettings, protocols: Mapping[str, str]) -> Iterator[Problem]:
+    """`ssl.client.auth` where only listeners of SASL_SSL are, which read it with their own name."""
+    given = (config.given("ssl.client.auth") or "none").strip().lower()
+    if given == "none" or "SSL" in protocols.values():
+        return
+    for name, protocol in sorted(protocols.items()):
+        if protocol == "SASL_SSL":
+            own = f"listener.name.{name.lower()}.ssl.client.auth"
+            text = f"it has no effect on listener {name}, which has SASL; set {own}"
+            yield Problem("ssl.client.auth", f"ssl.client.auth={given} is refused: {text}")
+            return
 
 
 def _authorizer(config: RoleSettings) -> Iterator[Problem]:

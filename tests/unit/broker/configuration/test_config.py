@@ -368,6 +368,10 @@ def test_unknown_names_may_be_dynamic() -> None:
     [
         ({"ssl.client.auth": "required"}, "no listener has TLS"),
         ({"listener.name.plaintext.ssl.client.auth": "required"}, "PLAINTEXT is not a listener with TLS"),
+        (
+            {"listeners": "SASL_SSL://h:1", "ssl.keystore.location": "/k", "ssl.client.auth": "required"},
+            r"no effect on listener SASL_SSL, which has SASL; set listener\.name\.sasl_ssl\.ssl\.client\.auth",
+        ),
     ],
 )
 def test_tls_setting_that_protects_no_listener_is_an_error(settings: dict[str, str], text: str) -> None:
@@ -387,6 +391,21 @@ def test_tls_setting_of_one_listener_is_stronger_than_that_of_all() -> None:
     assert config.listener_text("INSIDE", "ssl.keystore.location") == "/all"
     assert config.listener_text("OUTSIDE", "ssl.keystore.location") == "/own"
     assert config.listener_text("OUTSIDE", "ssl.client.auth") == "none"
+
+
+def test_client_certificates_are_for_ssl_and_for_named_sasl_listeners() -> None:
+    config = BrokerConfig(
+        {
+            "listeners": "SSL://h:1,SASL_SSL://h:2,PARTNERS://h:3",
+            "listener.security.protocol.map": "SSL:SSL,SASL_SSL:SASL_SSL,PARTNERS:SASL_SSL",
+            "ssl.keystore.location": "/all",
+            "ssl.client.auth": "required",
+            "listener.name.partners.ssl.client.auth": "requested",
+        }
+    )
+    found = [config.listener_text(name, "ssl.client.auth") for name in ("SSL", "SASL_SSL", "PARTNERS")]
+    assert found == ["required", "none", "requested"]
+    assert "ssl.client.auth" in config.without_effect()["listeners with SASL: SASL_SSL"]
 
 
 @pytest.mark.parametrize(
