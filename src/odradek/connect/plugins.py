@@ -16,6 +16,7 @@ from odradek.connect.conversion import Conversion
 from odradek.connect.model import Kind
 from odradek.connect.settings import Checked, Setting, check
 from odradek.connect.sinks import cluster as cluster_sink
+from odradek.connect.sinks import delta as delta_sink
 from odradek.connect.sinks import files as files_sink
 from odradek.connect.sinks import http as http_sink
 from odradek.connect.sinks import sql as sql_sink
@@ -57,7 +58,10 @@ class Plugin(NamedTuple):
     """Tasks that a configuration has work for."""
     other_names: Sequence[str] = ()
     check: CheckTogether = _nothing_more
-    prefixes: Sequence[str] = ()
+    prefix: str = ""
+    """What names of further settings begin with."""
+    has_clients: bool = True
+    """Whether these are settings of clients of another cluster."""
     converters: tuple[str, str] = ("string", "json")
     """Default converters of keys and values."""
 
@@ -87,6 +91,10 @@ def _client_options(config: Mapping[str, str], prefix: str) -> dict[str, str]:
 
 def _sql_sink(values: Mapping[str, Any], _config: Mapping[str, str], place: TaskPlace) -> Sink:
     return sql_sink.SqlSink(values, place.connector)
+
+
+def _delta_sink(values: Mapping[str, Any], config: Mapping[str, str], place: TaskPlace) -> Sink:
+    return delta_sink.DeltaSink(values, subset(config, delta_sink.STORAGE_PREFIX), place.connector)
 
 
 def _files_sink(values: Mapping[str, Any], _config: Mapping[str, str], place: TaskPlace) -> Sink:
@@ -128,6 +136,9 @@ _JDBC: Final = "io.confluent.connect.jdbc."
 PLUGINS: Final = (
     Plugin("SqlSink", Kind.SINK, "rows in tables of SQLite or PostgreSQL, exactly once", sql_sink.SETTINGS, _sql_sink,
            _most, (f"{_JDBC}JdbcSinkConnector",), sql_sink.check),
+    Plugin("DeltaSink", Kind.SINK, "rows in Delta tables on disks and object stores, exactly once",
+           delta_sink.SETTINGS, _delta_sink, _most, check=delta_sink.check, prefix=delta_sink.STORAGE_PREFIX,
+           has_clients=False),
     Plugin("FilesSink", Kind.SINK, "JSON, CSV or Parquet files in a folder, exactly once", files_sink.SETTINGS,
            _files_sink, _most),
     Plugin("FileStreamSink", Kind.SINK, "lines at the end of a file", files_sink.FILE_STREAM_SETTINGS,
@@ -135,7 +146,7 @@ PLUGINS: Final = (
     Plugin("HttpSink", Kind.SINK, "requests to an HTTP service", http_sink.SETTINGS, _http_sink, _most,
            check=http_sink.check),
     Plugin("ClusterSink", Kind.SINK, "topics of another cluster, exactly once", cluster_sink.SETTINGS, _cluster_sink,
-           _one, prefixes=(cluster_sink.PREFIX,), converters=("bytes", "bytes")),
+           _one, prefix=cluster_sink.PREFIX, converters=("bytes", "bytes")),
     Plugin("SqlSource", Kind.SOURCE, "new and changed rows of SQLite or PostgreSQL, exactly once",
            sql_source.SETTINGS, _sql_source, lambda values: len(values["table.whitelist"]),
            (f"{_JDBC}JdbcSourceConnector",), sql_source.check),
@@ -147,7 +158,7 @@ PLUGINS: Final = (
     Plugin("HttpSource", Kind.SOURCE, "answers of an HTTP service, by cursor or ETag", http_source.SETTINGS,
            _http_source, _one, check=http_source.check),
     Plugin("ClusterSource", Kind.SOURCE, "topics of another cluster, exactly once", cluster_source.SETTINGS,
-           _cluster_source, _one, check=cluster_source.check, prefixes=(cluster_source.PREFIX,),
+           _cluster_source, _one, check=cluster_source.check, prefix=cluster_source.PREFIX,
            converters=("bytes", "bytes")),
 )  # fmt: skip
 
@@ -168,7 +179,8 @@ def find(name: str) -> Plugin | None:
 
 def check_config(plugin: Plugin, config: Mapping[str, str]) -> Checked:
     """Read a connector's configuration, all its settings together."""
-    prefixes = (*CONVERTER_PREFIXES, *CLIENT_PREFIXES, TRANSFORM_PREFIX, *plugin.prefixes)
+    own = (plugin.prefix,) if plugin.prefix else ()
+    prefixes = (*CONVERTER_PREFIXES, *CLIENT_PREFIXES, TRANSFORM_PREFIX, *own)
     checked = check(plugin.all_settings(), config, prefixes)
     values, errors = checked
     if plugin.kind is Kind.SINK and not errors.keys() & {"topics", "topics.regex"}:
@@ -208,8 +220,9 @@ def _check_clients(plugin: Plugin, config: Mapping[str, str]) -> dict[str, list[
     resolvers: dict[str, Callable[[Mapping[str, Any]], Any]] = {
         "consumer.override.": resolve_consumer,
         "producer.override.": resolve_producer,
-        **dict.fromkeys(plugin.prefixes, resolve_consumer if plugin.kind is Kind.SOURCE else resolve_admin),
     }
+    if plugin.prefix and plugin.has_clients:
+        resolvers[plugin.prefix] = resolve_consumer if plugin.kind is Kind.SOURCE else resolve_admin
     errors: dict[str, list[str]] = {}
     for prefix, resolve in resolvers.items():
         try:

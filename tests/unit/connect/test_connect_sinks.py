@@ -244,6 +244,81 @@ def test_file_stream_sink_appends_lines(tmp_path: Path) -> None:
     assert path.read_text() == "before\na\nb\n"
 
 
+# --- Delta ---
+
+
+def delta(tmp_path: Path, **more: str) -> Any:
+    pytest.importorskip("deltalake")
+    return sink_of("DeltaSink", {"table.path": f"{tmp_path}/${{topic}}", **more})
+
+
+def table_of(tmp_path: Path) -> list[dict[str, Any]]:
+    from deltalake import DeltaTable
+
+    found: list[dict[str, Any]] = DeltaTable(str(tmp_path / "orders")).to_pyarrow_table().to_pylist()
+    return sorted(found, key=lambda row: row["__offset"])
+
+
+def test_objects_become_rows_of_a_delta_table_with_their_place(tmp_path: Path) -> None:
+    used(
+        delta(tmp_path),
+        batch(record(0, {"n": 1, "x": {"a": 1}}), record(3, {"n": 2.5, "x": None})),
+        batch(record(4, {"n": 7, "new": "y"})),
+    )
+    rows = table_of(tmp_path)
+    assert [(row["n"], row["x"], row["new"]) for row in rows] == [
+        (1.0, '{"a":1}', None),
+        (2.5, None, None),
+        (7.0, None, "y"),
+    ]
+    assert [(row["__topic"], row["__partition"], row["__offset"]) for row in rows[:2]] == [
+        ("orders", 0, 0),
+        ("orders", 0, 3),
+    ]
+    assert rows[0]["__timestamp"].timestamp() == 1
+
+
+def test_delta_table_keeps_the_positions_of_its_rows(tmp_path: Path) -> None:
+    async def run() -> None:
+        old, new = delta(tmp_path), delta(tmp_path)
+        for sink in (old, new):
+            assert await sink.positions([ORDERS]) == {}
+        await new.write(batch(record(0, {"n": 1})))
+        with pytest.raises(PositionMoved, match="another task"):
+            await old.write(batch(record(0, {"n": 2})))
+        assert await old.positions([ORDERS]) == {ORDERS: 1}
+        await old.write(batch(record(1, {"n": 3})))
+        for sink in (old, new):
+            await sink.close()
+
+    asyncio.run(run())
+    assert [row["n"] for row in table_of(tmp_path)] == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("value", "settings", "part"),
+    [
+        ({"n": "text"}, {}, "of type string, its column of type bigint"),
+        ({"m": 1}, {"auto.evolve": "false"}, "no column m"),
+        ({"__offset": 1}, {}, "record's place"),
+        ("text", {}, "JSON object expected"),
+    ],
+)
+def test_record_that_does_not_fit_a_delta_table_is_rejected(
+    tmp_path: Path, value: Any, settings: dict[str, str], part: str
+) -> None:
+    used(delta(tmp_path), batch(record(0, {"n": 1})))
+    with pytest.raises(RecordRejected, match=part) as caught:
+        used(delta(tmp_path, **settings), batch(record(1, {"n": 2}), record(2, value)))
+    assert caught.value.index == 1
+    assert [row["n"] for row in table_of(tmp_path)] == [1]
+
+
+def test_tables_of_several_topics_have_paths_of_their_own(tmp_path: Path) -> None:
+    with pytest.raises(ConnectError, match="several topics"):
+        delta(tmp_path, **{"topics": "a,b", "table.path": str(tmp_path)})
+
+
 # --- HTTP ---
 
 

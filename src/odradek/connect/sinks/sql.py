@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from odradek.connect.columns import kind_of, scalar
 from odradek.connect.databases import FORMS, database_of
 from odradek.connect.errors import ConnectError, PositionMoved, RecordRejected, TargetAway
 from odradek.connect.model import Batch, SinkRecord
@@ -265,7 +265,9 @@ class SqlSink:
             raise RecordRejected(index, f"table {first.table} has no column {unknown[0]}: auto.evolve is false")
         key = [name for name, _ in first.key] if self._upserts else []
         statement = insert_statement(self._tables.database, first.table, names, key)
-        rows = [tuple(self._stored((row.values or {})[name]) for name in names) for _, row in group]
+        rows = [
+            tuple(self._tables.database.value(scalar((row.values or {})[name])) for name in names) for _, row in group
+        ]
         self._insert(connection, statement, rows, [index for index, _ in group])
 
     def _insert(self, connection: Any, statement: str, rows: list[tuple[Any, ...]], indexes: list[int]) -> None:
@@ -286,11 +288,6 @@ class SqlSink:
                         raise
                     raise RecordRejected(index, f"the database rejects the row: {_line(failure)}") from failure
         connection.execute("RELEASE SAVEPOINT odradek_rows")
-
-    def _stored(self, value: Any) -> Any:
-        if isinstance(value, dict | list):
-            return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-        return self._tables.database.value(value)
 
 
 class Tables:
@@ -366,21 +363,13 @@ def _typed(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     kinds: dict[str, str] = {}
     for row in rows:
         for name, value in row.items():
-            kind = _kind(value)
+            kind = kind_of(value)
             before = kinds.get(name)
             if before is None:
                 kinds[name] = kind or ""
             elif kind and before != kind:
                 kinds[name] = "double" if {before, kind} == {"bigint", "double"} else kind if not before else "string"
     return [(name, kind or "string") for name, kind in kinds.items()]
-
-
-def _kind(value: Any) -> str | None:
-    if value is None:
-        return None
-    if isinstance(value, bool):
-        return "boolean"
-    return {int: "bigint", float: "double", bytes: "binary"}.get(type(value), "string")
 
 
 def _line(error: Exception) -> str:
