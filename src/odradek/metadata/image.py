@@ -9,7 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+from odradek.wire.primitives import ZERO_UUID
+
+if TYPE_CHECKING:
+    from odradek.security.delegation_tokens import DelegationToken
+    from odradek.wire.acls import AclBinding
 
 NO_LEADER = -1
 NO_BROKER = -1
@@ -23,6 +29,7 @@ AUDIT_TOPIC = "__odradek_audit"
 INTERNAL_TOPICS = frozenset((GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_GROUP_STATE_TOPIC, AUDIT_TOPIC))
 
 _EMPTY: Mapping[str, str] = MappingProxyType({})
+_NO_FEATURES: Mapping[str, tuple[int, int]] = MappingProxyType({})
 
 
 class Endpoint(NamedTuple):
@@ -46,11 +53,31 @@ class Broker(NamedTuple):
     endpoints: Mapping[str, Endpoint]  # by listener name
     fenced: bool = False
     unclean: bool = False
+    incarnation_id: bytes = ZERO_UUID
+    """The id of the process that registered. This field and the following ones come from KRaft's records only."""
+    features: Mapping[str, tuple[int, int]] = _NO_FEATURES
+    """The lowest and the highest supported level of each feature (KIP-584)."""
+    log_dirs: tuple[bytes, ...] = ()
+    """The ids of its log directories that are online (KIP-858)."""
+    cordoned_log_dirs: tuple[bytes, ...] = ()
+    """The ids of log directories that get no new partitions."""
+    in_controlled_shutdown: bool = False
+
+
+class ControllerRegistration(NamedTuple):
+    """A controller of a KRaft quorum (KIP-919)."""
+
+    id: int
+    incarnation_id: bytes
+    endpoints: Mapping[str, Endpoint]  # by listener name
+    features: Mapping[str, tuple[int, int]] = _NO_FEATURES
+    """The lowest and the highest supported level of each feature."""
 
 
 class PartitionState(NamedTuple):
     """Who leads and who follows.
 
+    The ISR is empty where KRaft's controller knows no replica with every committed record; there is no leader then.
     `leader_epoch` grows with every election, `partition_epoch` with every change (KIP-497). `elr` are the eligible
     leader replicas (KIP-966): out of the ISR since it is below `min.insync.replicas`, but with every committed record.
     `leader_broker_epoch` is the registration that the leader was elected in; another one of the same broker says that
@@ -68,6 +95,15 @@ class PartitionState(NamedTuple):
     elr: tuple[int, ...] = ()
     leader_broker_epoch: int = -1
     offline_replicas: tuple[int, ...] = ()
+    directories: tuple[bytes, ...] = ()
+    """The log directory of each replica (KIP-858); empty where no record named any.
+
+    This field and the following ones come from KRaft's records only.
+    """
+    last_known_elr: tuple[int, ...] = ()
+    """The last members of the ISR and the ELR, where both are empty (KIP-966)."""
+    recovery: int = 0
+    """1 while the leader of an unclean election recovers (KIP-704), else 0."""
 
 
 class Topic(NamedTuple):
@@ -102,6 +138,7 @@ class ClusterImage:
     """The cluster at version `version`; every `with_...` answers a new image of the next version."""
 
     __slots__ = (
+        "acls",
         "broker_configs",
         "brokers",
         "client_configs",
@@ -109,9 +146,12 @@ class ClusterImage:
         "cluster_id",
         "controller_epoch",
         "controller_id",
+        "controllers",
         "features",
         "features_epoch",
         "group_configs",
+        "next_producer_id",
+        "tokens",
         "topic_names",
         "topics",
         "topics_in_deletion",
@@ -132,6 +172,11 @@ class ClusterImage:
     client_metrics: Mapping[str, Mapping[str, str]]  # subscriptions of KIP-714 by name
     features: Mapping[str, int] | None  # finalized levels; None until one was changed
     features_epoch: int
+    # The following parts come from KRaft's records only: brokers read them from other stores apart from the image.
+    acls: Mapping[bytes, AclBinding]  # by the id of their record
+    tokens: Mapping[str, DelegationToken]  # by their id
+    controllers: Mapping[int, ControllerRegistration]
+    next_producer_id: int
 
     def __init__(self, cluster_id: str = "", version: int = 0) -> None:
         self.version = version
@@ -148,6 +193,10 @@ class ClusterImage:
         self.client_metrics = {}
         self.features = None
         self.features_epoch = 0
+        self.acls = {}
+        self.tokens = {}
+        self.controllers = {}
+        self.next_producer_id = 0
 
     def topic_by_id(self, topic_id: bytes) -> Topic | None:
         """The topic with this id; None if it does not exist."""
@@ -184,6 +233,10 @@ class ClusterImage:
         image.client_metrics = self.client_metrics
         image.features = self.features
         image.features_epoch = self.features_epoch
+        image.acls = self.acls
+        image.tokens = self.tokens
+        image.controllers = self.controllers
+        image.next_producer_id = self.next_producer_id
         return image
 
     def with_cluster_id(self, cluster_id: str) -> ClusterImage:
@@ -285,6 +338,13 @@ class ClusterImage:
         image.client_configs = {**self.client_configs, **changed}
         return image
 
+    def without_client_configs(self, entities: Iterable[ClientEntity]) -> ClusterImage:
+        """Without what was set for these; a missing one is no error."""
+        image = self._next()
+        gone = frozenset(entities)
+        image.client_configs = {entity: each for entity, each in self.client_configs.items() if entity not in gone}
+        return image
+
     def with_configs_of(self, other: ClusterImage) -> ClusterImage:
         """All of the other's configurations but those of topics, and its features. What is equal stays as it is."""
         image = self._next()
@@ -298,6 +358,30 @@ class ClusterImage:
             image.client_metrics = other.client_metrics
         image.features = other.features
         image.features_epoch = other.features_epoch
+        return image
+
+    def with_acls(self, acls: Mapping[bytes, AclBinding]) -> ClusterImage:
+        """Replace all ACLs."""
+        image = self._next()
+        image.acls = acls
+        return image
+
+    def with_tokens(self, tokens: Mapping[str, DelegationToken]) -> ClusterImage:
+        """Replace all delegation tokens."""
+        image = self._next()
+        image.tokens = tokens
+        return image
+
+    def with_controllers(self, controllers: Mapping[int, ControllerRegistration]) -> ClusterImage:
+        """Replace all registered controllers."""
+        image = self._next()
+        image.controllers = controllers
+        return image
+
+    def with_next_producer_id(self, producer_id: int) -> ClusterImage:
+        """With the first producer id that no broker has allocated."""
+        image = self._next()
+        image.next_producer_id = producer_id
         return image
 
     def with_features(self, levels: Mapping[str, int], epoch: int) -> ClusterImage:

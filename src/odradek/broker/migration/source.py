@@ -24,7 +24,7 @@ from odradek.log.directories.checkpoint_formats import (
 from odradek.log.directories.ownership import CLUSTER_METADATA, Owner, inspect, partition_names
 from odradek.log.segments.files import LOG, PARTITION_METADATA, base_offset_of
 from odradek.metadata.image import ClusterImage, PartitionState, Topic
-from odradek.metadata.kraft_metadata import read_kraft_metadata
+from odradek.metadata.kraft.stored_metadata import StoredMetadata, read_stored_metadata
 from odradek.ports.disk import Disk
 from odradek.ports.foreign_files import HeldFolder, hold
 from odradek.records.topic_partition import PartitionKey
@@ -154,7 +154,7 @@ def kraft_cluster(disk: Disk, folders: Sequence[SourceFolder]) -> SourceCluster 
     newest = max((known for name in names if (known := parse_file_name(name)) is not None), default=None)
     segments = sorted(name for name in names if name.endswith(LOG) and base_offset_of(name) is not None)
     try:
-        found = read_kraft_metadata(
+        found = read_stored_metadata(
             None if newest is None else disk.read_file(f"{place}/{newest.file_name}"),
             0 if newest is None else newest.end_offset,
             (disk.read_file(f"{place}/{name}") for name in segments),
@@ -165,8 +165,8 @@ def kraft_cluster(disk: Disk, folders: Sequence[SourceFolder]) -> SourceCluster 
         raise ImportFailure(f"{place} begins at offset {base_offset_of(segments[0])} and has no snapshot")
     meta = folders[0].meta
     notes = []
-    if len(found.controllers) > 1:
-        several = ", ".join(map(str, sorted(found.controllers)))
+    if len(found.image.controllers) > 1:
+        several = ", ".join(map(str, sorted(found.image.controllers)))
         notes.append(
             f"the cluster has the controllers {several}: changes of its last moments may be in the log of this broker "
             "without being committed"
@@ -175,12 +175,22 @@ def kraft_cluster(disk: Disk, folders: Sequence[SourceFolder]) -> SourceCluster 
         meta.cluster_id,
         meta.node_id or 0,
         found.image,
-        found.next_producer_id,
-        found.left_out,
+        found.image.next_producer_id,
+        _left_out(found),
         f"metadata log {place} up to offset {found.end_offset}",
         notes=notes,
-        acls=found.acls,
+        acls=found.known_acls,
     )
+
+
+def _left_out(found: StoredMetadata) -> dict[str, int]:
+    """The number of things that an import does not carry over, by what they are."""
+    counts = {
+        "ACL of a kind that this version does not know": len(set(found.image.acls.values())) - len(found.known_acls),
+        "delegation token": len(found.image.tokens),
+        **found.unknown,
+    }
+    return {name: count for name, count in counts.items() if count}
 
 
 def cluster_of_directories(folders: Sequence[SourceFolder]) -> SourceCluster:

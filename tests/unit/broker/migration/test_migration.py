@@ -39,7 +39,6 @@ from odradek.wire.acls import AclBinding, AclOperation, AclPermissionType, Patte
 from odradek.wire.messages import cluster_metadata as md
 from tests.unit.broker.migration.kraft_folder import (
     CLUSTER,
-    Raw,
     topic_records,
     write_checkpoints,
     write_identity,
@@ -182,7 +181,7 @@ def test_directories_that_the_metadata_does_not_know_stay_behind(source: Path, t
 
 
 def test_metadata_of_several_controllers_is_noted(source: Path, tmp_path: Path) -> None:
-    records = [*topic_records("orders", A, [[1]]), *(Raw(27, bytes([0, 0, 0, node])) for node in (1, 2))]
+    records = [*topic_records("orders", A, [[1]]), *(md.RegisterControllerRecord(node) for node in (1, 2))]
     write_metadata(source, records)
     plan = import_folders(source, to=tmp_path / "new")
     assert any("controllers 1, 2" in note for note in plan.notes)

@@ -8,7 +8,7 @@ from odradek.kraft.checkpoints import CheckpointId, encode_checkpoint
 from odradek.kraft.errors import CorruptMetadata
 from odradek.kraft.metadata_records import VersionedRecord
 from odradek.metadata.image import ANY, ClientEntity
-from odradek.metadata.kraft_metadata import KraftMetadata, read_kraft_metadata
+from odradek.metadata.kraft.stored_metadata import StoredMetadata, read_stored_metadata
 from odradek.wire.acls import AclOperation
 from odradek.wire.messages import cluster_metadata as md
 from tests.unit.broker.migration.kraft_folder import ABORT, BEGIN, END, Raw, metadata_log, topic_records
@@ -16,8 +16,8 @@ from tests.unit.broker.migration.kraft_folder import ABORT, BEGIN, END, Raw, met
 A, B = b"a" * 16, b"b" * 16
 
 
-def read(*records: object) -> KraftMetadata:
-    return read_kraft_metadata(None, 0, [metadata_log(records)])
+def read(*records: object) -> StoredMetadata:
+    return read_stored_metadata(None, 0, [metadata_log(records)])
 
 
 def test_topic_has_its_partitions_and_settings() -> None:
@@ -83,7 +83,7 @@ def test_settings_quotas_and_credentials_are_read() -> None:
             "SCRAM-SHA-256": "salt=c2FsdA==,stored_key=c3RvcmVk,server_key=c2VydmVy,iterations=4096"
         },
     }
-    assert found.next_producer_id == 3000
+    assert image.next_producer_id == 3000
 
 
 def test_aborted_metadata_transaction_has_no_effect() -> None:
@@ -101,34 +101,48 @@ def test_log_is_replayed_from_the_end_of_the_snapshot() -> None:
     records = [VersionedRecord(record, 0) for record in topic_records("old", A, [[1]])]
     snapshot = encode_checkpoint(CheckpointId(100, 1), records, timestamp_ms=0, last_timestamp_ms=0)
     log = metadata_log([*topic_records("dropped", b"c" * 16, [[1]]), *topic_records("new", B, [[1]])], 98)
-    found = read_kraft_metadata(snapshot, 100, [log])
+    found = read_stored_metadata(snapshot, 100, [log])
     assert sorted(found.image.topics) == ["new", "old"]
     assert found.end_offset == 102
 
 
-def test_what_an_image_has_no_place_for_is_counted() -> None:
+def test_what_this_version_does_not_know_is_counted() -> None:
+    user = [md.ClientQuotaRecordEntityData("planet", "mars")]
+    found = read(
+        Raw(99),
+        Raw(99),
+        md.ClientQuotaRecord(user, "producer_byte_rate", 1.0),
+        md.UserScramCredentialRecord("alice", 9, b"salt", b"stored", b"server", 4096),
+        md.ConfigRecord(99, "x", "y", "z"),
+        md.NoOpRecord(),
+    )
+    assert found.unknown == {
+        "metadata record of the unknown type 99": 2,
+        "quota of an entity of the unknown type planet": 1,
+        "credential of the unknown SCRAM mechanism 9": 1,
+        "setting of a resource of the unknown type 99": 1,
+    }
+    assert found.end_offset == 6
+
+
+def test_acl_with_unknown_codes_is_not_among_the_known_ones() -> None:
     acls = [md.AccessControlEntryRecord(bytes([i]) * 16, 2, "orders", 3, "User:a", "*", 3 + i, 3) for i in range(3)]
     acls.append(md.AccessControlEntryRecord(bytes([9]) * 16, 2, "orders", 3, "User:a", "*", 99, 2))
-    found = read(*acls, md.RemoveAccessControlEntryRecord(b"\x01" * 16), Raw(10), Raw(99), Raw(20))
-    assert found.left_out == {
-        "ACL of a kind that this version does not know": 1,
-        "delegation token": 1,
-        "metadata record of the unknown type 99": 1,
-    }
-    assert [(each.principal, each.operation) for each in sorted(found.acls)] == [
+    found = read(*acls, md.RemoveAccessControlEntryRecord(b"\x01" * 16))
+    assert [(each.principal, each.operation) for each in sorted(found.known_acls)] == [
         ("User:a", AclOperation.READ),
         ("User:a", AclOperation.CREATE),
     ]
+    assert len(found.image.acls) == 3
 
 
-def test_controllers_are_counted() -> None:
-    found = read(*(Raw(27, number.to_bytes(4, "big") + b"rest") for number in (101, 100, 101)))
-    assert found.controllers == {100, 101}
+def test_unknown_record_in_an_aborted_transaction_is_not_counted() -> None:
+    assert read(Raw(BEGIN), Raw(99), Raw(ABORT)).unknown == {}
 
 
 def test_torn_last_batch_is_ignored() -> None:
     data = metadata_log([*topic_records("orders", A, [[1]]), md.TopicRecord("torn", B)])
-    assert list(read_kraft_metadata(None, 0, [data[:-5]]).image.topics) == ["orders"]
+    assert list(read_stored_metadata(None, 0, [data[:-5]]).image.topics) == ["orders"]
 
 
 @pytest.mark.parametrize(
@@ -147,4 +161,4 @@ def test_torn_last_batch_is_ignored() -> None:
 )
 def test_damaged_log_is_reported_with_its_offset(damage, text: str) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(CorruptMetadata, match=text):
-        read_kraft_metadata(None, 0, [damage(metadata_log(topic_records("t", A, [[1]])))])
+        read_stored_metadata(None, 0, [damage(metadata_log(topic_records("t", A, [[1]])))])
