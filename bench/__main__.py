@@ -138,6 +138,10 @@ def main() -> int:
         from bench.request_cost import main as measure_requests  # of no other case, and it needs the broker
 
         return measure_requests(sys.argv[2:])
+    if sys.argv[1:2] == ["metrics-cost"]:
+        from bench.metrics_cost import main as measure_metrics
+
+        return measure_metrics(sys.argv[2:])
     if sys.argv[1:2] == ["holds"]:
         from bench.holds.__main__ import main as measure_holds  # of no other case, and it needs the broker
 
@@ -155,7 +159,8 @@ def main() -> int:
         + "\nHow long single requests and jobs hold the broker's event loop: ./dev bench holds --help"
         + "\nPython clients side by side: ./dev bench clients --help"
         + "\nThe console with 10,000 topics, and its search of 10 million records: ./dev bench console --help"
-        + "\nMetrics: their cost per request, and a scrape of 10,000 partitions: ./dev bench observability --help",
+        + "\nA scrape of 10,000 partitions, and the broker's thread per request: ./dev bench observability --help"
+        + "\nWhat metrics cost per request, beside the same sources without them: ./dev bench metrics-cost --help",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("case", nargs="*", help=f"default: {' '.join(DEFAULT)}")

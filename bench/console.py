@@ -101,8 +101,9 @@ async def get(app: Any, path: str) -> tuple[int, int]:
     return status, length
 
 
-async def pages() -> None:
-    topics = [topic_of(f"topic-{i:05}", PARTITIONS) for i in range(TOPICS)] + [topic_of("large", LARGE)]
+def large_cluster(partitions: int = PARTITIONS) -> tuple[Any, float]:
+    """A console for the cluster in memory, whose topics have so many partitions, and the seconds that a sample took."""
+    topics = [topic_of(f"topic-{i:05}", partitions) for i in range(TOPICS)] + [topic_of("large", LARGE)]
     topics.sort(key=lambda each: each.name)
     groups = [f"group-{i:05}" for i in range(GROUPS)]
     app = build(ConsoleSettings(clusters={"c": {"bootstrap_servers": "127.0.0.1:1"}}, allow_changes=True))
@@ -113,8 +114,14 @@ async def pages() -> None:
     began = time.perf_counter()
     view._before, view.sample = before, now
     view._figures, point = clusters._digest(before, now, time.time())
-    print(f"{'rows of a sample (in a thread)':32}{(time.perf_counter() - began) * 1000:8.0f} ms")
+    took = time.perf_counter() - began
     view.history.extend([point] * clusters.HISTORY)
+    return app, took
+
+
+async def pages() -> None:
+    app, sample_s = large_cluster()
+    print(f"{'rows of a sample (in a thread)':32}{sample_s * 1000:8.0f} ms")
     for name, path in PAGES.items():
         took = []
         for _ in range(RUNS):

@@ -274,7 +274,7 @@ def compare(arguments: argparse.Namespace) -> None:
     variants, others = [Variant(here, arguments.settings)], []
     if arguments.against is not None:
         variants.append(Variant(arguments.against / "src", arguments.settings))
-        others = ["against", "ratio", "worst pair"]
+        others = ["against", "more, µs", "ratio", "worst pair"]
     elif arguments.settings != PLAIN:
         variants.append(Variant(here, PLAIN))
         others = [PLAIN, "more, µs", "median pair"]
@@ -292,7 +292,8 @@ def compare(arguments: argparse.Namespace) -> None:
         row = [name, f"{mine:.2f}", f"{median(v for run in runs[0] for v in run[name]):.2f}", f"{mine / unit:.1f}"]
         if arguments.against is not None:
             worst = max(a / b for a, b in zip(*least, strict=True))
-            row += [f"{min(least[1]):.2f}", f"{mine / min(least[1]):.3f}", f"{worst:.3f}"]
+            other = min(least[1])
+            row += [f"{other:.2f}", f"{mine - other:+.2f}", f"{mine / other:.3f}", f"{worst:.3f}"]
         elif others:
             typical = median(a - b for a, b in zip(*least, strict=True))
             row += [f"{min(least[1]):.2f}", f"{mine - min(least[1]):+.2f}", f"{typical:+.2f}"]

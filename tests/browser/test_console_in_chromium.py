@@ -37,11 +37,26 @@ sync_api: Any = pytest.importorskip("playwright.sync_api", reason="Playwright is
 
 CONSOLE = [sys.executable, "-m", "odradek.cli.main", "console", "--listen", "127.0.0.1:0"]
 AT = "/c/cluster"
+SHIFT_LIMIT = 0.05
+"""Cumulative layout shift that a page may have; 0.1 is what browsers' makers call good."""
+OBSERVE_SHIFTS = """
+window.shifts = [];
+new PerformanceObserver((list) => {
+  for (const entry of list.getEntries()) {
+    if (!entry.hadRecentInput)
+      window.shifts.push([entry.value, entry.sources.map((each) => each.node?.outerHTML?.slice(0, 120))]);
+  }
+}).observe({ type: "layout-shift", buffered: true });
+"""
+TWO_FRAMES = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+"""Until the browser has laid out and painted what it has."""
 PAGES = {
     "overview": AT,
+    "broker": AT + "/brokers/1?q=log.",
     "topics": AT + "/topics",
     "topic": AT + "/topics/orders",
     "settings": AT + "/topics/orders/settings?all=yes",
+    "topic-groups": AT + "/topics/orders/groups",
     "messages": AT + "/topics/orders/messages",
     "message": AT + "/topics/orders/messages?from=offset&partition=0&offset=1&limit=1",
     "produce": AT + "/topics/orders/produce",
@@ -117,10 +132,13 @@ def opened(chromium: "Browser", url: str) -> Iterator[Callable[..., "Page"]]:
         context = chromium.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
         context.set_default_timeout(30_000)
         contexts.append(context)
+        context.add_init_script(OBSERVE_SHIFTS)
         page = context.new_page()
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.on("console", lambda line: errors.append(line.text) if "Content Security" in line.text else None)
-        page.goto(url + path)
+        response = page.goto(url + path)
+        assert response is not None
+        assert response.status == (404 if path == PAGES["error"] else 200)
         return page
 
     yield open_page
@@ -139,13 +157,78 @@ def serious_violations(page: "Page") -> list[tuple[str, list[str]]]:
     ]
 
 
+def layout_shifts(page: "Page") -> list[tuple[float, list[str]]]:
+    """Shifts of the page so far, with the elements that moved, but none that follow input."""
+    page.evaluate(TWO_FRAMES)
+    return page.evaluate("window.shifts")  # type: ignore[no-any-return]
+
+
+def total(shifts: list[tuple[float, list[str]]]) -> float:
+    """The cumulative shift."""
+    return sum(value for value, _ in shifts)
+
+
 # Each page in one of the themes: they share all rules but the values of colours.
 @pytest.mark.parametrize(("name", "scheme"), list(zip(PAGES, itertools.cycle(["light", "dark"]), strict=False)))
 def test_page_is_accessible_and_fits_a_narrow_window(opened: Callable[..., "Page"], name: str, scheme: str) -> None:
     page = opened(PAGES[name], scheme=scheme)
+    shifts = layout_shifts(page)
+    assert total(shifts) <= SHIFT_LIMIT, shifts
     assert serious_violations(page) == []
     page.set_viewport_size({"width": 360, "height": 800})
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_layout_shift_is_measured(opened: Callable[..., "Page"]) -> None:
+    page = opened(AT)
+    page.evaluate("document.querySelector('main').style.marginTop = '300px'")
+    assert total(layout_shifts(page)) > SHIFT_LIMIT
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_streamed_hits_shift_no_layout(opened: Callable[..., "Page"], width: int) -> None:
+    page = opened(AT + "/topics/orders/messages?filter=text&q=customer-3", width=width)
+    sync_api.expect(page.locator("#status")).to_contain_text("All records were read", timeout=30_000)
+    shifts = layout_shifts(page)
+    assert total(shifts) <= SHIFT_LIMIT, shifts
+
+
+def test_live_rows_replace_each_other_without_a_shift(opened: Callable[..., "Page"]) -> None:
+    page = opened(AT + "/topics")
+    page.locator("[data-search]").press_sequentially("pay")
+    sync_api.expect(page.locator(".rows tbody tr")).to_have_count(1, timeout=30_000)
+    shifts = layout_shifts(page)
+    assert total(shifts) <= SHIFT_LIMIT, shifts
+
+
+@pytest.mark.parametrize("name", ["topics", "topic", "messages", "preview"])
+def test_all_controls_are_reached_by_the_tab_key(opened: Callable[..., "Page"], name: str) -> None:
+    """Each control of a page takes the focus in turn, and shows that it has it."""
+    page = opened(PAGES[name])
+    wanted = page.evaluate(
+        """() => {
+          const all = [...document.querySelectorAll("a[href], button, input, select, textarea, summary")];
+          const used = all.filter((each) => !each.disabled && each.type !== "hidden" && each.checkVisibility());
+          used.forEach((each, at) => { each.dataset.control = at; });
+          return used.length;
+        }"""
+    )
+    reached, unmarked = set(), []
+    for _ in range(wanted + 5):
+        page.keyboard.press("Tab")
+        at, outline, html = page.evaluate(
+            """() => {
+              const it = document.activeElement;
+              return [it.dataset.control, getComputedStyle(it).outlineStyle, it.outerHTML.slice(0, 120)];
+            }"""
+        )
+        if at is None or at in reached:
+            continue
+        reached.add(at)
+        if outline == "none":
+            unmarked.append(html)
+    assert len(reached) == wanted
+    assert unmarked == []
 
 
 def test_keys_lead_through_the_console(opened: Callable[..., "Page"]) -> None:

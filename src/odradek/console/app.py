@@ -24,6 +24,7 @@ from odradek.console.guard import Guard
 from odradek.console.pages import (
     access,
     access_changes,
+    broker,
     dead_letters,
     groups,
     login,
@@ -50,9 +51,11 @@ Handler = Callable[[Request], Awaitable[Response]]
 READS: Final[tuple[tuple[str, Handler], ...]] = (
     ("/", preferences.home),
     ("/c/{cluster}", overview.show),
+    ("/c/{cluster}/brokers/{broker:int}", broker.show),
     ("/c/{cluster}/topics", topics.show),
     ("/c/{cluster}/topics/{topic}", topic.show),
     ("/c/{cluster}/topics/{topic}/settings", topic.show_settings),
+    ("/c/{cluster}/topics/{topic}/groups", topic.show_groups),
     ("/c/{cluster}/topics/{topic}/messages", messages.show),
     ("/c/{cluster}/topics/{topic}/messages/stream", messages.stream),
     ("/c/{cluster}/topics/{topic}/messages/download", messages.download),

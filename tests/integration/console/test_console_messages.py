@@ -1,5 +1,6 @@
 """Records in the console: where to begin, how values are read, search, streams, download, produce."""
 
+import html
 import json
 import re
 from pathlib import Path
@@ -201,6 +202,35 @@ def test_record_is_produced_with_headers(client: TestClient, broker: BlockingBro
     (record,) = broker.records(topic)
     assert (record.partition, record.key, record.value) == (1, b"k", b"a\nb")
     assert list(record.headers) == [("h", b"1"), ("bytes", b"\x00\xff"), ("none", None)]
+
+
+def test_produced_record_is_shown_with_key_value_and_header(client: TestClient, broker: BlockingBroker) -> None:
+    topic = broker.topic()
+    post(client, f"{AT}/topics/{topic}/produce", key="the-key", value="the-value", headers="the-name=the-content")
+    assert values(client, topic) == ["the-value"]
+    text = client.get(f"{AT}/topics/{topic}/messages").text
+    assert '<pre tabindex="0">the-key</pre>' in text
+    assert '<th scope="row" class="literal">the-name</th><td class="literal">the-content</td>' in text
+
+
+def test_link_of_a_record_leads_to_it_alone(client: TestClient, broker: BlockingBroker) -> None:
+    topic = broker.topic()
+    broker.produce(topic, "first", "second", "third")
+    text = client.get(f"{AT}/topics/{topic}/messages").text
+    links = re.findall(r'<a href="([^"]*)">Link to this record</a>', text)
+    linked = client.get(html.unescape(links[1])).text
+    assert re.findall(r'class="place">([^<]*)<', linked) == ["0 : 1"]
+    assert "second" in linked
+
+
+def test_address_of_a_search_has_its_filter(client: TestClient, numbers: str) -> None:
+    """A search is kept or passed on as the address of its page, which fills the form and finds the same."""
+    fields = {"filter": "cel", "q": "value.n == 7", "from": "oldest", "limit": "5"}
+    text = client.get(f"{AT}/topics/{numbers}/messages", params=fields).text
+    assert 'value="value.n == 7"' in text
+    assert '<option value="cel" selected>' in text
+    stream = re.findall(r'data-stream="([^"]*)"', text)[0]
+    assert "0 : 7" in client.get(html.unescape(stream)).text
 
 
 def test_tombstone_is_produced(client: TestClient, broker: BlockingBroker) -> None:

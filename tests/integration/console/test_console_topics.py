@@ -20,6 +20,11 @@ def names(text: str) -> list[str]:
     return re.findall(r'<th scope="row"><a href="[^"]*">([^<]*)</a>', text)
 
 
+def setting_names(text: str) -> list[str]:
+    """Names in a table of settings, in order."""
+    return re.findall(r'<th scope="row" class="literal">([^<]*)</th>', text)
+
+
 def partitions_of(broker: BlockingBroker, topic: str) -> int:
     """How many partitions a topic has."""
     found = ask(broker.bootstrap_servers, lambda admin: admin.describe_topics([topic]))[topic]
@@ -32,6 +37,46 @@ def test_overview_shows_brokers_and_health(client: TestClient, broker: BlockingB
     assert broker.bootstrap_servers in text
     assert "controller" in text
     assert "All partitions have their leaders" in text
+
+
+def test_navigation_leads_to_every_page(client: TestClient) -> None:
+    bar = client.get(AT).text.split('aria-label="Pages"')[1].split("</nav>")[0]
+    links = re.findall(r'<a href="([^"]*)"[^>]*>([^<]*)</a>', bar)
+    assert len(links) == 10
+    for where, label in links:
+        response = client.get(where)
+        assert response.status_code == 200
+        assert f'aria-current="page">{label}</a>' in response.text
+
+
+def test_broker_page_shows_directories_and_settings(client: TestClient, broker: BlockingBroker) -> None:
+    where = re.findall(rf'href="({AT}/brokers/\d+)"', client.get(AT).text)
+    text = client.get(where[0]).text
+    assert broker.bootstrap_servers in text
+    assert str(broker.folder) in text
+    assert "static broker config" in text
+
+
+def test_settings_of_a_broker_are_searched_by_name_and_value(client: TestClient, broker: BlockingBroker) -> None:
+    where = re.findall(rf'href="({AT}/brokers/\d+)"', client.get(AT).text)[0]
+    assert setting_names(client.get(where, params={"q": "LOG.RETENTION.H"}).text) == ["log.retention.hours"]
+    assert "log.dirs" in setting_names(client.get(where, params={"q": str(broker.folder)}).text)
+    assert setting_names(client.get(where, params={"q": "nothing-of-this-name"}).text) == []
+
+
+def test_missing_broker_is_not_found(client: TestClient) -> None:
+    assert client.get(AT + "/brokers/4711").status_code == 404
+
+
+def test_groups_of_a_topic_lead_to_their_pages(client: TestClient, broker: BlockingBroker) -> None:
+    topic, other = broker.topic(), broker.topic()
+    broker.produce(topic, "a", "b", "c")
+    name = f"{topic}-reader"
+    ask(broker.bootstrap_servers, lambda admin: admin.groups.alter_offsets(name, {TopicPartition(topic, 0): 1}))
+    row = rf'<a href="({AT}/group\?name={name})">{name}</a></th><td>\w+</td><td class="n">1</td><td class="n">2</td>'
+    until(lambda: re.search(row, client.get(f"{AT}/topics/{topic}/groups").text))
+    assert name in client.get(f"{AT}/group", params={"name": name}).text
+    assert name not in client.get(f"{AT}/topics/{other}/groups").text
 
 
 def test_unreachable_cluster_is_an_error_page() -> None:
@@ -164,6 +209,8 @@ def test_settings_have_source_and_documentation(client: TestClient, broker: Bloc
 def test_topic_is_created_with_settings(client: TestClient, broker: BlockingBroker) -> None:
     response = post(client, AT + "/create-topic", topic="made", partitions="3", settings="retention.ms=60000\n")
     assert response.status_code == 200
+    assert "<h1>made</h1>" in response.text
+    assert names(client.get(AT + "/topics?q=made").text) == ["made"]
     assert partitions_of(broker, "made") == 3
     assert "60000" in client.get(f"{AT}/topics/made/settings").text
 
@@ -172,6 +219,33 @@ def test_wrong_topic_name_is_reported(client: TestClient) -> None:
     response = post(client, AT + "/create-topic", topic="no spaces <b>")
     assert response.status_code == 400
     assert "<b>" not in response.text.split("<main")[1].replace("<b class", "")
+
+
+@pytest.mark.parametrize("settings", ["retention.ms=", "retention.ms=soon", "no.such.setting=1", "retention.ms"])
+def test_wrong_setting_of_a_new_topic_is_reported(client: TestClient, broker: BlockingBroker, settings: str) -> None:
+    response = post(client, AT + "/create-topic", topic="never-made", settings=settings)
+    assert response.status_code == 400
+    assert settings.partition("=")[0] in response.text
+    assert "never-made" not in names(client.get(AT + "/topics?q=never-made").text)
+
+
+def test_records_of_a_compacted_topic_stay(client: TestClient, broker: BlockingBroker) -> None:
+    """Kafka rejects the deletion of records (POLICY_VIOLATION), and allows it once the policy is `delete` again."""
+    topic = broker.topic(configs={"cleanup.policy": "compact"})
+    broker.produce(topic, "kept", key="k")
+    assert post(client, f"{AT}/topics/{topic}/empty", confirm=topic).status_code == 400
+    assert [each.value for each in broker.records(topic)] == [b"kept"]
+    post(client, f"{AT}/topics/{topic}/alter", name="cleanup.policy", value="delete")
+    assert post(client, f"{AT}/topics/{topic}/empty", confirm=topic).status_code == 200
+    assert broker.records(topic) == []
+
+
+def test_topic_of_a_deleted_name_starts_empty(client: TestClient, broker: BlockingBroker) -> None:
+    topic = broker.topic()
+    broker.produce(topic, "old")
+    post(client, f"{AT}/topics/{topic}/delete", confirm=topic)
+    until(lambda: post(client, AT + "/create-topic", topic=topic, partitions="1").status_code == 200)
+    assert broker.records(topic) == []
 
 
 def test_topic_grows_after_confirmation(client: TestClient, broker: BlockingBroker) -> None:

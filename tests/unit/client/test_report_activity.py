@@ -11,6 +11,7 @@ from odradek.client.reports.activity import (
     broker_rows,
     group_rows,
     rates_of,
+    topic_group_rows,
     topic_rows,
 )
 from odradek.records.topic_partition import TopicPartition
@@ -52,3 +53,13 @@ def test_broker_has_rates_of_its_leaders_and_bytes_of_its_replicas() -> None:
 def test_group_has_lag_and_the_rates_of_reading_and_lagging() -> None:
     (row,) = group_rows(sample(0.0, 20, 0, committed=10), sample(2.0, 50, 0, committed=30))
     assert (row["lag"], row["records_per_second"], row["lag_per_second"]) == (20, 10, 5)
+
+
+def test_groups_of_a_topic_have_their_lag_in_this_topic_alone() -> None:
+    now = sample(2.0, 50, 0, committed=30)
+    other = TopicPartition("other", 0)
+    groups = {"g": GroupSample("Stable", {PLACE: 30, other: 1}), "elsewhere": GroupSample("Stable", {other: 1})}
+    partitions = {**now.partitions, other: PartitionSample(1, 0, 9, {})}
+    assert topic_group_rows(now._replace(groups=groups, partitions=partitions), "t") == [
+        {"group": "g", "state": "Stable", "partitions": 1, "lag": 20}
+    ]

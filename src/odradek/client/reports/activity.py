@@ -152,7 +152,7 @@ def group_rows(before: Sample | None, now: Sample) -> list[dict[str, Any]]:
     """A row for each group: lag, records read per second, records per second by which the lag grows."""
     rows = []
     for name, group in sorted(now.groups.items()):
-        lag = _lag(group, now)
+        lag = _lag(group.committed, now)
         earlier = None if before is None else before.groups.get(name)
         seconds = 0.0 if before is None else now.at_s - before.at_s
         rates: dict[str, float | None] = {"records_per_second": None, "lag_per_second": None}
@@ -162,9 +162,20 @@ def group_rows(before: Sample | None, now: Sample) -> list[dict[str, Any]]:
             )
             rates = {
                 "records_per_second": read / seconds,
-                "lag_per_second": (lag - _lag(earlier, before)) / seconds,
+                "lag_per_second": (lag - _lag(earlier.committed, before)) / seconds,
             }
         rows.append({"group": name, "state": group.state, "partitions": len(group.committed), "lag": lag, **rates})
+    return rows
+
+
+def topic_group_rows(now: Sample, topic: str) -> list[dict[str, Any]]:
+    """A row for each group that has committed offsets of the topic: partitions, and lag in records of this topic."""
+    rows = []
+    for name, group in sorted(now.groups.items()):
+        committed = {place: offset for place, offset in group.committed.items() if place.topic == topic}
+        if committed:
+            lag = _lag(committed, now)
+            rows.append({"group": name, "state": group.state, "partitions": len(committed), "lag": lag})
     return rows
 
 
@@ -206,6 +217,6 @@ def _figures(before: Sample | None, now: Sample, places: Collection[TopicPartiti
     }
 
 
-def _lag(group: GroupSample, sample: Sample) -> int:
+def _lag(committed: Mapping[TopicPartition, int], sample: Sample) -> int:
     ends = sample.partitions
-    return sum(max(0, ends[place].end_offset - offset) for place, offset in group.committed.items() if place in ends)
+    return sum(max(0, ends[place].end_offset - offset) for place, offset in committed.items() if place in ends)

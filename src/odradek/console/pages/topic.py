@@ -1,4 +1,4 @@
-"""A topic: its partitions with replicas, offsets and directories; its settings with source and documentation."""
+"""A topic: its partitions with replicas, offsets and directories; its settings; the groups that read it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from starlette.responses import Response
 from odradek.client.admin import ConfigResource, ConfigResourceType, raise_first
 from odradek.client.model import EARLIEST, LATEST
 from odradek.client.network.metadata import TopicInfo
+from odradek.client.reports.activity import topic_group_rows
 from odradek.client.reports.directories import replica_rows
 from odradek.client.reports.topics import id_text
 from odradek.console.clusters import ClusterView
@@ -84,5 +85,20 @@ async def show_settings(request: Request) -> Response:
         names=sorted(entries),
         total=len(entries),
         only_own=own,
+        favourite=topic.name in favourites_of(request, view.name),
+    )
+
+
+async def show_groups(request: Request) -> Response:
+    """Groups with offsets of a topic, by the last sample. Raises KafkaError, ClientError, HTTPException."""
+    view, topic = await found_topic(request)
+    return page(
+        request,
+        "topic_groups.html",
+        title=f"{topic.name}: groups",
+        view=view,
+        topic=topic,
+        is_sampled=view.sample is not None,
+        part=part_of(request, [] if view.sample is None else topic_group_rows(view.sample, topic.name), PAGE_ROWS),
         favourite=topic.name in favourites_of(request, view.name),
     )
