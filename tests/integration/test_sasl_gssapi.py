@@ -182,6 +182,9 @@ def test_broker_logs_in_at_zookeeper_by_kerberos(
         given["zookeeper.sasl.client.username"] = "other"
         with pytest.raises(StoreError, match="login at ZooKeeper"):
             asyncio.run(owners())
+        given["zookeeper.server.principal"] = "zookeeper/localhost"
+        given["zookeeper.connect"] = server.connect
+        assert asyncio.run(owners()) == {f"sasl:robot/host@{REALM}", "world:anyone"}
 
 
 @pytest.mark.parametrize("library", ["kafka-python", "aiokafka"])

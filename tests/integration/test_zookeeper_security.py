@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,12 +16,15 @@ from kazoo.exceptions import NoAuthError
 from bench.peers.zookeeper import ZooKeeper, free_ports
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.lifecycle import Broker, StartError
-from odradek.metadata.nodes import CLUSTER_ID, CLUSTER_KEY
+from odradek.cli.main import main
+from odradek.metadata.image import ClientEntity
+from odradek.metadata.nodes import CLUSTER_ID, CLUSTER_KEY, ClusterIdNode, ConfigNode
 from odradek.metadata.stores.selection import open_store
 from odradek.metadata.stores.zookeeper_store import ZooKeeperStore
 from odradek.ports.disk import SystemDisk
 from odradek.ports.store import ConnectionLost, Create, MetadataStore, StoreError
 from tests.certificates import Authority
+from tests.unit.broker.migration.kraft_folder import CLUSTER, write_checkpoints, write_identity
 
 SECONDS = 30.0
 PASSWORD = "planted-password"
@@ -270,3 +274,30 @@ def test_connection_that_was_lost_logs_in_again(secured: Secured, tmp_path: Path
 
     node = stored(by_sasl(secured, tmp_path, "again"), use)
     assert node.data == b"secret"
+
+
+@pytest.mark.parametrize("by", ["certificate", "sasl"])
+def test_import_reads_a_cluster_whose_nodes_have_acls(
+    by: str, secured: Secured, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if by == "certificate":
+        settings = secured.settings(tmp_path / "old", "import-tls", zookeeper_set_acl="true")
+    else:
+        settings = by_sasl(secured, tmp_path / "old", "import-sasl")
+    user = ConfigNode.client_path(ClientEntity("alice"))
+
+    async def write(store: MetadataStore) -> None:
+        await store.apply([Create(CLUSTER_ID, ClusterIdNode.encode(CLUSTER))])
+        await store.apply([Create(user, ConfigNode.encode({"consumer_byte_rate": "5"}))])
+
+    stored(settings, write)
+    folder, properties = tmp_path / "kafka", tmp_path / "server.properties"
+    write_identity(folder, kraft=False)
+    write_checkpoints(folder, {})
+    properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    words = ["import", str(folder), "--data-dir", str(tmp_path / "new"), "-o", "json"]
+    plain = f"{secured.server.connect}/import-{'tls' if by == 'certificate' else 'sasl'}"
+    assert main([*words, "--zookeeper", plain]) == 2
+    assert "only its brokers may read all of it" in capsys.readouterr().err
+    assert main([*words, "--zookeeper-config", str(properties)]) == 0
+    assert json.loads(capsys.readouterr().out)["client_settings"] == 1

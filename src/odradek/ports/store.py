@@ -41,6 +41,10 @@ class NotEmpty(StoreError):
     """The node to be deleted has children."""
 
 
+class NotAllowed(StoreError):
+    """The ACL of a node denies the operation to this session."""
+
+
 class StoreUnavailable(StoreError):
     """The store cannot be reached or was closed; whether a write took effect is unknown."""
 

@@ -27,7 +27,7 @@ from odradek.broker.migration.writing import (
     write_small_files,
     write_store,
 )
-from odradek.broker.migration.zookeeper import zookeeper_cluster
+from odradek.broker.migration.zookeeper import Ensemble, zookeeper_cluster
 from odradek.log.directories.ownership import METADATA_FILE
 from odradek.ports.disk import Disk
 from odradek.ports.randomness import Random
@@ -65,7 +65,7 @@ class Import:
                 if here == there or here.startswith(there + "/") or there.startswith(here + "/"):
                     raise ImportFailure(f"{target} and {source} lie in each other: the target must be another folder")
 
-    async def plan(self, options: Options, zookeeper: str | None = None) -> ImportPlan:
+    async def plan(self, options: Options, zookeeper: Ensemble | None = None) -> ImportPlan:
         """Read the source and look at the target. Raises ImportFailure, StoreError, OSError."""
         for lock in hold_folders(self._sources):
             self._held.callback(lock.release)
@@ -75,17 +75,17 @@ class Import:
         config = BrokerConfig({})
         return make_plan(self._disk, self._random, self._folders, cluster, options, config.value)
 
-    async def _cluster(self, zookeeper: str | None) -> SourceCluster:
+    async def _cluster(self, zookeeper: Ensemble | None) -> SourceCluster:
         kraft = kraft_cluster(self._disk, self._folders)
         if kraft is not None:
-            if zookeeper:
+            if zookeeper is not None:
                 raise ImportFailure("--zookeeper: the folders are of KRaft, whose metadata they hold themselves")
             return kraft
         if self._folders[0].meta.version:
             raise ImportFailure(
                 f"no __cluster_metadata-0 in {', '.join(self._sources)}: name the folder of metadata.log.dir as well"
             )
-        if zookeeper:
+        if zookeeper is not None:
             return await zookeeper_cluster(zookeeper, self._disk, self._folders)
         return cluster_of_directories(self._folders)
 

@@ -14,9 +14,10 @@ from typing import Any, Final
 from odradek.broker.migration.importing import Import
 from odradek.broker.migration.plan import ImportPlan, Options, PartitionPlan
 from odradek.broker.migration.source import ImportFailure
+from odradek.broker.migration.zookeeper import Ensemble, ensemble
 from odradek.cli.arguments.errors import CommandError, UsageError
 from odradek.cli.arguments.examples import add_examples
-from odradek.cli.arguments.options import add_output
+from odradek.cli.arguments.options import add_output, read_properties
 from odradek.cli.terminal.output import DOCUMENTS, Column, is_terminal, show, show_document
 from odradek.ports.disk import SystemDisk
 from odradek.ports.randomness import SystemRandom
@@ -41,6 +42,8 @@ odradek serve --data-dir /srv/odradek
 odradek import /disk1/kafka /disk2/kafka --data-dir /disk1/odradek,/disk2/odradek
 # import a broker of Kafka 3.x with its settings in ZooKeeper
 odradek import /var/lib/kafka --data-dir /srv/odradek --zookeeper 127.0.0.1:2181/kafka
+# the same, where ZooKeeper has TLS or logins: as the broker reached it
+odradek import /var/lib/kafka --data-dir /srv/odradek --zookeeper-config server.properties
 """
 
 
@@ -61,6 +64,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--node-id", type=int, metavar="N", help="id of the new broker; default: that of the source")
     parser.add_argument(
         "--zookeeper", metavar="HOST:PORT[/CHROOT]", help="where a cluster with ZooKeeper keeps its settings"
+    )
+    parser.add_argument(
+        "--zookeeper-config",
+        metavar="FILE",
+        help="properties of its broker, of which the TLS and the login of ZooKeeper are read (zookeeper.ssl.*, "
+        "java.security.auth.login.config), and zookeeper.connect if --zookeeper is not given",
     )
     add_output(parser)
     add_examples(parser, EXAMPLES)
@@ -88,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
 async def _import(arguments: argparse.Namespace, targets: list[str]) -> int:
     importing = Import(SystemDisk(), SystemRandom(), arguments.source, targets)
     try:
-        plan = await importing.plan(Options(arguments.node_id, not arguments.copy), arguments.zookeeper)
+        plan = await importing.plan(Options(arguments.node_id, not arguments.copy), _ensemble(arguments))
         refusal = _refusal(plan, arguments)
         if not refusal and not arguments.dry_run:
             await importing.write(plan, _progress(plan, arguments))
@@ -100,6 +109,14 @@ async def _import(arguments: argparse.Namespace, targets: list[str]) -> int:
     if refusal:
         raise UsageError(refusal)
     return 0
+
+
+def _ensemble(arguments: argparse.Namespace) -> Ensemble | None:
+    """Raises UsageError, ImportFailure."""
+    path = arguments.zookeeper_config
+    if path is None and arguments.zookeeper is None:
+        return None
+    return ensemble(arguments.zookeeper, {} if path is None else read_properties(path, "zookeeper-config"))
 
 
 def _refusal(plan: ImportPlan, arguments: argparse.Namespace) -> str:

@@ -493,6 +493,9 @@ DOCUMENTATION: dict[str, str] = {
     "java.security.auth.login.config": "Login file whose section Client has the login at ZooKeeper by SASL.",
     "zookeeper.sasl.client": "Whether brokers log in at ZooKeeper when there is a login file.",
     "zookeeper.sasl.client.username": "First part of the Kerberos name of ZooKeeper's servers.",
+    "zookeeper.server.principal": (
+        "Kerberos name of all of ZooKeeper's servers, without its realm, in the place of one for each host."
+    ),
     "zookeeper.sasl.clientconfig": "Section of the login file for ZooKeeper.",
     "odradek.zookeeper.wait.ms": (
         "For how long a start tries to reach ZooKeeper; 0: once, for zookeeper.connection.timeout.ms, as Kafka does."

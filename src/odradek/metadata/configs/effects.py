@@ -275,6 +275,7 @@ IMPLEMENTED = FILE_SETTINGS | frozenset(
         "zookeeper.sasl.client",
         "zookeeper.sasl.client.username",
         "zookeeper.sasl.clientconfig",
+        "zookeeper.server.principal",
         "zookeeper.session.timeout.ms",
         "zookeeper.set.acl",
         "zookeeper.ssl.cipher.suites",

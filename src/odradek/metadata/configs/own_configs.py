@@ -129,6 +129,7 @@ _LEGACY = (
     _c("zookeeper.sasl.client", BOOLEAN, "true"),
     _c("zookeeper.sasl.clientconfig", STRING, "Client"),
     _c("zookeeper.sasl.client.username", STRING, "zookeeper"),
+    _c("zookeeper.server.principal", STRING, None),
     _c("zookeeper.ssl.crl.enable", BOOLEAN, "false", None, LOW),
     _c("zookeeper.ssl.ocsp.enable", BOOLEAN, "false", None, LOW),
     # addresses, to 2.8

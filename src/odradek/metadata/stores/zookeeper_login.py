@@ -23,6 +23,7 @@ FILE: Final = "java.security.auth.login.config"
 ENABLED: Final = "zookeeper.sasl.client"
 SECTION: Final = "zookeeper.sasl.clientconfig"
 SERVICE: Final = "zookeeper.sasl.client.username"
+PRINCIPAL: Final = "zookeeper.server.principal"
 _DIGEST_HOST: Final = "zk-sasl-md5"
 """The name of every server with DIGEST-MD5 (ZooKeeper's `SaslServerPrincipal`)."""
 _DIGEST_SERVICE: Final = "zookeeper"
@@ -74,7 +75,7 @@ def zookeeper_login(config: LoginConfig) -> Callable[[str], Exchange] | None:
     if digest_md5.MECHANISM in module.mechanisms:
         return _digest_login(module, f"{FILE}: {path}: {section}")
     if gssapi_exchange.MECHANISM in module.mechanisms:
-        return _kerberos_login(module, f"{FILE}: {path}: {section}", config.text(SERVICE))
+        return _kerberos_login(module, f"{FILE}: {path}: {section}", _server_name(config))
     raise WrongStore(f"{FILE}: {path}: {section}: {module.name} is not for ZooKeeper")
 
 
@@ -89,7 +90,21 @@ def _digest_login(module: LoginModule, place: str) -> Callable[[str], Exchange]:
     return begin
 
 
-def _kerberos_login(module: LoginModule, place: str, service: str) -> Callable[[str], Exchange]:
+def _server_name(config: LoginConfig) -> tuple[str, str]:
+    """First and second part of the servers' Kerberos name; the second is empty where it is each server's own host.
+
+    Raises WrongStore.
+    """
+    principal = config.text(PRINCIPAL)
+    if not principal:
+        return config.text(SERVICE), ""
+    service, _, host = principal.partition("/")
+    if not service or not host or "/" in host or "@" in host:
+        raise WrongStore(f"{PRINCIPAL}: {principal}: NAME/HOST is expected; Kerberos finds the realm")
+    return service, host
+
+
+def _kerberos_login(module: LoginModule, place: str, server: tuple[str, str]) -> Callable[[str], Exchange]:
     try:
         from odradek.security.kerberos import initiate
     except (ImportError, OSError) as error:
@@ -100,8 +115,10 @@ def _kerberos_login(module: LoginModule, place: str, service: str) -> Callable[[
     if options.get("useKeyTab", "").lower() == "true" and not (principal and key_table):
         raise WrongStore(f"{place}: a key table needs keyTab and principal")
 
+    service, named_host = server
+
     def begin(host: str) -> Exchange:
-        return GssapiClient(initiate(service, host, principal, key_table, options.get("ticketCache", "")))
+        return GssapiClient(initiate(service, named_host or host, principal, key_table, options.get("ticketCache", "")))
 
     return begin
 

@@ -16,7 +16,7 @@ from odradek.broker.migration import importing, writing
 from odradek.broker.migration.importing import Import
 from odradek.broker.migration.plan import ImportPlan, Options
 from odradek.broker.migration.source import ImportFailure, SourceFolder
-from odradek.broker.migration.zookeeper import read_cluster
+from odradek.broker.migration.zookeeper import Ensemble, ensemble, read_cluster
 from odradek.cli.main import main
 from odradek.log.directories.checkpoint_formats import encode_uuid, parse_meta_properties, parse_offsets
 from odradek.log.directories.ownership import IMPORT_MARKER, METADATA_FILE, Owner, inspect
@@ -71,7 +71,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def import_folders(
-    *sources: Path, to: Path | list[Path], options: Options = KEPT, zookeeper: str | None = None
+    *sources: Path, to: Path | list[Path], options: Options = KEPT, zookeeper: Ensemble | None = None
 ) -> ImportPlan:
     async def run() -> ImportPlan:
         targets = to if isinstance(to, list) else [to]
@@ -101,7 +101,7 @@ def stored(target: Path) -> tuple[ClusterImage, int]:
     return asyncio.run(read())
 
 
-def refusal(*sources: Path, to: Path | list[Path], zookeeper: str | None = None) -> str:
+def refusal(*sources: Path, to: Path | list[Path], zookeeper: Ensemble | None = None) -> str:
     with pytest.raises(ImportFailure) as caught:
         import_folders(*sources, to=to, zookeeper=zookeeper)
     return str(caught.value)
@@ -296,8 +296,45 @@ def test_zookeeper_of_another_cluster_is_rejected(zookeeper_era: Path) -> None:
         asyncio.run(read())
 
 
+def test_ensemble_is_reached_as_the_broker_reached_it(tmp_path: Path) -> None:
+    """Settings for other things than ZooKeeper may be unknown here, and nothing is written there."""
+    settings = {
+        "zookeeper.connect": " zk:2181/kafka ",
+        "zookeeper.set.acl": "true",
+        "odradek.zookeeper.digest": "broker:secret",
+        "listener.security.protocol.map": "nonsense",
+        "some.plugin": "1",
+    }
+    found = ensemble(None, settings)
+    assert (found.connect, found.access.digest, found.access.sets_acl) == ("zk:2181/kafka", "broker:secret", False)
+    assert ensemble("other:1", settings).connect == "other:1"
+    assert ensemble("other:1", {}) == Ensemble("other:1")
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"broker.id": "1"}, "has no zookeeper.connect"),
+        ({"zookeeper.connect": "zk", "java.security.auth.login.config": "/missing"}, "/missing: No such file"),
+        (
+            {
+                "zookeeper.connect": "zk",
+                "zookeeper.ssl.client.enable": "true",
+                "zookeeper.ssl.truststore.location": "/missing",
+            },
+            "zookeeper.ssl.truststore.location: /missing: No such file",
+        ),
+        ({"zookeeper.connect": "zk", "zookeeper.ssl.crl.enable": "true"}, "zookeeper.ssl.crl.enable"),
+    ],
+)
+def test_unusable_settings_of_the_ensemble_are_rejected(settings: dict[str, str], text: str) -> None:
+    with pytest.raises(ImportFailure, match=text) as raised:
+        ensemble(None, settings)
+    assert "\n" not in str(raised.value)
+
+
 def test_zookeeper_is_rejected_for_kraft(source: Path, tmp_path: Path) -> None:
-    assert "the folders are of KRaft" in refusal(source, to=tmp_path / "new", zookeeper="127.0.0.1:1")
+    assert "the folders are of KRaft" in refusal(source, to=tmp_path / "new", zookeeper=Ensemble("127.0.0.1:1"))
 
 
 # --- what is refused ---
