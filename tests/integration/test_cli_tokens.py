@@ -21,7 +21,9 @@ DAY_MS = 86_400_000
 Command = Callable[..., Any]
 
 
-def with_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], use: Callable[[Command, str], None]) -> None:
+def with_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], use: Callable[[Command, str], None], secret: str = "planted"
+) -> None:
     """`use` with a function that runs the command as alice and returns its rows, or its output without `-o json`."""
     file = tmp_path / "client.properties"
     file.write_text(
@@ -39,7 +41,9 @@ def with_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], use: Callab
 
         await asyncio.to_thread(use, command, bootstrap)
 
-    settings = {"delegation_token_secret_key": "planted", "connection_failed_authentication_delay_ms": "0"}
+    settings = {"connection_failed_authentication_delay_ms": "0"}
+    if secret:
+        settings["delegation_token_secret_key"] = secret
     with_sasl_broker(sasl_settings(tmp_path / "data", **settings), serve)
 
 
@@ -95,6 +99,17 @@ def test_token_that_does_not_exist_is_an_error(tmp_path: Path, capsys: pytest.Ca
         assert text.count("\n") == 1
 
     with_command(tmp_path, capsys, use)
+
+
+def test_missing_secret_of_the_cluster_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def use(command: Command, bootstrap: str) -> None:
+        del bootstrap
+        for words in (["create"], ["describe"], ["renew", "unknown"]):
+            text = command(*words, as_json=False, status=1)
+            assert "set delegation.token.secret.key" in text
+            assert text.count("\n") == 1
+
+    with_command(tmp_path, capsys, use, secret="")
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,8 @@ class Guard:
                     found["cache-control"] = "no-store"
                 if is_new and not any(COOKIE in each for each in found.getlist("set-cookie")):
                     found.append("set-cookie", cookie_line(visitor))
+                if self._settings.is_https:
+                    message["headers"] = [_secured(*each) for each in message["headers"]]
             await send(message)
 
         state = scope.setdefault("state", {})
@@ -133,6 +135,11 @@ class Guard:
 def cookie_line(visitor: str) -> str:
     """The Set-Cookie header of a browser's id."""
     return f"{COOKIE}={visitor}; Path=/; HttpOnly; SameSite=Strict"
+
+
+def _secured(name: bytes, value: bytes) -> tuple[bytes, bytes]:
+    """A header, in which a browser returns each cookie over https only."""
+    return name, value + b"; Secure" if name == b"set-cookie" else value
 
 
 def _cookie(header: str) -> str:

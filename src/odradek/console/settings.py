@@ -135,6 +135,11 @@ class ConsoleSettings:
         """Whether only this machine can connect."""
         return is_loopback(self.host)
 
+    @property
+    def is_https(self) -> bool:
+        """Whether browsers reach the console by https only, as `--public-url` says."""
+        return self.openid is not None and urlsplit(self.openid.public_url).scheme == "https"
+
     def accepts_host(self, header: str) -> bool:
         """Whether a Host header names this console: a page of a foreign name may not use it (DNS rebinding)."""
         name = host_of(header)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import argparse
 import base64
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from odradek.cli.arguments.errors import CommandError, UsageError
 from odradek.cli.arguments.examples import add_examples
@@ -18,7 +18,9 @@ from odradek.cli.session import run_admin
 from odradek.cli.terminal.output import Column, show
 from odradek.client.admin import Admin
 from odradek.client.admin.tokens import DelegationToken
-from odradek.wire.errors import KafkaError
+from odradek.wire.errors import ErrorCode, KafkaError
+
+T = TypeVar("T")
 
 ACTIONS: Final = ("describe", "create", "renew", "expire")
 COLUMNS: Final = (
@@ -94,15 +96,32 @@ def run(arguments: argparse.Namespace) -> int:
         if not all(each.partition(":")):
             raise UsageError(f"{each!r} is not a principal such as User:alice")
     if action == "describe":
-        found = run_admin(arguments, lambda admin: _described(admin, arguments.owner_principal))
+        found = _asked(arguments, lambda admin: _described(admin, arguments.owner_principal))
         show([_row(each, arguments.show_hmac) for each in found], _columns(arguments.show_hmac), arguments.output)
     elif action == "create":
-        made = run_admin(arguments, lambda admin: _created(admin, arguments))
+        made = _asked(arguments, lambda admin: _created(admin, arguments))
         show([_row(made, shows_hmac=True)], _columns(shows_hmac=True), arguments.output)
     else:
-        expiry_ms = run_admin(arguments, lambda admin: _changed(admin, arguments))
+        expiry_ms = _asked(arguments, lambda admin: _changed(admin, arguments))
         print(f"Token {arguments.token} expires at {_time(expiry_ms)}.")
     return 0
+
+
+def _asked(arguments: argparse.Namespace, work: Callable[[Admin], Awaitable[T]]) -> T:
+    """As `run_admin`; raises CommandError in words where the brokers have no tokens."""
+
+    async def asked(admin: Admin) -> T:
+        try:
+            return await work(admin)
+        except KafkaError as error:
+            if error.code is not ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED:
+                raise
+            raise CommandError(
+                "the cluster has no delegation tokens: set delegation.token.secret.key, the same on all brokers",
+                error.code.name,
+            ) from error
+
+    return run_admin(arguments, asked)
 
 
 async def _described(admin: Admin, owners: Sequence[str] | None) -> list[DelegationToken]:

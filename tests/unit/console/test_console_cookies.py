@@ -1,0 +1,32 @@
+"""Cookies of a console that browsers reach by https."""
+
+from __future__ import annotations
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.testclient import TestClient
+
+from odradek.console.guard import Guard
+from odradek.console.sessions import Sessions
+from odradek.console.settings import ConsoleSettings, OpenIdSettings
+
+
+async def themed(_request: Request) -> Response:
+    response = PlainTextResponse("done")
+    response.set_cookie("odradek_theme", "dark")
+    return response
+
+
+@pytest.mark.parametrize(("public_url", "count"), [("https://kafka.example", 2), ("http://kafka.example", 0), ("", 0)])
+def test_cookies_are_secure_when_the_public_url_is_https(public_url: str, count: int) -> None:
+    """The id of a login beside any other cookie."""
+    options = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER"}
+    openid = OpenIdSettings(issuer="https://login.example", client_id="console", public_url=public_url)
+    settings = ConsoleSettings(clusters={"main": options}, login=True, openid=openid)
+    app = Guard(Starlette(routes=[Route("/healthy", themed)]), settings, Sessions(60.0, lambda: 0.0))
+    found = TestClient(app, base_url="http://127.0.0.1").get("/healthy").headers.get_list("set-cookie")
+    assert len(found) == 2
+    assert sum("; Secure" in each for each in found) == count
