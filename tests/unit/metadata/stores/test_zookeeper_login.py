@@ -16,5 +16,5 @@ def test_server_principal_has_a_name_and_a_host(principal: str, tmp_path: Path) 
     logins = tmp_path / "client.jaas"
     logins.write_text("Client { com.sun.security.auth.module.Krb5LoginModule required; };")
     settings = {"java.security.auth.login.config": str(logins), "zookeeper.server.principal": principal}
-    with pytest.raises(WrongStore, match="zookeeper.server.principal: .*NAME/HOST is expected"):
+    with pytest.raises(WrongStore, match=r"zookeeper\.server\.principal: .*NAME/HOST is expected"):
         zookeeper_login(BrokerConfig(settings))
