@@ -13,13 +13,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, TopicPartition
 
 from bench.servers import free_port
+from odradek.client.blocking_clients import BlockingProducer
+from odradek.testing.blocking import BlockingBroker
 from tests.integration.waiting import until
 from tests.interop.conftest import KAFKA
 
 pytestmark = pytest.mark.long
+
+INTERNAL_TOPICS = (
+    "checkpoints.topic", "heartbeats.topic", "offset-syncs.topic", "offset.storage", "status.storage", "config.storage",
+)  # fmt: skip
+"""What MirrorMaker keeps in topics."""
 
 
 class Rest:
@@ -160,3 +167,42 @@ def test_apaches_worker_is_killed_and_ours_continues(
         assert sorted(values(bootstrap, prefix, 300)) == sorted(wanted)
         until(lambda: copy.read_text().count("\n") >= 300, "our worker continues")
     assert {*copy.read_text().split()} == {each.decode() for each in wanted}
+
+
+def test_mirror_maker_copies_topics_and_offsets(unique_name: Callable[[str], str], tmp_path: Path) -> None:
+    """MirrorMaker 2 between two brokers: records, and the positions of a group, translated to the copy."""
+    with BlockingBroker() as first, BlockingBroker() as second:
+        settings = {
+            "clusters": "a, b",
+            "a.bootstrap.servers": first.bootstrap_servers,
+            "b.bootstrap.servers": second.bootstrap_servers,
+            "a->b.enabled": "true",
+            "b->a.enabled": "false",
+            "a->b.topics": "orders",
+            "a->b.groups": "readers",
+            "replication.factor": "1",
+            "refresh.topics.interval.seconds": "2",
+            "refresh.groups.interval.seconds": "2",
+            "sync.group.offsets.enabled": "true",
+            "sync.group.offsets.interval.seconds": "2",
+            "emit.checkpoints.interval.seconds": "2",
+            "dedicated.mode.enable.internal.rest": "false",
+            **{f"{each}.replication.factor": "1" for each in INTERNAL_TOPICS},
+        }
+        path = tmp_path / "mm2.properties"
+        path.write_text("".join(f"{name}={text}\n" for name, text in settings.items()))
+        with BlockingProducer(bootstrap_servers=first.bootstrap_servers) as producer:
+            for number in range(100):
+                producer.send("orders", b"%d" % number, partition=0)
+            producer.flush()
+        with process([sys.executable, str(KAFKA), "tool", "connect-mirror-maker", str(path)], tmp_path / "mm2.log"):
+            copied = values(second.bootstrap_servers, "a.orders", 100)
+            assert copied == [b"%d" % number for number in range(100)]
+            consumer = Consumer({"bootstrap.servers": first.bootstrap_servers, "group.id": "readers"})
+            consumer.commit(offsets=[TopicPartition("orders", 0, 100)], asynchronous=False)
+            consumer.close()
+            reader = Consumer({"bootstrap.servers": second.bootstrap_servers, "group.id": "readers"})
+            until(
+                lambda: reader.committed([TopicPartition("a.orders", 0)])[0].offset > 0, "the group's offset is copied"
+            )
+            reader.close()
