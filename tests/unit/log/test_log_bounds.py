@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from odradek.log.cleaner.candidates import Cleanable, SegmentFacts, cleanable, group
 from odradek.log.config import LONG_MAX, LogConfig
 from odradek.log.retention import Reason, SegmentAge, below_start, expired, oversized, to_delete
+from odradek.log.segments.files import FileCache
+from odradek.ports.disk import SystemDisk
+from tests.unit.log.support import batch, log_environment, open_log, put
 
 NOW = 1_000_000
 COMPACT = frozenset({"compact"})
@@ -114,3 +119,42 @@ def test_segments_are_grouped_up_to_their_limits() -> None:
     assert [len(each) for each in group(segments, 101, 100)] == [3]
     assert [len(each) for each in group(segments, 101, 24)] == [3]
     assert [len(each) for each in group(segments, 101, 23)] == [2, 1]
+
+
+@pytest.mark.parametrize("max_bytes", [1, 150, 700, 1_000, 1_500, 4_000, 100_000])
+def test_read_of_many_segments_stays_below_its_limit(tmp_path: Path, max_bytes: int) -> None:
+    config = LogConfig(segment_bytes=1_000, index_interval_bytes=200)
+    log = open_log(tmp_path, config, log_environment())
+    for number in range(60):
+        put(log, batch(value=b"%02d" % number * 30))
+    sizes = [len(data) for data in log.reader.read_batches(0, 60)]
+    offset = 0
+    while offset < 60:
+        found = log.reader.read(offset, max_bytes, upper_offset=60)
+        size = sum(each.size for each in found.ranges)
+        assert size == found.size == sum(sizes[offset : found.next_offset])
+        assert found.next_offset == offset + 1 or size <= max_bytes
+        offset = found.next_offset
+    assert offset == 60
+    assert log.reader.read(0, 1, upper_offset=60, min_one_batch=False).size == 0
+    log.close()
+
+
+def test_file_that_was_used_last_stays_open(tmp_path: Path) -> None:
+    cache = FileCache(SystemDisk(), limit=2)
+    first, _ = (cache.get(f"{tmp_path}/{name}", create=True) for name in "ab")
+    assert cache.get(f"{tmp_path}/a") is first
+    cache.get(f"{tmp_path}/c", create=True)
+    assert cache.get(f"{tmp_path}/a") is first
+
+
+def test_sweep_closes_files_that_were_not_used_since_the_last_one(tmp_path: Path) -> None:
+    cache = FileCache(SystemDisk(), limit=9)
+    first, second = (cache.get(f"{tmp_path}/{name}", create=True) for name in "ab")
+    cache.sweep()
+    assert cache.get(f"{tmp_path}/a") is first
+    assert len(cache) == 2
+    cache.sweep()
+    assert len(cache) == 1
+    assert cache.get(f"{tmp_path}/a") is first
+    assert cache.get(f"{tmp_path}/b") is not second
