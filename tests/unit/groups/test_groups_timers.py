@@ -47,6 +47,16 @@ def test_heartbeats_and_cancellations_do_not_pile_up() -> None:
     assert len(timers._heap) < 100
 
 
+def test_heap_shrinks_when_most_of_many_deadlines_are_cancelled() -> None:
+    timers = Timers()
+    for number in range(1_000):
+        timers.schedule((str(number),), number)
+    for number in range(1, 1_000):
+        timers.cancel((str(number),))
+    assert len(timers._heap) < 100
+    assert timers.next_deadline_ms() == 0
+
+
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.none() | st.integers(0, 50)), max_size=40), st.integers(0, 50))
 def test_as_a_dictionary_of_deadlines(steps: list[tuple[str, int | None]], now_ms: int) -> None:
     timers = Timers()
