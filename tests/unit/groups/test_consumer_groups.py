@@ -44,6 +44,29 @@ def test_unchanged_heartbeat_returns_and_stores_no_assignment(shard: VirtualShar
     assert whole.assignment == member.owned
 
 
+@pytest.mark.parametrize(
+    ("changes", "is_repeated"),
+    [
+        ({"rebalance_timeout_ms": 60_000, "topics": ("a",), "owned": {}}, True),
+        ({"rebalance_timeout_ms": 1, "topics": ("a",), "owned": {}}, True),
+        ({"rebalance_timeout_ms": 60_000, "regex": "a", "owned": {}}, True),
+        ({"rebalance_timeout_ms": -1, "topics": ("a",), "owned": {}}, False),
+        ({"rebalance_timeout_ms": 60_000, "owned": {}}, False),
+        ({"rebalance_timeout_ms": 60_000, "topics": ("a",)}, False),
+        ({"owned": {}}, False),
+        ({}, False),
+    ],
+)
+def test_assignment_is_repeated_to_a_member_that_says_everything(
+    shard: VirtualShard, changes: dict[str, Any], is_repeated: bool
+) -> None:
+    member = ConsumerMember(shard, "m", "a").join()
+    rebalance(member)
+    owned = {"owned": member.owned} if "owned" in changes else {}
+    answer = shard.beat("g", "m", member.epoch, **(changes | owned))
+    assert (answer.assignment is not None) is is_repeated
+
+
 def test_a_partition_goes_over_only_when_it_has_been_given_back(shard: VirtualShard) -> None:
     first = ConsumerMember(shard, "m1", "a").join()
     shard.sleep(1_000)

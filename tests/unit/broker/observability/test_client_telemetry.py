@@ -196,6 +196,15 @@ def test_silent_client_is_forgotten() -> None:
     assert found.samples() == []
 
 
+def test_client_is_remembered_for_some_intervals_without_a_push() -> None:
+    found = receiver()
+    found.push(found.subscription(), metrics())
+    found.now_s += 3 * INTERVAL_MS / 1000
+    assert len(found.samples()) == 1
+    found.now_s += 0.001
+    assert found.samples() == []
+
+
 def test_instances_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("odradek.broker.observability.client_telemetry.MOST_INSTANCES", 2)
     found = receiver()

@@ -22,12 +22,14 @@ class Cleaner:
         self.offered: list[list[str]] = []
         self.cleaned: list[str] = []
         self.failures: list[KafkaError] = []
+        self.map_bytes = 0
 
     def dirtiest(self, candidates: list[tuple[Any, int]], _: int) -> tuple[Any, None] | None:
         self.offered.append([log.topic for log, _ in candidates])
         return (self.dirty[0], None) if self.dirty else None
 
-    async def clean(self, log: Any, *_: Any) -> Any:
+    async def clean(self, log: Any, _cleanable: Any, _now_ms: int, map_bytes: int, *_: Any) -> Any:
+        self.map_bytes = map_bytes
         if self.failures:
             raise self.failures.pop(0)
         self.dirty.remove(log)
@@ -113,3 +115,18 @@ def test_stopped_job_leaves_no_task() -> None:
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("threads", "share"), [("1", 12_000_000), ("3", 4_000_000)])
+def test_workers_share_the_memory_for_keys(threads: str, share: int) -> None:
+    async def scenario() -> int:
+        cleaner = Cleaner()
+        log = log_named("a")
+        cleaner.dirty.append(log)
+        size = {"log_cleaner_dedupe_buffer_size": "12000000"}
+        job, _ = start(cleaner, log, log_cleaner_threads=threads, **size)
+        await wait_until(lambda: cleaner.cleaned == ["a"])
+        await job.stop()
+        return cleaner.map_bytes
+
+    assert asyncio.run(scenario()) == share
