@@ -11,7 +11,7 @@ import pytest
 from odradek.api.audit import endpoints
 from odradek.api.audit.answered import Answered
 from odradek.api.audit.config_changes import altered_configs
-from odradek.api.audit.endpoints import audited_endpoint
+from odradek.api.audit.endpoints import _RecordingReply, audited_endpoint
 from odradek.api.audit.selection import Selection
 from odradek.api.audit.trail import AuditTrail, Change
 from odradek.api.requests.declarations import DECLARATIONS
@@ -116,3 +116,28 @@ def test_values_that_may_be_secrets_are_hidden() -> None:
         "ssl.key.password": "[hidden]",
         "unknown.setting": "[hidden]",
     }
+
+
+@pytest.mark.parametrize(
+    ("before", "known"), [({"t": {0: 3}}, {"t": {0: 3}}), (KafkaError(ErrorCode.NOT_COORDINATOR), None)]
+)
+def test_commit_is_recorded_once_the_offsets_before_it_are_known(before: Any, known: Any) -> None:
+    async def scenario() -> tuple[list[Any], list[Any], list[Any]]:
+        loop = asyncio.get_running_loop()
+        answered: list[Any] = []
+        recorded: list[Any] = []
+        asked: asyncio.Future[Any] = loop.create_future()
+        inner: Any = SimpleNamespace(set_result=answered.append, done=lambda: bool(answered))
+        reply = _RecordingReply(inner, "request", asked, lambda *values: recorded.append(values))  # type: ignore[arg-type]
+        reply.set_result([ErrorCode.NONE])
+        early = list(recorded)
+        if isinstance(before, Exception):
+            asked.set_exception(before)
+        else:
+            asked.set_result(before)
+        await asyncio.sleep(0)
+        return answered, early, recorded
+
+    answered, early, recorded = asyncio.run(scenario())
+    assert (answered, early) == ([[ErrorCode.NONE]], [])
+    assert recorded == [("request", known, [ErrorCode.NONE])]
