@@ -39,6 +39,7 @@ COMMANDS = {
     "debug": "collect versions, configuration, metadata, metrics and logs in an archive, without secrets",
     "plan": "estimate the disks and brokers that a workload needs",
     "dump-log": "print the contents of log files in the form of Apache's tool",
+    "metadata-shell": "show the cluster that a metadata log or a snapshot of KRaft describes",
     "import": "take over the data folders of a stopped Apache Kafka",
     "verify": "check the files of a stopped broker and report what can be recovered",
     "profile": "keep named connections: servers, TLS and SASL fields",

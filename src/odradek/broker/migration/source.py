@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from odradek.kraft.checkpoints import parse_file_name
+from odradek.broker.storage.stored_metadata_log import read_metadata_directory
 from odradek.kraft.errors import CorruptMetadata
 from odradek.log.directories.checkpoint_formats import (
     CLEAN_SHUTDOWN,
@@ -22,9 +22,9 @@ from odradek.log.directories.checkpoint_formats import (
     parse_partition_metadata,
 )
 from odradek.log.directories.ownership import CLUSTER_METADATA, Owner, inspect, partition_names
-from odradek.log.segments.files import LOG, PARTITION_METADATA, base_offset_of
+from odradek.log.segments.files import PARTITION_METADATA
 from odradek.metadata.image import ClusterImage, PartitionState, Topic
-from odradek.metadata.kraft.stored_metadata import StoredMetadata, read_stored_metadata
+from odradek.metadata.kraft.stored_metadata import StoredMetadata
 from odradek.ports.disk import Disk
 from odradek.ports.foreign_files import HeldFolder, hold
 from odradek.records.topic_partition import PartitionKey
@@ -150,19 +150,10 @@ def kraft_cluster(disk: Disk, folders: Sequence[SourceFolder]) -> SourceCluster 
     place = next((f for folder in folders if disk.is_directory(f := f"{folder.path}/{CLUSTER_METADATA}")), None)
     if place is None:
         return None
-    names = disk.list(place)
-    newest = max((known for name in names if (known := parse_file_name(name)) is not None), default=None)
-    segments = sorted(name for name in names if name.endswith(LOG) and base_offset_of(name) is not None)
     try:
-        found = read_stored_metadata(
-            None if newest is None else disk.read_file(f"{place}/{newest.file_name}"),
-            0 if newest is None else newest.end_offset,
-            (disk.read_file(f"{place}/{name}") for name in segments),
-        )
+        found = read_metadata_directory(disk, place)
     except CorruptMetadata as error:
         raise ImportFailure(f"{place}: {error}") from error
-    if newest is None and segments and base_offset_of(segments[0]):
-        raise ImportFailure(f"{place} begins at offset {base_offset_of(segments[0])} and has no snapshot")
     meta = folders[0].meta
     notes = []
     if len(found.image.controllers) > 1:

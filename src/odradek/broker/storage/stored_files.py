@@ -1,5 +1,7 @@
 """The files of a broker that does not run, for the tools that print and check them."""
 
+from odradek.broker.storage.stored_metadata_log import tree_of_directory, tree_of_snapshot
+from odradek.kraft.errors import CorruptMetadata
 from odradek.log.directories.checkpoint_formats import encode_uuid
 from odradek.log.directories.ownership import METADATA_FILE
 from odradek.log.inspection.dump import DumpOptions, UnknownFile, as_metadata, as_text, dump
@@ -10,11 +12,14 @@ from odradek.log.inspection.verification import (
     verify_checkpoints,
     verify_partition,
 )
+from odradek.metadata.kraft.image_tree import Tree
 
 __all__ = [
     "METADATA_FILE",
+    "CorruptMetadata",
     "DumpOptions",
     "Finding",
+    "Tree",
     "UnknownFile",
     "as_metadata",
     "as_text",
@@ -22,6 +27,8 @@ __all__ = [
     "encode_uuid",
     "log_directories",
     "partition_directories",
+    "tree_of_directory",
+    "tree_of_snapshot",
     "verify_checkpoints",
     "verify_partition",
 ]

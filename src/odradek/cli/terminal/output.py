@@ -143,3 +143,10 @@ def _yaml_scalar(value: Any) -> str:
 def tsv_escaped(text: str) -> str:
     """The text with backslash, tab, newline and carriage return escaped."""
     return text.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
+
+
+def printable(text: str) -> str:
+    """The text with control characters escaped, which a terminal would otherwise execute."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
