@@ -146,6 +146,10 @@ def main() -> int:
         from bench.holds.__main__ import main as measure_holds  # of no other case, and it needs the broker
 
         return measure_holds(sys.argv[2:])
+    if sys.argv[1:2] == ["linear"]:
+        from bench.linear.__main__ import main as measure_growth  # of no other case, and it needs the broker
+
+        return measure_growth(sys.argv[2:])
     if sys.argv[1:2] == ["clients"]:
         return subprocess.run([sys.executable, "-m", "bench.clients", *sys.argv[2:]]).returncode
     if sys.argv[1:2] in (["console"], ["observability"]):
@@ -157,6 +161,7 @@ def main() -> int:
         + "\n".join(f"  {name:12} {what}" for name, what in CASES.items())
         + "\n\nThe broker's processor time per request, without sockets: ./dev bench requests --help"
         + "\nHow long single requests and jobs hold the broker's event loop: ./dev bench holds --help"
+        + "\nWhat a partition, group, connection or producer costs among many: ./dev bench linear --help"
         + "\nPython clients side by side: ./dev bench clients --help"
         + "\nThe console with 10,000 topics, and its search of 10 million records: ./dev bench console --help"
         + "\nA scrape of 10,000 partitions, and the broker's thread per request: ./dev bench observability --help"

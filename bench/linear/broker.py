@@ -1,0 +1,65 @@
+"""A broker whose processor time and memory are read from outside."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from bench.holds.broker import Connection
+from bench.peers.broker import BrokerProcess
+from bench.servers import rss_mb
+
+IDLE_SECONDS = 20.0
+_CALM_SECONDS = 5.0
+_START_SECONDS = 300
+_REST_SECONDS = 0.05
+
+
+class MeasuredBroker:
+    """One broker on its own data, and a connection to it."""
+
+    def __init__(self, folder: Path, settings: Mapping[str, object]) -> None:
+        self._process = BrokerProcess(folder / "data", settings)
+        self.start()
+
+    def start(self) -> float:
+        """Start the broker; the seconds until it was ready."""
+        began = time.perf_counter()
+        self._process.start(_START_SECONDS)
+        took = time.perf_counter() - began
+        self.connection = Connection(self._process.port)
+        return took
+
+    def stop(self) -> float:
+        """Stop the broker as SIGTERM does; the seconds that it took."""
+        self.connection.close()
+        began = time.perf_counter()
+        self._process.stop(_START_SECONDS)
+        return time.perf_counter() - began
+
+    def connect(self) -> Connection:
+        """Another connection."""
+        return Connection(self._process.port)
+
+    def cpu_ms(self) -> float:
+        """Processor time of all threads since the start, in ms, once they have had time to go to sleep."""
+        time.sleep(_REST_SECONDS)  # the kernel counts what a thread has used when it gives up the processor
+        tasks = Path(f"/proc/{self._process.pid}/task").glob("*/schedstat")
+        return sum(int(each.read_text().split()[0]) for each in tasks) / 1e6
+
+    def rss_mb(self) -> float:
+        """Resident memory in MB."""
+        return rss_mb(self._process.pid)
+
+    def idle_percent(self) -> float:
+        """Processor time without clients, in percent of a core."""
+        time.sleep(_CALM_SECONDS)
+        before = self.cpu_ms()
+        time.sleep(IDLE_SECONDS)
+        return (self.cpu_ms() - before) / IDLE_SECONDS / 10
+
+    def close(self) -> None:
+        """End the broker."""
+        self.connection.close()
+        self._process.kill()
