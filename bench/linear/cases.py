@@ -166,7 +166,7 @@ def _ratios(figures: dict[int, float], what: str, most: Sequence[float]) -> Iter
 def partitions(broker: MeasuredBroker, scale: float) -> Iterator[Figure]:
     """One request for all partitions that a broker has; then a broker with the most of them, started again."""
     steps = [max(10, int(number * scale)) for number in (1000, 5000, 50_000)]
-    requests = {
+    requests: dict[str, Callable[[Sequence[tuple[str, int]]], bytes]] = {
         "Produce": partial(_produce, batch=_record()),
         "Fetch": _fetch,
         "ListOffsets": _list_offsets,

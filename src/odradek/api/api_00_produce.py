@@ -128,7 +128,7 @@ async def _produce_examined(request: ProduceRequest, context: RequestContext[Use
         refused = rejections(wanted, context)
         return await _produce_later(request, context, refused, examined)
     if context.services.long_work.is_long(_partitions(request)):
-        slices = context.services.long_work.begin(context, ApiKey.PRODUCE)
+        slices = context.services.long_work.begin(context)
         pieces = list(_pieces(request, context.services.long_work.step))
         return await _produce_rest(pieces, slices, _SlicedAnswer(request, context, examined))
     return await _produce_later(request, context, None, examined)
@@ -247,7 +247,7 @@ def _produce_in_slices(
     Each slice is as good as a request of its own: it looks its partitions up, and waits for what it has appended from
     that very turn of the loop on. Only the answer is one.
     """
-    slices = context.services.long_work.begin(context, ApiKey.PRODUCE)
+    slices = context.services.long_work.begin(context)
     whole = _SlicedAnswer(request, context)
     pieces = _pieces(request, context.services.long_work.step)
     for piece in pieces:

@@ -118,7 +118,7 @@ def handle(
         return _all_failed(request, context, error.code)
     wanted = len(reader.wanted)
     if wanted > 1 and context.services.long_work.is_long(wanted):
-        slices = context.services.long_work.begin(context, ApiKey.FETCH)
+        slices = context.services.long_work.begin(context)
         steps = reader.steps(context.services.long_work.step)
         for _ in steps:
             if slices.is_over:

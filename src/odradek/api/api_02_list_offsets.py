@@ -67,7 +67,7 @@ def handle(
 async def _find_in_slices(
     request: ListOffsetsRequest, twice: set[PartitionKey], context: RequestContext[Uses]
 ) -> ListOffsetsResponse:
-    slices = context.services.long_work.begin(context, ApiKey.LIST_OFFSETS)
+    slices = context.services.long_work.begin(context)
     await slices.next()
     topics = []
     for topic in request.topics:

@@ -38,7 +38,7 @@ def handle(
     """Describe each group, in slices; an unknown one is in state Dead, from version 6 on with GROUP_ID_NOT_FOUND."""
     answer = DescribeGroupsResponse(groups=[])
     steps = _steps(request, context, answer.groups)
-    return context.services.long_work.serve(context, ApiKey.DESCRIBE_GROUPS, steps, answer)
+    return context.services.long_work.serve(context, steps, answer)
 
 
 def _steps(

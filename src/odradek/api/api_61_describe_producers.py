@@ -34,7 +34,7 @@ def handle(
     """List the producers of each partition, in slices; errors are per partition."""
     answer = DescribeProducersResponse(topics=[])
     steps = _steps(request, context, answer.topics)
-    return context.services.long_work.serve(context, ApiKey.DESCRIBE_PRODUCERS, steps, answer)
+    return context.services.long_work.serve(context, steps, answer)
 
 
 def _steps(

@@ -164,7 +164,7 @@ def assemble(
     trail = None if audit is None else audit.trail
     clients = _client_parts(config, ports, storage, cluster, sasl, trail)
     holds = LoopHolds(ports.clock.monotonic)
-    long_work = _long_work(config, ports, holds)
+    long_work = _long_work(config, ports)
     services = _services(config, ports, storage, cluster, coordinators, log_directories, clients, long_work)
     limits = RequestLimits(
         config.number("odradek.max.control.request.bytes"),
@@ -211,10 +211,10 @@ def assemble(
     )
 
 
-def _long_work(config: BrokerConfig, ports: Ports, holds: LoopHolds) -> LongWork:
+def _long_work(config: BrokerConfig, ports: Ports) -> LongWork:
     """The turns of long requests, as long as the setting says."""
     slice_ms = "odradek.loop.slice.ms"
-    long_work = LongWork(ports.clock.monotonic, config.number(slice_ms), holds.slice_ended)
+    long_work = LongWork(ports.clock.monotonic, config.number(slice_ms))
     config.on_change((slice_ms,), lambda _: long_work.configure(config.number(slice_ms)))
     return long_work
 

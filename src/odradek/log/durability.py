@@ -171,11 +171,18 @@ class LogDurability:
             raise self._state.storage_error(error) from error
         self.finish_flush(plan)
 
-    def plan_flush(self, offset: int | None = None, *, snapshot: bool = True) -> FlushPlan | None:
-        """Write out what is in memory and name the files to sync; None if everything below the offset is durable."""
+    def plan_flush(
+        self, offset: int | None = None, *, snapshot: bool = True, most_segments: int = 0
+    ) -> FlushPlan | None:
+        """Write out what is in memory and name the files to sync; None if everything below the offset is durable.
+
+        With `most_segments` the plan ends with that segment, where another one follows it: then there is more to flush.
+        """
         state = self._state
         state.check_online()
         target = state.end_offset if offset is None else min(offset, state.end_offset)
+        if most_segments:
+            target = min(target, self._local.offset_after(self.recovery_point, most_segments, target))
         if target <= self.recovery_point and not (self._has_unsynced_cut and target == self.recovery_point):
             return None
         self._history.write_pending_epochs()

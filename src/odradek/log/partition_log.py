@@ -56,6 +56,8 @@ _DEMANDING: Final = TIMESTAMP_TYPE_BIT | CONTROL_BIT
 # Members of enumerations are found by a slow search in Python 3.11: 50 ns, at every append.
 _CLIENT: Final = Origin.CLIENT
 _REPLICATION: Final = Origin.REPLICATION
+MOST_DELETED: Final = 32
+"""Segments that one call deletes: more would hold the event loop for longer than some ms."""
 
 
 class PartitionLog:
@@ -453,7 +455,10 @@ class PartitionLog:
         return True
 
     def delete_old_segments(self, now_ms: int, high_watermark: int) -> int:
-        """Delete the segments that retention no longer keeps; their number. Deletes none while writes are queued."""
+        """Delete segments that retention no longer keeps; their number, 0 when none is left to delete.
+
+        One call deletes MOST_DELETED at most, the oldest ones. Deletes none while writes are queued.
+        """
         state = self._state
         state.check_online()
         if self.durability.has_queued:
@@ -469,7 +474,7 @@ class PartitionLog:
             )
             if decided is None:
                 return 0
-            count, _ = decided
+            count = min(decided[0], MOST_DELETED)
             if count == len(self.segments):
                 self.roll()
             self._local.remove_first(count)

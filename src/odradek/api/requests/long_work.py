@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any, Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from odradek.quotas.client_quotas import ClientQuotas
 
@@ -20,8 +20,6 @@ AT_ONCE: Final = 8
 _STEP: Final = 4
 
 T = TypeVar("T")
-Observe = Callable[[Any, int, float], None]
-"""Called with the circumstances of the request, its API key and the seconds of a slice."""
 
 
 class HasTimeQuota(Protocol):
@@ -50,20 +48,15 @@ class Sliced(Protocol):
         ...
 
 
-def _unobserved(_context: Sliced, _key: int, _seconds: float) -> None:
-    return None
-
-
 class LongWork:
     """The turns of all requests that are served in slices."""
 
-    __slots__ = ("_at_once", "_is_armed", "_observe", "_slice_s", "_waiting", "now", "step")
+    __slots__ = ("_at_once", "_is_armed", "_slice_s", "_waiting", "now", "step")
 
-    def __init__(self, now: Callable[[], float], slice_ms: int, observe: Observe = _unobserved) -> None:
+    def __init__(self, now: Callable[[], float], slice_ms: int) -> None:
         """`now` is the monotonic clock in seconds."""
         self.now = now
         """The monotonic clock in seconds."""
-        self._observe = observe
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._is_armed = False
         self._at_once = AT_ONCE
@@ -82,9 +75,9 @@ class LongWork:
         """Whether a request that names this number of partitions must look at the time."""
         return partitions > self._at_once
 
-    def begin(self, context: Sliced, key: int) -> Slices:
+    def begin(self, context: Sliced) -> Slices:
         """The slices of a request; the first one is over at once if others wait for their turn."""
-        return Slices(self, context, key, self.now())
+        return Slices(self, context, self.now())
 
     def slice_end(self, began: float, *, is_first: bool) -> float:
         """When the slice that began then is over."""
@@ -100,12 +93,12 @@ class LongWork:
             loop.call_soon(self._start_next)
         return future
 
-    def serve(self, context: Sliced, key: int, steps: Iterator[None], answer: T) -> T | Awaitable[T]:
+    def serve(self, context: Sliced, steps: Iterator[None], answer: T) -> T | Awaitable[T]:
         """The answer, once it was completed by all steps: at once, if that takes no longer than a slice.
 
         A step ends where the generator yields; what is looked up in one is looked up again in the next.
         """
-        slices = self.begin(context, key)
+        slices = self.begin(context)
         for _ in steps:
             if slices.is_over:
                 return _served(slices, steps, answer)
@@ -122,10 +115,6 @@ class LongWork:
         if waiting:
             asyncio.get_running_loop().call_soon(self._start_next)
 
-    def observe(self, context: Sliced, key: int, seconds: float) -> None:
-        """Note how long a slice held the loop."""
-        self._observe(context, key, seconds)
-
 
 async def _served(slices: Slices, steps: Iterator[None], answer: T) -> T:
     """The answer, after the steps that the first slice has left."""
@@ -140,14 +129,13 @@ async def _served(slices: Slices, steps: Iterator[None], answer: T) -> T:
 class Slices:
     """The slices of one request."""
 
-    __slots__ = ("_began", "_context", "_ends", "_key", "_work")
+    __slots__ = ("_context", "_ends", "_has_begun", "_work")
 
-    def __init__(self, work: LongWork, context: Sliced, key: int, now: float) -> None:
+    def __init__(self, work: LongWork, context: Sliced, now: float) -> None:
         self._work = work
         self._context = context
-        self._key = key
-        self._began: float | None = None
-        """None before the first turn: the dispatcher measures what precedes it."""
+        self._has_begun = False
+        """Whether a slice is under way; False before the first turn, as the dispatcher measures what precedes it."""
         self._ends = work.slice_end(now, is_first=True)
 
     @property
@@ -160,18 +148,14 @@ class Slices:
         self.end()
         work, context = self._work, self._context
         await work.turn()
-        began = self._began = work.now()
+        began = work.now()
+        self._has_begun = True
         self._ends = work.slice_end(began, is_first=False)
         if context.services.quotas.request.active:
             context.begins(began * 1000)
 
     def end(self) -> None:
         """The slice is over; none need follow."""
-        began, self._began = self._began, None
-        if began is None:
-            return
-        work, context = self._work, self._context
-        now = work.now()
-        work.observe(context, self._key, now - began)
-        if context.services.quotas.request.active:
-            context.waits(now * 1000)
+        has_begun, self._has_begun = self._has_begun, False
+        if has_begun and self._context.services.quotas.request.active:
+            self._context.waits(self._work.now() * 1000)

@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
+from types import CoroutineType
 from typing import Any, cast
 
 from odradek.api.requests.context import RequestContext, Services
@@ -23,7 +24,7 @@ from odradek.api.requests.throttling import pause
 from odradek.api.services.controller_service import NotTheController
 from odradek.broker.network.connection import Disconnect, InboundConnection, Pending
 from odradek.broker.network.limits import RequestLimits
-from odradek.broker.network.loop_holds import LoopHolds
+from odradek.broker.network.loop_holds import LoopHolds, TimedSteps
 from odradek.broker.network.slow_requests import RequestTiming, SlowRequestLog
 from odradek.metrics.requests import BOUNDS, FIRST_BOUND, FOLLOWER_FETCH, RequestCounters, RequestCounterTable
 from odradek.ports.network import Part
@@ -252,6 +253,8 @@ class Dispatcher:
     ) -> Pending:
         found = route.endpoint
         connection = cast("InboundConnection", context.connection)
+        if type(answer) is CoroutineType:
+            answer = TimedSteps(answer, self.slow.holds, self._now, context, route.key)
         future = asyncio.ensure_future(answer, loop=self._loop)
         # A coroutine has only begun: a write that is not in the log yet must not be overtaken by the next one.
         overtaking = found.declared.is_overtaking and future is answer
@@ -284,6 +287,7 @@ class Dispatcher:
             self._tasks[forwarded] = found.key
             forwarded.add_done_callback(partial(self._finished, route, request, context, pending))
             return
+        started = self._now()
         try:
             if error is None:
                 parts = self._encoded(route, finished.result(), request, context)
@@ -293,6 +297,7 @@ class Dispatcher:
             logger.exception("%s v%d from %s cannot be answered", found.key.name, context.version, context.client_id)
             connection.close("a request could not be answered")
             return
+        self.slow.holds.ended(context, route.key, self._now() - started)
         pending.answer(parts)
 
     def _encoded(

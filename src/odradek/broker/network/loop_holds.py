@@ -1,14 +1,16 @@
-"""Requests, and slices of long ones, that kept the event loop from serving others: counted, the worst of them logged.
+"""Requests that kept the event loop from serving others: counted, the worst of them logged.
 
-Only what is timed anyway is looked at, so that it costs nothing: requests from the first byte to the end of their
-handlers, and slices of `LongWork`. How late timers run, whatever held the loop, is `LoopMonitor`'s.
+A hold is the time from the first byte of a request to the end of its handler, which is measured anyway, or one step of
+a handler that is a coroutine. How late timers run, whatever held the loop, is `LoopMonitor`'s.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Generator
+from types import CoroutineType, FrameType
+from typing import Any
 
 from odradek.api.requests.context import RequestContext
 from odradek.wire.apis import APIS
@@ -42,8 +44,8 @@ class LoopHolds:
         """Apply the setting: -1 for none."""
         self.threshold_s = math.inf if threshold_ms < 0 else threshold_ms / 1000
 
-    def slice_ended(self, context: RequestContext[object], key: int, held_s: float) -> None:
-        """Note a slice of a long request."""
+    def ended(self, context: RequestContext[object], key: int, held_s: float) -> None:
+        """Note that a request held the loop for that time, if it is long enough."""
         if held_s >= self.threshold_s:
             self.observe(context, key, held_s)
 
@@ -84,3 +86,63 @@ class LoopHolds:
             WINDOW_SECONDS,
             extra={"fields": fields},
         )
+
+
+class TimedSteps(Coroutine[Any, Any, Any]):
+    """A handler's coroutine, of which each step that holds the event loop for too long is noted."""
+
+    __slots__ = ("_context", "_coroutine", "_holds", "_key", "_now")
+
+    def __init__(
+        self,
+        coroutine: CoroutineType[Any, Any, Any],
+        holds: LoopHolds,
+        now: Callable[[], float],
+        context: RequestContext[Any],
+        key: int,
+    ) -> None:
+        self._coroutine = coroutine
+        self._holds = holds
+        self._now = now
+        self._context = context
+        self._key = key
+
+    def send(self, value: Any) -> Any:
+        """Take the next step."""
+        started = self._now()
+        try:
+            return self._coroutine.send(value)
+        finally:
+            self._note(started)
+
+    def throw(self, *error: Any) -> Any:
+        """Take the next step with an exception, as of a cancellation."""
+        started = self._now()
+        try:
+            return self._coroutine.throw(*error)
+        finally:
+            self._note(started)
+
+    def _note(self, started: float) -> None:
+        self._holds.ended(self._context, self._key, self._now() - started)
+
+    def close(self) -> None:
+        """End the coroutine where it waits."""
+        self._coroutine.close()
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        """As the coroutine itself: whoever awaits it takes its steps."""
+        return self._coroutine.__await__()
+
+    @property
+    def cr_frame(self) -> FrameType | None:
+        """The coroutine's frame, as stacks of tasks show it."""
+        return self._coroutine.cr_frame
+
+    @property
+    def cr_await(self) -> Any:
+        """What the coroutine awaits."""
+        return self._coroutine.cr_await
+
+    def __repr__(self) -> str:
+        return repr(self._coroutine)

@@ -20,6 +20,7 @@ from odradek.log.writing.flush_plan import FlushSchedule
 from odradek.ports.clock import Clock
 from odradek.ports.disk import Disk
 from odradek.records.topic_partition import PartitionKey
+from odradek.replication.partition import Partition
 from odradek.wire.errors import KafkaError
 
 logger = logging.getLogger("odradek.background")
@@ -140,13 +141,10 @@ class BackgroundJobs:
                 continue
             now_ms = self._clock.now_ms()
             partition.log.history.producers.remove_expired(now_ms)
-            try:
-                partition.log.delete_old_segments(now_ms, partition.high_watermark)
-            except KafkaError as error:
-                # One that is damaged does not keep the others.
-                name = f"{partition.topic}-{partition.index}"
-                logger.warning("cannot delete old segments of %s: %s; retrying later", name, error.message)
-            await asyncio.sleep(0)
+            is_done = False
+            while not is_done:
+                is_done = not _delete_some_segments(partition, now_ms)
+                await asyncio.sleep(0)
 
     async def _open_what_is_due(self) -> None:
         """Open those untouched partitions that retention or compaction has something to do for."""
@@ -185,3 +183,14 @@ class BackgroundJobs:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
+
+
+def _delete_some_segments(partition: Partition, now_ms: int) -> int:
+    """The number of segments deleted; 0 when retention keeps the others, or after an error, which is logged."""
+    try:
+        return partition.log.delete_old_segments(now_ms, partition.high_watermark)
+    except KafkaError as error:
+        # One that is damaged does not keep the others.
+        name = f"{partition.topic}-{partition.index}"
+        logger.warning("cannot delete old segments of %s: %s; retrying later", name, error.message)
+        return 0

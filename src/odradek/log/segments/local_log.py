@@ -312,6 +312,11 @@ class LocalLog:
 
     # --- making it durable ---
 
+    def offset_after(self, offset: int, count: int, end_offset: int) -> int:
+        """Where that number of segments ends, the first of which holds the offset; the end of the log at most."""
+        following = self.slot(max(0, offset - 1)) + count
+        return self.segments[following].base_offset if following < len(self.segments) else end_offset
+
     def write_out_indexes(self, recovery_point: int, target: int) -> list[File]:
         """Write what indexes hold in memory; the files of all segments with offsets within the two.
 

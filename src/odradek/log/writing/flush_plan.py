@@ -53,7 +53,9 @@ class RolledLog(Protocol):
         """Make all below the offset durable, in this thread. Raises KafkaError KAFKA_STORAGE_ERROR."""
         ...
 
-    def plan_flush(self, offset: int | None = None, *, snapshot: bool = True) -> FlushPlan | None:
+    def plan_flush(
+        self, offset: int | None = None, *, snapshot: bool = True, most_segments: int = 0
+    ) -> FlushPlan | None:
         """Write out what is in memory and name the files to sync. Raises KafkaError KAFKA_STORAGE_ERROR."""
         ...
 

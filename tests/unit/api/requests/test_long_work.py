@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from odradek.api.requests.long_work import AT_ONCE, LongWork, Slices
-from odradek.wire.apis import ApiKey
 
 
 class Clock:
@@ -35,7 +34,7 @@ class Context:
 
 
 def slices_of(work: LongWork, context: Any = None) -> Slices:
-    return work.begin(context or Context(), ApiKey.LIST_OFFSETS)
+    return work.begin(context or Context())
 
 
 @pytest.mark.parametrize(
@@ -101,21 +100,6 @@ def test_cancelled_request_gives_its_turn_to_the_next() -> None:
     asyncio.run(play())
 
 
-def test_slices_are_observed_with_their_time() -> None:
-    clock, observed = Clock(), []
-
-    async def play() -> None:
-        slices = slices_of(LongWork(clock, 4, lambda _context, key, seconds: observed.append((key, seconds))))
-        await slices.next()
-        clock.now = 0.5
-        await slices.next()
-        clock.now = 0.75
-        slices.end()
-
-    asyncio.run(play())
-    assert observed == [(ApiKey.LIST_OFFSETS, 0.5), (ApiKey.LIST_OFFSETS, 0.25)]
-
-
 def test_time_between_slices_is_not_charged_to_the_client() -> None:
     clock, context = Clock(), Context(has_time_quota=True)
 
@@ -138,7 +122,7 @@ def test_steps_are_done_at_once_when_they_take_less_than_a_slice() -> None:
             done.append(number)
 
     work, answer = LongWork(Clock(), 4), object()
-    assert work.serve(Context(), ApiKey.LIST_OFFSETS, steps(), answer) is answer
+    assert work.serve(Context(), steps(), answer) is answer
     assert done == [0, 1, 2]
 
 
@@ -154,9 +138,9 @@ def test_steps_beyond_a_slice_let_others_be_served() -> None:
 
     async def play() -> list[str]:
         work = LongWork(clock, 4)
-        first: Any = work.serve(Context(), ApiKey.LIST_OFFSETS, steps("a"), "first")
+        first: Any = work.serve(Context(), steps("a"), "first")
         assert done == [("a", 0), ("a", 1)]
-        second: Any = work.serve(Context(), ApiKey.LIST_OFFSETS, steps("b"), "second")
+        second: Any = work.serve(Context(), steps("b"), "second")
         return await asyncio.gather(first, second)
 
     assert asyncio.run(play()) == ["first", "second"]

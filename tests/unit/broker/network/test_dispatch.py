@@ -16,6 +16,7 @@ from odradek.api.requests.session import Session
 from odradek.broker.network import dispatch
 from odradek.broker.network.connection import Disconnect, Pending
 from odradek.broker.network.dispatch import Dispatcher
+from odradek.broker.network.loop_holds import LoopHolds
 from odradek.ports.clock import SystemClock
 from odradek.quotas.client_quotas import ClientQuotas
 from odradek.wire.apis import ApiKey, request_class
@@ -66,7 +67,7 @@ def served(
     monkeypatch.setattr(dispatch, "endpoint_of", lambda _services: lambda _key: found)
     services: Any = SimpleNamespace(authorization=None, audit=None, quotas=ClientQuotas(11, 1), clock=SystemClock())
     connection: Any = peer
-    return Dispatcher(services, asyncio.get_running_loop())(frame(), connection)
+    return Dispatcher(services, asyncio.get_running_loop(), holds=more.get("holds"))(frame(), connection)
 
 
 def answers(monkeypatch: pytest.MonkeyPatch, handle: Callable[..., Any], peer: Peer | None = None, **more: Any) -> Any:
@@ -112,6 +113,13 @@ def test_answers(monkeypatch: pytest.MonkeyPatch, give: Callable[[Any], Any]) ->
 def test_kafka_error_is_returned(monkeypatch: pytest.MonkeyPatch, give: Callable[[Any], Any]) -> None:
     code = ErrorCode.NOT_COORDINATOR
     assert answers(monkeypatch, lambda *_: give(KafkaError(code))) == code
+
+
+def test_steps_of_a_handler_that_waits_count_as_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    holds = LoopHolds(SystemClock().monotonic)
+    holds.configure(0)
+    answers(monkeypatch, lambda *_: _later(HeartbeatResponse()), holds=holds)
+    assert holds.count == 3, "two steps of the handler, and the encoding of its response"
 
 
 @pytest.mark.parametrize("mistake", [ZeroDivisionError("a mistake"), HeartbeatResponse(error_code=1 << 20), object()])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.session import Session
-from odradek.broker.network.loop_holds import WINDOW_SECONDS, LoopHolds
+from odradek.broker.network.loop_holds import WINDOW_SECONDS, LoopHolds, TimedSteps
 from odradek.wire.apis import ApiKey
 
 
@@ -73,3 +74,49 @@ def test_shorter_hold_is_logged_after_the_window(lines: pytest.LogCaptureFixture
     clock.now = WINDOW_SECONDS
     observe(holds, 0.05)
     assert held_ms(lines) == [200.0, 50.0]
+
+
+def test_steps_of_a_coroutine_are_timed_one_by_one() -> None:
+    clock = Clock()
+    holds = LoopHolds(clock)
+    holds.configure(100)
+
+    async def handler() -> str:
+        clock.now += 0.25
+        await asyncio.sleep(0)
+        clock.now += 0.05
+        await asyncio.sleep(0)
+        clock.now += 0.5
+        return "answer"
+
+    async def scenario() -> str:
+        steps = TimedSteps(handler(), holds, clock, context(), ApiKey.DELETE_RECORDS)  # type: ignore[arg-type]
+        task = asyncio.ensure_future(steps)
+        await asyncio.sleep(0)
+        assert [frame.f_code.co_name for frame in task.get_stack()] == ["handler"]
+        clock.now += 10  # others are served
+        return str(await task)
+
+    assert asyncio.run(scenario()) == "answer"
+    assert (holds.count, holds.longest_s) == (2, 0.5)
+
+
+def test_cancelled_coroutine_runs_to_its_end() -> None:
+    ended: list[str] = []
+
+    async def handler() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("ended")
+
+    async def scenario() -> None:
+        clock = Clock()
+        task = asyncio.ensure_future(TimedSteps(handler(), LoopHolds(clock), clock, context(), ApiKey.FETCH))  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(scenario())
+    assert ended == ["ended"]

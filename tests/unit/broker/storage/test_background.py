@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -79,3 +80,32 @@ def test_a_log_is_synced_in_time_though_the_wall_clock_jumps_back() -> None:
     clock.passed = 5.6
     asyncio.run(jobs.flush_due())
     assert flushed == [durability]
+
+
+def test_retention_lets_others_be_served_between_deletions() -> None:
+    async def scenario() -> None:
+        seen: list[str] = []
+        left = [32, 32, 0]
+
+        def delete(_now_ms: int, _high_watermark: int) -> int:
+            seen.append("deleted")
+            return left.pop(0)
+
+        producers = SimpleNamespace(remove_expired=lambda _: [])
+        history = SimpleNamespace(producers=producers)
+        log = SimpleNamespace(is_offline=False, history=history, delete_old_segments=delete)
+        jobs = jobs_of(Directories())
+        jobs._partitions = cast("Any", SimpleNamespace(opened=lambda: [SimpleNamespace(log=log, high_watermark=9)]))
+        jobs._directories = cast("Any", SimpleNamespace(unopened=lambda: ()))
+
+        async def run(*_: object) -> tuple[()]:
+            return ()
+
+        jobs._disk = cast("Any", SimpleNamespace(run=run))
+        job = asyncio.ensure_future(jobs.delete_old_segments())
+        while not job.done():
+            await asyncio.sleep(0)
+            seen.append("served")
+        assert [each for each, _ in itertools.groupby(seen)].count("deleted") == 3
+
+    asyncio.run(scenario())
