@@ -171,7 +171,11 @@ async def _read_in_slices(
         await _more_bytes(reader, lacking, deadline - monotonic())
         await slices.next()
         steps = reader.steps(context.services.long_work.step)
+    if slices.is_over:
+        await slices.next()
     cold = reader.cold_ranges()
+    if slices.is_over and not cold:
+        await slices.next()
     slices.end()
     return await _warmed(reader, cold, context) if cold else reader.answer()
 

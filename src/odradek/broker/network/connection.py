@@ -20,6 +20,15 @@ JOIN_BYTES = 16384
 """Small neighbouring parts are joined up to this size: one system call is dearer than the copy."""
 
 
+COPIED_BYTES = 8192
+"""A file range up to this size behind small parts is read and joined to them: sendfile would take a system call for it
+and end the join."""
+
+
+MOST_SENDS = 32
+"""System calls in which a connection sends at once. The rest of a long answer waits until others have been served."""
+
+
 MANY_PARTS = 256
 """So many parts of answers gather before they are sent, while requests of the same read are still to be served."""
 
@@ -311,11 +320,13 @@ class InboundConnection:
     # --- out ---
 
     def _flush(self) -> None:
-        """Write until everything is out or the socket takes no more."""
+        """Write until everything is out or the socket takes no more; of many parts as much as one turn may."""
         out, at = self._out, 0
         stream = self._stream
+        left = MOST_SENDS
         try:
-            while at < len(out):
+            while at < len(out) and left:
+                left -= 1
                 part = out[at]
                 if isinstance(part, FileRange):
                     sent = stream.send_file(part)
@@ -344,15 +355,21 @@ class InboundConnection:
             stream.watch_writes(self._writable if blocked else None)
 
     def _join(self, first: int) -> Bytes:
-        """Make one part of that one, of bytes, and the small byte parts behind it."""
+        """Make one part of that one, of bytes, and the small parts behind it. Raises OSError."""
         out = self._out
         small: list[Bytes] = []
         size = 0
         for part in out[first : first + MANY_PARTS]:
-            if isinstance(part, FileRange) or (small and size + len(part) > JOIN_BYTES):
+            if isinstance(part, FileRange):
+                if part.size > COPIED_BYTES or size + part.size > JOIN_BYTES:
+                    break
+                data = _content(part)
+            elif small and size + len(part) > JOIN_BYTES:
                 break
-            size += len(part)
-            small.append(part)
+            else:
+                data = part
+            size += len(data)
+            small.append(data)
         if len(small) == 1:
             return small[0]
         joined = b"".join(small)
@@ -428,3 +445,11 @@ class InboundConnection:
         self._held = None
         self._stream.close()
         self._closed_callback(self, reason)
+
+
+def _content(part: FileRange) -> Bytes:
+    """The bytes of a range. Raises OSError where the file is shorter, as `send_file` does."""
+    data = part.file.read(part.position, part.size)
+    if len(data) < part.size:
+        raise OSError(f"{part.file.path}: ends before byte {part.position + part.size}")
+    return data

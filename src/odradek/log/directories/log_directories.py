@@ -103,6 +103,10 @@ class LogDirectories:
         # Partitions created by this process whose topic id is not synced yet.
         self._unsynced_ids: set[PartitionKey] = set()
 
+    def now(self) -> float:
+        """The monotonic clock in seconds."""
+        return self._environment.clock.monotonic()
+
     # --- what there is ---
 
     @property

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.api.requests.session import Session
-from odradek.broker.network.connection import Disconnect, InboundConnection, Pending
-from odradek.ports.disk import FileRange, SystemDisk
+from odradek.broker.network.connection import COPIED_BYTES, MOST_SENDS, Disconnect, InboundConnection, Pending
+from odradek.ports.disk import File, FileRange, SystemDisk
 from odradek.ports.network import WOULD_BLOCK, Part
 from odradek.wire.frames import FrameReader, ReceiveBuffers
 
@@ -75,9 +77,14 @@ class Server:
     """Answers a frame by itself; frames that begin with `wait` or `hold` are answered on request."""
 
     def __init__(
-        self, max_in_flight: int = 100, max_frame_bytes: int = 1 << 20, buffers: ReceiveBuffers | None = None
+        self,
+        stream: ScriptedStream | None = None,
+        *,
+        max_in_flight: int = 100,
+        max_frame_bytes: int = 1 << 20,
+        buffers: ReceiveBuffers | None = None,
     ) -> None:
-        self.stream = ScriptedStream()
+        self.stream = stream or ScriptedStream()
         self.served: list[bytes] = []
         self.waiting: dict[bytes, Pending] = {}
         self.reasons: list[str] = []
@@ -144,6 +151,65 @@ def test_reading_stops_while_the_peer_takes_no_answers() -> None:
     assert server.stream.sent == b"answer"
     assert server.stream.write_callback is None
     assert server.stream.read_callback is not None
+
+
+class CountingStream(ScriptedStream):
+    """Remembers what each system call sent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[str] = []
+
+    def send(self, part: bytes | bytearray | memoryview, more: bool) -> int:
+        self.calls.append("send")
+        return super().send(part, more)
+
+    def send_file(self, part: FileRange) -> int:
+        self.calls.append("sendfile")
+        return super().send_file(part)
+
+
+def file_of(path: Path, size: int) -> File:
+    (path / "log").write_bytes(random.Random(1).randbytes(size))
+    return SystemDisk().open(str(path / "log"))
+
+
+def test_small_ranges_are_joined_to_the_parts_before_them(tmp_path: Path) -> None:
+    server, file = Server(CountingStream()), file_of(tmp_path, 20_000)
+    server.extra = [
+        FileRange(file, 0, 100),
+        b"-",
+        FileRange(file, 100, 100),
+        b"-",
+        FileRange(file, 0, COPIED_BYTES + 1),
+    ]
+    server.stream.deliver(b"a")
+    assert server.stream.calls == ["send", "sendfile"]  # type: ignore[attr-defined]
+    assert server.stream.sent == b"a" + file.read(0, 100) + b"-" + file.read(100, 100) + b"-" + file.read(
+        0, COPIED_BYTES + 1
+    )
+
+
+def test_range_that_the_file_does_not_have_closes_the_connection(tmp_path: Path) -> None:
+    server, file = Server(), file_of(tmp_path, 100)
+    server.extra = [FileRange(file, 50, 51)]
+    server.stream.deliver(b"a")
+    assert server.reasons == [f"{tmp_path}/log: ends before byte 101"]
+
+
+def test_answer_of_many_parts_is_sent_in_pieces(tmp_path: Path) -> None:
+    """Others are served between them."""
+    server, file = Server(CountingStream()), file_of(tmp_path, COPIED_BYTES + 1)
+    large = FileRange(file, 0, COPIED_BYTES + 1)
+    server.extra = [large] * (2 * MOST_SENDS)
+    server.stream.deliver(b"a")
+    turns = []
+    while server.stream.write_callback is not None:
+        turns.append(len(server.stream.calls))  # type: ignore[attr-defined]
+        assert server.stream.read_callback is None
+        server.stream.write_callback()
+    assert turns == [MOST_SENDS, 2 * MOST_SENDS]
+    assert server.stream.sent == b"a" + file.read(0, large.size) * 2 * MOST_SENDS
 
 
 def test_reading_stops_at_the_limit_of_open_requests() -> None:

@@ -36,8 +36,9 @@ def a_topic(name: str, topic_id: bytes, partitions: int) -> Topic:
     return Topic(name, topic_id, (state,) * partitions)
 
 
-def start(*paths: Path) -> tuple[LogDirectories, Partitions]:
-    directories = LogDirectories(SystemDisk(), SystemClock(), SeededRandom("partitions"), [str(path) for path in paths])
+def start(*paths: Path, disk: SystemDisk | None = None, clock: Any = None) -> tuple[LogDirectories, Partitions]:
+    random, names = SeededRandom("partitions"), [str(path) for path in paths]
+    directories = LogDirectories(disk or SystemDisk(), clock or SystemClock(), random, names)
     directories.startup.load(cluster_id="c", node_id=1)
     return directories, Partitions(1, ReplicaDirectories(1, directories), lambda _: LogConfig())
 
@@ -67,6 +68,41 @@ def test_many_directories_come_and_go_in_many_turns(tmp_path: Path) -> None:
         await directories.close()
 
     asyncio.run(scenario())
+
+
+class SlowDisk(SystemDisk):
+    """A clock as well, by which each new directory takes 3 ms."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made = 0
+
+    def make_directories(self, path: str) -> None:
+        self.made += 1
+        super().make_directories(path)
+
+    def now_ms(self) -> int:
+        return self.made * 3
+
+    def monotonic(self) -> float:
+        return self.made * 0.003
+
+
+def test_turn_of_a_slow_disk_creates_few_directories(tmp_path: Path) -> None:
+    async def scenario() -> list[int]:
+        disk = SlowDisk()
+        directories, partitions = start(tmp_path, disk=disk, clock=disk)
+        partitions.apply(image_with(a_topic("t", b"t" * 16, 20)))
+        made, before, work = [], disk.made, asyncio.ensure_future(partitions.change_directories())
+        while not work.done():
+            await asyncio.sleep(0)
+            made.append(disk.made - before)
+            before = disk.made
+        await directories.close()
+        return made
+
+    made = asyncio.run(scenario())
+    assert (sum(made), max(made)) == (20, 2)
 
 
 def test_a_topic_recreated_before_the_old_one_is_gone_from_the_disk(tmp_path: Path) -> None:
