@@ -40,6 +40,7 @@ from odradek.wire.primitives import ZERO_UUID
 
 # The epoch before the controller: read the other way round, a deposed one could pass for that of its successor's epoch,
 # and the successor be refused as another one.
+_BELOW_TOPICS = TOPICS + "/"
 _PARTS = ("/brokers", "/config", TOPIC_DELETIONS, CONTROLLER_EPOCH, CONTROLLER, "/cluster", FEATURES)
 
 
@@ -90,6 +91,8 @@ def image_of(nodes: Mapping[str, Node], version: int = 0) -> ClusterImage:
     clients: dict[ClientEntity, dict[str, str]] = {}
     for path, node in nodes.items():
         top = path[: path.rfind("/")]
+        if top != TOPICS and path.startswith(_BELOW_TOPICS):
+            continue  # a partition, of which a large cluster has many; its topic reads it
         name = name_of(path)
         if top == TOPICS:
             topics.append(_topic(name, node, nodes))

@@ -11,6 +11,7 @@ import binascii
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from odradek.metadata.image import ANY, Broker, ClientEntity, Endpoint, PartitionState
@@ -209,18 +210,27 @@ class PartitionNode:
     @staticmethod
     def decode(path: str, data: bytes, version: int, replicas: tuple[int, ...]) -> PartitionState:
         """The state of a partition with these replicas. Raises CorruptNode."""
-        with _reading(path):
-            content = json.loads(data)
-            return PartitionState(
-                content["leader"],
-                content["leader_epoch"],
-                replicas,
-                tuple(content["isr"]),
-                version,
-                controller_epoch=content["controller_epoch"],
-                elr=tuple(content.get("elr", ())),
-                leader_broker_epoch=int(content.get("leader_broker_epoch", -1)),
-            )
+        try:
+            return _partition_state(data, version, replicas)
+        except Exception:
+            with _reading(path):
+                raise
+
+
+@lru_cache(maxsize=4096)
+def _partition_state(data: bytes, version: int, replicas: tuple[int, ...]) -> PartitionState:
+    """One object for all partitions in the same state: in a large cluster most are in one of a few."""
+    content = json.loads(data)
+    return PartitionState(
+        content["leader"],
+        content["leader_epoch"],
+        replicas,
+        tuple(content["isr"]),
+        version,
+        controller_epoch=content["controller_epoch"],
+        elr=tuple(content.get("elr", ())),
+        leader_broker_epoch=int(content.get("leader_broker_epoch", -1)),
+    )
 
 
 class ConfigNode:
