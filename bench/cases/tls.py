@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import shutil
 import socket
 import ssl
@@ -27,7 +28,7 @@ from odradek.wire.messages import fetch
 from odradek.wire.messages import produce as produce_messages
 
 HANDSHAKES = 1000
-CONNECTIONS = 200
+CONNECTIONS = 1000
 MEGABYTE = 1_000_000
 
 
@@ -189,6 +190,8 @@ def memory(serving: Serving, count: int) -> dict[str, float]:
 def run_tls(name: str, scale: float) -> dict[str, float]:
     """All figures of one broker."""
     records = max(1000, int(RECORDS * scale))
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # also of the broker, which inherits it
     with serving(name) as broker:
         found = throughput(broker, records, is_secured=True)
         found |= throughput(broker, records, is_secured=False)

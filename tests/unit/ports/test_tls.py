@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 import subprocess
 from pathlib import Path
@@ -262,6 +263,35 @@ def test_key_updates_of_the_peer_are_answered(contexts: Contexts) -> None:
         server.close()
         client.kill()
         await client.wait()
+
+    asyncio.run(main())
+
+
+def test_second_connection_resumes_the_session(contexts: Contexts) -> None:
+    """It costs the server no signature."""
+
+    async def connected(session: ssl.SSLSession | None) -> tuple[bool, ssl.SSLSession | None]:
+        accepted: asyncio.Future[Stream] = asyncio.get_running_loop().create_future()
+        listener = TcpNetwork().listen("127.0.0.1", 0, accepted.set_result)
+
+        def use() -> tuple[bool, ssl.SSLSession | None]:
+            with socket.create_connection(("127.0.0.1", listener.port), SECONDS) as plain:
+                client = contexts.client.wrap_socket(plain, server_hostname="localhost", session=session)
+                client.recv(2)  # the ticket comes before it
+                return bool(client.session_reused), client.session
+
+        using = asyncio.create_task(asyncio.to_thread(use))
+        server = await accept(TlsStream(await accepted, contexts.server, is_server=True))
+        server.send(b"ok", False)
+        found = await using
+        listener.close()
+        server.close()
+        return found
+
+    async def main() -> None:
+        is_first_reused, session = await connected(None)
+        is_second_reused, _ = await connected(session)
+        assert (is_first_reused, is_second_reused) == (False, True)
 
     asyncio.run(main())
 
