@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from odradek.client.producer.accumulator import Delivery as Delivery
     from odradek.client.producer.producer import Producer as Producer
     from odradek.client.producer.transactions import TransactionalProducer as TransactionalProducer
+    from odradek.client.pydantic_serializers import PydanticDeserializer as PydanticDeserializer
+    from odradek.client.pydantic_serializers import PydanticSerializer as PydanticSerializer
     from odradek.client.serializers import DataclassDeserializer as DataclassDeserializer
     from odradek.client.serializers import DataclassSerializer as DataclassSerializer
     from odradek.client.serializers import DoubleDeserializer as DoubleDeserializer
@@ -103,6 +105,8 @@ __all__ = [
     "OffsetOutOfRange",
     "Producer",
     "ProducerFenced",
+    "PydanticDeserializer",
+    "PydanticSerializer",
     "RebalanceListener",
     "RecordBatch",
     "RecordMetadata",
@@ -161,6 +165,8 @@ _HOMES = {
     "OffsetOutOfRange": "odradek.client.errors",
     "Producer": "odradek.client.producer.producer",
     "ProducerFenced": "odradek.client.errors",
+    "PydanticDeserializer": "odradek.client.pydantic_serializers",
+    "PydanticSerializer": "odradek.client.pydantic_serializers",
     "RebalanceListener": "odradek.client.group.rebalance_listener",
     "RecordBatch": "odradek.client.consumer.record_batches",
     "RecordMetadata": "odradek.client.model",

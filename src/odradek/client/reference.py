@@ -62,7 +62,7 @@ CHAPTERS: Final = (
             "network/metadata": ("PartitionInfo", "TopicInfo"),
         },
     ),
-    Chapter("Serializers and deserializers", {"serializers": ()}),
+    Chapter("Serializers and deserializers", {"serializers": (), "pydantic_serializers": ()}),
     Chapter("Interceptors", {"interceptors": ()}),
     Chapter("Partitioners", {"producer/partitioners": ()}),
     Chapter("Metrics", {"metrics/metric": (), "metrics/prometheus": ("prometheus_text", "CONTENT_TYPE"),

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
-from odradek.client import Consumer, Producer
+from pydantic import BaseModel
+
+from odradek.client import Consumer, Producer, PydanticDeserializer, PydanticSerializer
 from odradek.client.serializers import (
     DataclassDeserializer,
     DataclassSerializer,
@@ -15,6 +17,19 @@ from odradek.client.serializers import (
 @dataclass
 class Order:
     number: int
+
+
+class Parcel(BaseModel):
+    weight: int
+
+
+async def models() -> None:
+    producer = Producer(value_serializer=PydanticSerializer(Parcel))
+    await producer.send("parcels", Parcel(weight=1))
+    await producer.send("parcels", Order(1))  # E: [arg-type]
+    async for record in Consumer("parcels", value_deserializer=PydanticDeserializer(Parcel)):
+        print(record.value.weight + 1)
+        record.value.decode()  # E: [attr-defined]
 
 
 async def main() -> None:
