@@ -280,6 +280,8 @@ def test_our_client_authenticates_again_before_its_session_ends(tmp_path: Path) 
                 await asyncio.sleep(0.2)
                 cluster: Any = producer._cluster
                 ids.update(id(slot.connection) for slot in cluster.connections._by_address.values())
+            assert producer.metrics().value("successful-reauthentication-total") >= 1
+            assert producer.metrics().value("reauthentication-latency-max") > 0
             return len(ids)
 
     # Without it nine seconds would need three; one is for a machine that stalls.

@@ -2,6 +2,8 @@
 
 import asyncio
 import math
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from odradek.client.consumer.consumer import Consumer
 from odradek.client.errors import DeliveryTimedOut, IllegalState
 from odradek.client.metrics.counts import NodeTraffic, Sends, TopicReads
 from odradek.client.metrics.metric import Metric, Metrics
+from odradek.client.metrics.names import GROUPS
 from odradek.client.metrics.prometheus import prometheus_text
 from odradek.client.metrics.windows import Windows
 from odradek.client.producer.producer import Producer
@@ -227,6 +230,57 @@ def test_names_are_unique_within_a_client() -> None:
         assert len(keys) == len(set(keys))
 
     run_consumer(cluster, body, "t")
+
+
+JAVA_METRICS = Path(__file__).with_name("metrics_of_java_clients_4_3.txt")
+"""What `metrics()` of Kafka 4.3's producer, consumers of both protocols and admin have: group, tags, name."""
+ABSENT = re.compile(
+    "(io-|select-|(application|background)-event|unsent-requests-|time-between-network-thread-poll-).*"
+    "|record-size-max|txn-(begin|prepare)-time-ns-total"
+    "|successful-authentication-no-reauth-total"
+)
+"""What the client's guide lists as absent."""
+
+
+def test_names_are_those_of_java_clients() -> None:
+    ours = set()
+    for group, tags, rows in GROUPS:
+        kinds = group[1:].partition(")")[0].split(", ") if group.startswith("(") else [""]
+        for kind in kinds:
+            named = f"{kind}{group.partition(')')[2]}" if kind else group
+            ours |= {(named, ",".join(sorted(tags)) or "-", name) for name, _ in rows}
+    java = [line.split() for line in JAVA_METRICS.read_text().splitlines()]
+    missing = [
+        (group, tags, name)
+        for group, tags, name in java
+        if group not in ("app-info", "kafka-metrics-count")
+        and (group, tags, name) not in ours
+        and not ABSENT.fullmatch(name)
+        and not (tags == "partition,topic" and re.fullmatch("records-(lag|lead)-(avg|max|min)", name))
+    ]
+    assert len(java) > 200
+    assert not missing
+
+
+def test_consumer_counts_answers_by_topic() -> None:
+    cluster = filled(FakeCluster(topics={"t": 1, "u": 1}), batches=3, per_batch=4)
+
+    async def body(consumer: Consumer) -> None:
+        await read(consumer, 24)
+        metrics = consumer.metrics()
+        for topic in ("t", "u"):
+            assert metrics.value("fetch-size-max", topic=topic) >= metrics.value("fetch-size-avg", topic=topic) > 0
+            assert metrics.value("records-per-request-avg", topic=topic) > 0
+
+    run_consumer(cluster, body, "t", "u")
+
+
+def test_logins_within_a_connection_are_counted() -> None:
+    traffic = NodeTraffic()
+    traffic.reauthenticated(0.25)
+    traffic.reauthenticated(0.125)
+    assert (traffic.reauthentications, traffic.reauthentication_time) == (2, 0.375)
+    assert traffic.longest_reauthentication == 0.25
 
 
 SHARE_NAMES = {

@@ -340,6 +340,9 @@ class Fetcher:
         names = self._cluster.metadata.names_by_id
         for topic in result.responses:
             name = topic.topic or names.get(topic.topic_id, "")
+            size = sum(len(each.records or b"") for each in topic.partitions)
+            if size:
+                self.measures.of_topic(name).fetched(size)
             for answer in topic.partitions:
                 key = TopicPartition(name, answer.partition_index)
                 state, target = self.states.get(key), targets.get(key)

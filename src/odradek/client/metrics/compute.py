@@ -10,8 +10,8 @@ from odradek.client.metrics.counts import Counts
 from odradek.client.metrics.measures import ConsumerMeasures, ProducerMeasures, ShareMeasures
 from odradek.client.metrics.metric import Metric, Metrics
 from odradek.client.metrics.names import (
-    CONSUMED,
     CONSUMED_IN_ALL,
+    CONSUMED_OF_TOPIC,
     CONSUMER,
     CONSUMER_TIMES,
     COORDINATOR,
@@ -135,7 +135,7 @@ def consumer_metrics(
     page.add(fetches, FETCHES, [measures.reads])
     page.add(fetches, CONSUMED_IN_ALL, [measures.reads, *measures.by_topic.values()])
     for topic, counted in measures.by_topic.items():
-        page.add(fetches, CONSUMED, [counted], topic=topic)
+        page.add(fetches, CONSUMED_OF_TOPIC, [counted], topic=topic)
     assigned = list(states)
     lags, leads = _partitions(page, assigned, committed_only)
     if measures.reads.fetches and lags:

@@ -13,10 +13,11 @@ class NodeTraffic:
     """Requests of this client to one broker, over all its connections."""
 
     __slots__ = (
-        "authentications", "connections_closed", "connections_opened", "failed_authentications", "largest_request",
-        "latency", "longest_latency", "request_bytes", "requests", "response_bytes", "responses",
+        "authentications", "connections_closed", "connections_opened", "failed_authentications",
+        "failed_reauthentications", "largest_request", "latency", "longest_latency", "longest_reauthentication",
+        "reauthentication_time", "reauthentications", "request_bytes", "requests", "response_bytes", "responses",
     )  # fmt: skip
-    HIGHS: ClassVar[tuple[str, ...]] = ("largest_request", "longest_latency")
+    HIGHS: ClassVar[tuple[str, ...]] = ("largest_request", "longest_latency", "longest_reauthentication")
 
     def __init__(self) -> None:
         self.requests = self.request_bytes = self.largest_request = 0
@@ -24,6 +25,14 @@ class NodeTraffic:
         self.latency = self.longest_latency = 0.0
         self.connections_opened = self.connections_closed = 0
         self.authentications = self.failed_authentications = 0
+        self.reauthentications = self.failed_reauthentications = 0
+        self.reauthentication_time = self.longest_reauthentication = 0.0
+
+    def reauthenticated(self, seconds: float) -> None:
+        """Count a login within a connection that took this time."""
+        self.reauthentications += 1
+        self.reauthentication_time += seconds
+        self.longest_reauthentication = max(self.longest_reauthentication, seconds)
 
 
 class TopicSends:
@@ -58,13 +67,20 @@ class Sends:
 
 
 class TopicReads:
-    """What a consumer returns of one topic: records without their batch headers, bytes of the batches as fetched."""
+    """What a consumer fetches and returns of one topic: records without their batch headers, bytes as fetched."""
 
-    __slots__ = ("bytes", "records")
-    HIGHS: ClassVar[tuple[str, ...]] = ()
+    __slots__ = ("answered_bytes", "answers", "bytes", "largest_answer", "records")
+    HIGHS: ClassVar[tuple[str, ...]] = ("largest_answer",)
 
     def __init__(self) -> None:
         self.records = self.bytes = 0
+        self.answers = self.answered_bytes = self.largest_answer = 0
+
+    def fetched(self, size: int) -> None:
+        """Count an answer with this many bytes of the topic."""
+        self.answers += 1
+        self.answered_bytes += size
+        self.largest_answer = max(self.largest_answer, size)
 
 
 class Reads:

@@ -87,7 +87,11 @@ NETWORK: Final = (
     *_meter("connection-close", "Connections closed", "connections_closed"),
     *_meter("successful-authentication", "Connections logged in by SASL", "authentications"),
     *_meter("failed-authentication", "Connections that SASL rejected", "failed_authentications"),
-)
+    *_meter("successful-reauthentication", "Logins repeated within a connection (KIP-368)", "reauthentications"),
+    *_meter("failed-reauthentication", "Repeated logins that the broker rejected", "failed_reauthentications"),
+    *_times("reauthentication-latency", "Time of a repeated login", "reauthentication_time",
+            "longest_reauthentication", "reauthentications"),
+)  # fmt: skip
 """In `producer-metrics`, `consumer-metrics`, `admin-client-metrics`, beside the gauge `connection-count`."""
 
 PRODUCER: Final = (
@@ -156,7 +160,15 @@ CONSUMED: Final = (
     *_meter("records-consumed", "Records returned", "records"),
     *_meter("bytes-consumed", "Bytes of the batches returned, as fetched", "bytes"),
 )
-"""`consumer-fetch-manager-metrics`, in all and by `topic`."""
+"""What `consumer-fetch-manager-metrics` have in all and by `topic`."""
+
+CONSUMED_OF_TOPIC: Final = (
+    *CONSUMED,
+    *_sizes("fetch-size", "Bytes of the topic in an answer", "answered_bytes", "largest_answer", "answers"),
+    Name("records-per-request-avg", Kind.AVERAGE, ("records",), "Records of the topic in an answer: average",
+         ("answers",)),
+)  # fmt: skip
+"""`consumer-fetch-manager-metrics`, by `topic`; answers without bytes of the topic do not count."""
 
 CONSUMED_IN_ALL: Final = (
     *CONSUMED,
@@ -238,7 +250,7 @@ GROUPS: Final = (
     ("consumer-fetch-manager-metrics", (), _rows(
         FETCHES + CONSUMED_IN_ALL, "records-lag-max", "records-lead-min"
     )),
-    ("consumer-fetch-manager-metrics", ("topic",), _rows(CONSUMED)),
+    ("consumer-fetch-manager-metrics", ("topic",), _rows(CONSUMED_OF_TOPIC)),
     ("consumer-fetch-manager-metrics", ("topic", "partition"), _rows(
         (), "records-lag", "records-lead", "preferred-read-replica"
     )),

@@ -223,12 +223,16 @@ class Reauthentication:
         connection = self._connection
         # The broker expects nothing but the login until it is complete.
         connection.hold_requests()
+        loop = asyncio.get_running_loop()
+        begun_at = loop.time()
         try:
             lifetime_ms = await self._log_in(connection, self._timeout_ms)
         except TransportError:
             return  # The connection is closed, and requests fail with that.
         except Exception as error:  # noqa: BLE001 - whatever fails, the broker would close the connection soon
+            connection.traffic.failed_reauthentications += 1
             connection.close(Disconnected(f"cannot authenticate again: {error}"))
             return
+        connection.traffic.reauthenticated(loop.time() - begun_at)
         connection.release_requests()
         self.schedule(lifetime_ms)
