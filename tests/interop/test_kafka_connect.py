@@ -1,25 +1,33 @@
-"""Apache's Kafka Connect, distributed, on the broker: killed and started again, and followed by `odradek connect`."""
+"""Apache's Kafka Connect on the broker: files, MirrorMaker 2, Debezium, killed; and `odradek connect` after them."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
+import socket
+import sqlite3
 import subprocess
 import sys
+import threading
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psycopg
+import psycopg.conninfo
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from bench.peers import debezium
 from bench.servers import free_port
 from odradek.client.blocking_clients import BlockingProducer
 from odradek.testing.blocking import BlockingBroker
 from tests.integration.waiting import until
 from tests.interop.conftest import KAFKA
+from tests.spark.postgres import PostgresServer, postgres_server
 
 pytestmark = pytest.mark.long
 
@@ -72,7 +80,9 @@ def process(command: list[str], log: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 @contextmanager
-def apache(folder: Path, bootstrap: str, prefix: str, port: int) -> Iterator[tuple[Rest, subprocess.Popen[str]]]:
+def apache(
+    folder: Path, bootstrap: str, prefix: str, port: int, plugins: Path | None = None
+) -> Iterator[tuple[Rest, subprocess.Popen[str]]]:
     """A worker of Apache's, when it serves."""
     topics = {f"{each}.storage.topic": f"{prefix}-{each}s" for each in ("config", "offset", "status")}
     settings = {
@@ -86,6 +96,7 @@ def apache(folder: Path, bootstrap: str, prefix: str, port: int) -> Iterator[tup
         "session.timeout.ms": "6000",
         "offset.storage.partitions": "2",
         "status.storage.partitions": "1",
+        **({} if plugins is None else {"plugin.path": str(plugins)}),
         **topics,
         **{f"{each}.storage.replication.factor": "1" for each in ("config", "offset", "status")},
     }
@@ -136,6 +147,44 @@ def values(bootstrap: str, topic: str, count: int) -> list[bytes]:
 def append(path: Path, lines: range) -> None:
     with path.open("a") as file:
         file.writelines(f"{number}\n" for number in lines)
+
+
+def rows_of(path: Path, query: str) -> list[tuple[Any, ...]]:
+    """Rows of a SQLite file; none before it has the table."""
+    try:
+        with sqlite3.connect(path) as connection:
+            return connection.execute(query).fetchall()
+    except sqlite3.Error:
+        return []
+
+
+@contextmanager
+def tcp_of(folder: str) -> Iterator[tuple[str, int]]:
+    """An address that leads to the server's socket in a folder: Java's driver connects to addresses only."""
+    (path,) = [each for each in Path(folder).iterdir() if each.name.startswith(".s.PGSQL.") and each.is_socket()]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=_forward, args=(listener, str(path)), daemon=True).start()
+        yield "127.0.0.1", listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def _forward(listener: socket.socket, path: str) -> None:
+    with contextlib.suppress(OSError):
+        while True:
+            near, _ = listener.accept()
+            far = socket.socket(socket.AF_UNIX)
+            far.connect(path)
+            for one, other in ((near, far), (far, near)):
+                threading.Thread(target=_pump, args=(one, other), daemon=True).start()
+
+
+def _pump(one: socket.socket, other: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while data := one.recv(65536):
+            other.sendall(data)
+    for each in (one, other):
+        with contextlib.suppress(OSError):
+            each.shutdown(socket.SHUT_RDWR)
 
 
 def test_apaches_worker_is_killed_and_ours_continues(
@@ -206,3 +255,62 @@ def test_mirror_maker_copies_topics_and_offsets(unique_name: Callable[[str], str
                 lambda: reader.committed([TopicPartition("a.orders", 0)])[0].offset > 0, "the group's offset is copied"
             )
             reader.close()
+
+
+@pytest.fixture
+def logical_postgres(tmp_path: Path) -> Iterator[PostgresServer]:
+    """A PostgreSQL that lets others follow its changes."""
+    with postgres_server(tmp_path) as server:
+        with psycopg.connect(server.database.conninfo, autocommit=True) as connection:
+            connection.execute("ALTER SYSTEM SET wal_level = logical")
+        server.crash()
+        server.start()
+        yield server
+
+
+@pytest.mark.timeout(600)
+def test_changes_of_a_database_arrive_in_another_through_a_killed_worker(
+    bootstrap: str, unique_name: Callable[[str], str], tmp_path: Path, logical_postgres: PostgresServer
+) -> None:
+    """PostgreSQL -> Debezium in Apache's worker -> broker -> our SqlSink -> SQLite."""
+    try:
+        plugins = debezium.plugins()
+    except LookupError as error:
+        pytest.skip(str(error))
+    prefix, port = unique_name("cdc"), free_port()
+    database = logical_postgres.database.conninfo
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("CREATE TABLE orders (id int PRIMARY KEY, item text, n int)")
+        connection.execute("INSERT INTO orders SELECT n, 'first', n FROM generate_series(1, 100) n")
+    with tcp_of(str(psycopg.conninfo.conninfo_to_dict(database)["host"])) as (host, database_port):
+        source = {
+            "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+            "database.hostname": host, "database.port": str(database_port), "database.user": "postgres",
+            "database.dbname": "postgres", "plugin.name": "pgoutput", "topic.prefix": prefix,
+            "table.include.list": "public.orders",
+            "slot.name": "debezium", "transforms": "flat",
+            "transforms.flat.type": "io.debezium.transforms.ExtractNewRecordState",
+            "transforms.flat.delete.tombstone.handling.mode": "tombstone",
+            "key.converter": "org.apache.kafka.connect.json.JsonConverter", "key.converter.schemas.enable": "false",
+            "value.converter": "org.apache.kafka.connect.json.JsonConverter", "value.converter.schemas.enable": "false",
+        }  # fmt: skip
+        copy = tmp_path / "copy.db"
+        sink = {
+            "connector.class": "SqlSink", "topics": f"{prefix}.public.orders", "connection.url": f"sqlite:///{copy}",
+            "table.name.format": "orders", "key.converter": "json", "pk.mode": "record_key", "insert.mode": "upsert",
+            "delete.enabled": "true", "auto.create": "true",
+        }  # fmt: skip
+        with odradek(tmp_path, bootstrap, f"{prefix}-own") as (ours, _):
+            ours.call("PUT", f"connectors/{prefix}-sink/config", sink)
+            with apache(tmp_path, bootstrap, prefix, port, plugins) as (rest, worker):
+                rest.call("PUT", f"connectors/{prefix}/config", source)
+                until(lambda: rows_of(copy, "SELECT count(*) FROM orders") == [(100,)], "the first copy of the table")
+                worker.send_signal(signal.SIGKILL)
+            with psycopg.connect(database, autocommit=True) as connection:
+                connection.execute("UPDATE orders SET item = 'second' WHERE id <= 50")
+                connection.execute("DELETE FROM orders WHERE id > 90")
+                connection.execute("INSERT INTO orders SELECT n, 'third', n FROM generate_series(101, 150) n")
+                wanted = connection.execute("SELECT * FROM orders ORDER BY id").fetchall()
+            with apache(tmp_path, bootstrap, prefix, port, plugins):
+                until(lambda: rows_of(copy, "SELECT id, item, n FROM orders ORDER BY id") == wanted, "the changes")
+            assert ours.states(f"{prefix}-sink") == ["RUNNING", "RUNNING"]
