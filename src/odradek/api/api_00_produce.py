@@ -45,7 +45,10 @@ _ADMIN_CLIENT = "__admin_client"
 _VALID_ACKS = (ALL, 0, 1)
 _NONE: Final = ErrorCode.NONE
 SLICED_BYTES: Final = 4 << 20
-"""Larger requests are appended at once: copying the rest of one out of the receive buffer would hold the loop, too."""
+"""Larger requests are appended at once, as copying the rest of one out of the receive buffer would hold the loop, too:
+for 1 ms per 4 MB, as long as the appends to some hundred partitions."""
+SLICED_PARTITIONS: Final = 1000
+"""Requests for more partitions are appended in slices, however large they are."""
 
 Produced = list[tuple[TopicKey, list[ProducedPartition]]]
 _AnswerPlace = tuple[TopicKey, int, list[ProducedPartition], int]
@@ -94,11 +97,7 @@ def handle(
         return _produce_examined(keep(request), context)
     if request.transactional_id is None:
         topics = request.topics
-        if (
-            (len(topics) != 1 or len(topics[0][1]) != 1)
-            and context.size <= SLICED_BYTES
-            and context.services.long_work.is_long(_partitions(request))
-        ):
+        if (len(topics) != 1 or len(topics[0][1]) != 1) and _is_sliced(request, context):
             return _produce_in_slices(request, context)
         return _produce(request, context, None)
     # A transaction must not get partitions to which the producer may not write.
@@ -110,6 +109,12 @@ def handle(
 
 def _partitions(request: ProduceRequest) -> int:
     return sum(len(partitions) for _, partitions in request.topics)
+
+
+def _is_sliced(request: ProduceRequest, context: RequestContext[Uses]) -> bool:
+    partitions = _partitions(request)
+    is_copied_soon = context.size <= SLICED_BYTES or partitions > SLICED_PARTITIONS
+    return is_copied_soon and context.services.long_work.is_long(partitions)
 
 
 def _without(denied: Collection[TopicKey], request: ProduceRequest) -> ProduceRequest:

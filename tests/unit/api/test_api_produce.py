@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from odradek.api import api_00_produce
 from odradek.api.api_00_produce import handle
 from odradek.api.requests.long_work import LongWork
 from odradek.api.requests.session import Session
@@ -249,6 +250,13 @@ def test_sliced_produce_answers_all_partitions_in_order(tmp_path: Path, acks: in
     assert rows == [(index, ErrorCode.NONE, 0) for index in range(COUNT)]
     values = [bytes(next(each.log.reader.read_batches(0, 1))[-2:-1]) for each in partitions.values()]
     assert values == [b"%d" % index for index in range(COUNT)]
+
+
+def test_large_produce_for_many_partitions_is_sliced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api_00_produce, "SLICED_BYTES", -1)
+    monkeypatch.setattr(api_00_produce, "SLICED_PARTITIONS", COUNT - 1)
+    _, rows = asyncio.run(produced_in_slices(tmp_path, 1))
+    assert rows == [(index, ErrorCode.NONE, 0) for index in range(COUNT)]
 
 
 def test_sliced_produce_without_acks_has_no_answer(tmp_path: Path) -> None:
