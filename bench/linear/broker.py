@@ -20,6 +20,7 @@ class MeasuredBroker:
     """One broker on its own data, and a connection to it."""
 
     def __init__(self, folder: Path, settings: Mapping[str, object]) -> None:
+        self._folder = folder
         self._process = BrokerProcess(folder / "data", settings)
         self.start()
 
@@ -47,6 +48,17 @@ class MeasuredBroker:
         time.sleep(_REST_SECONDS)  # the kernel counts what a thread has used when it gives up the processor
         tasks = Path(f"/proc/{self._process.pid}/task").glob("*/schedstat")
         return sum(int(each.read_text().split()[0]) for each in tasks) / 1e6
+
+    def warm_page_cache(self, size: int) -> None:
+        """Write a file of that many bytes beside the broker's data and delete it.
+
+        On a virtual machine the first use of a page of memory costs the hypervisor's time, which is no broker's.
+        """
+        path = self._folder / "warm"
+        with path.open("wb") as file:
+            for _ in range(size >> 20):
+                file.write(bytes(1 << 20))
+        path.unlink()
 
     def rss_mb(self) -> float:
         """Resident memory in MB."""
