@@ -29,7 +29,9 @@ CASES = {
 }
 """Records, bytes of a value, shape. Keyed ones have a key of 14 bytes, full ones also two headers and a timestamp."""
 SYNCHRONOUS_RECORDS = 3_000
-WORKS = ("produce", "one by one", "in lists", "in batches")
+WORKS = ("produce", "send table", "one by one", "in lists", "in batches", "in tables")
+RATES = {"send table": 2_000_000, "in tables": 2_500_000}
+"""Records of 100 B per second of CPU that a work without a counterpart is to reach."""
 OURS = "odradek"
 Key = tuple[str, str, str, str]
 """Broker, case, client, figure."""
@@ -47,6 +49,8 @@ AIMS: dict[str, tuple[Aim, ...]] = {
     "one by one": (Aim("aiokafka", 0.35), Aim("confluent", 1.5)),
     "in lists": (),
     "in batches": (Aim("confluent", 1.0),),
+    "send table": (),
+    "in tables": (),
     "synchronous": (Aim("confluent", 1.3),),
 }
 
@@ -66,7 +70,10 @@ def measure_broker(name: str, bootstrap: str, args: argparse.Namespace, figures:
     def note(case: str, client: str, found: dict[str, float]) -> None:
         for figure, value in found.items():
             figures.setdefault((name, case, client, figure), []).append(value)
-        shown = ", ".join(f"{figure} {value:.6g} s" for figure, value in found.items())
+        shown = ", ".join(
+            f"{value:,.0f} records {figure}" if "per" in figure else f"{figure} {value:.6g} s"
+            for figure, value in found.items()
+        )
         print(f"  {name:8} {case:18} {client:13} {shown}", file=sys.stderr, flush=True)
 
     for label in args.case:
@@ -75,12 +82,14 @@ def measure_broker(name: str, bootstrap: str, args: argparse.Namespace, figures:
         with topics.fresh(bootstrap, PARTITIONS) as filled:
             confluent_produce(Task(bootstrap, filled, count, size, shape))
             for work in WORKS:
-                for client in args.client:
-                    if work == "produce":
+                for client in (each for each in args.client if work in DRIVERS[each]):
+                    if work in ("produce", "send table"):
                         with topics.fresh(bootstrap, PARTITIONS) as topic:
                             found = measured(client, work, Task(bootstrap, topic, count, size, shape))
                     else:
                         found = measured(client, work, Task(bootstrap, filled, count, size, shape))
+                    if work in RATES:
+                        found["per second of CPU"] = count / found["cpu"]
                     note(f"{work}, {label}", client, found)
     for client in args.client if args.synchronous else ():
         with topics.fresh(bootstrap, 1) as topic:
@@ -107,6 +116,8 @@ def show(figures: dict[Key, list[float]], clients: list[str]) -> None:
             for aim in AIMS[work]
             if judged and OURS in values and aim.client in values
         ]
+        if figure == "per second of CPU" and "100 B" in case:
+            verdicts = [f"≥ {RATES[work]:,}: {'met' if values[OURS] >= RATES[work] else 'MISSED'}"]
         shown = [f"{values[client]:.3g}" if client in values else "-" for client in clients]
         table.add_row(broker, case, figure, *shown, "\n".join(verdicts))
     Console(width=None if sys.stdout.isatty() else 130).print(table)

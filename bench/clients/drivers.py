@@ -161,6 +161,36 @@ async def odradek_batches(task: Task) -> Figures:
     return watch.stop()
 
 
+async def odradek_tables(task: Task) -> Figures:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    pa.scalar(0)  # with its first scalar, pyarrow imports pandas
+    watch, seen = Stopwatch(), 0
+    consumer = await _odradek_consumer(task)
+    async for table in consumer.arrow():
+        seen += pc.sum(pc.binary_length(table["value"])).as_py()
+        if seen >= task.bytes:
+            break
+    task.check(seen)
+    await consumer.close()
+    return watch.stop()
+
+
+async def odradek_send_table(task: Task) -> Figures:
+    import pyarrow as pa
+
+    columns = {"value": pa.repeat(pa.scalar(b"x" * task.size), task.records)}
+    if task.shape != "plain":
+        columns["key"] = pa.array(task.cycled_keys())
+    table = pa.table(columns)
+    async with _odradek_producer(task, LINGER_MS) as producer:
+        await producer.partitions_for(task.topic)
+        watch = Stopwatch()
+        await producer.send_table(table, task.topic, key="key" if task.shape != "plain" else None)
+        return watch.stop()
+
+
 # --- aiokafka ---
 
 
@@ -429,6 +459,8 @@ DRIVERS: dict[str, dict[str, Driver]] = {
         "one by one": odradek_each,
         "in lists": odradek_poll,
         "in batches": odradek_batches,
+        "send table": odradek_send_table,
+        "in tables": odradek_tables,
     },
     "aiokafka": {
         "produce": aiokafka_produce,
@@ -452,11 +484,20 @@ DRIVERS: dict[str, dict[str, Driver]] = {
         "in batches": python_poll,
     },
 }
-"""By client and work; all read every value. In lists: of records. In batches: the fastest way that a client has."""
+"""By client and work; all read every value. In lists: of records. In batches: the fastest way that a client has.
+
+In tables: Arrow tables, which only ours has; the headers and timestamps of full records are not in the tables sent.
+"""
 
 
 _MODULES: dict[str, tuple[str, ...]] = {
-    "odradek": ("odradek.client.consumer.consumer", "odradek.client.producer.producer"),
+    "odradek": (
+        "odradek.client.consumer.consumer",
+        "odradek.client.producer.producer",
+        "odradek.client.producer.table_writer",
+        "odradek.records.arrow",
+        "pyarrow.compute",
+    ),
     "aiokafka": ("aiokafka",),
     "confluent": ("confluent_kafka",),
     "kafka-python": ("kafka",),
