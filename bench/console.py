@@ -8,6 +8,7 @@ whose record is the newest but one, and the p99 of produce requests with and wit
 
 import argparse
 import asyncio
+import os
 import statistics
 import sys
 import time
@@ -23,6 +24,7 @@ from odradek.console import clusters
 from odradek.console.app import build
 from odradek.console.messages.query import MessageQuery
 from odradek.console.messages.reading import RAW, read
+from odradek.console.server import NICENESS
 from odradek.console.settings import ConsoleSettings
 from odradek.records.topic_partition import TopicPartition
 
@@ -182,7 +184,8 @@ async def search(records: int) -> None:
 
 
 async def scan(bootstrap: str, topic: str) -> None:
-    """A search that finds nothing, until it reaches its limits."""
+    """A search that finds nothing, until it reaches its limits, with the priority of a console."""
+    os.nice(NICENESS)
     async for _ in read({"bootstrap_servers": bootstrap}, topic, MessageQuery(expression="nowhere"), RAW):
         pass
 

@@ -16,13 +16,17 @@ from odradek.console.settings import ConsoleSettings
 
 STOP_S: Final = 2
 """Seconds that open streams get at a stop."""
+NICENESS: Final = 10
+"""The process and those that decode and search for it have this lower priority: where a broker is on the same machine
+and its processors are busy, a search must not delay producers."""
 
 
 def serve(settings: ConsoleSettings, ready: Callable[[str], None], until_end_of: int | None = None) -> None:
     """Listen, call `ready` with the URL, and serve until SIGTERM or SIGINT, or until a file descriptor's input ends.
 
-    Raises OSError.
+    Lowers the priority of this process. Raises OSError.
     """
+    os.nice(NICENESS)
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     with socket.create_server((settings.host, settings.port), family=family) as listener:
         asyncio.run(_serve(settings, listener, ready, until_end_of))

@@ -15,7 +15,9 @@ from odradek.metrics.histogram import DURATION_BOUNDS
 BOUNDS = DURATION_BOUNDS
 """Bounds of all histograms of requests, in seconds."""
 FIRST_BOUND = BOUNDS[0]
-"""The bound of the first bucket, to which most times on the event loop belong: a comparison spares the bisection."""
+"""The bound of the first bucket."""
+SECOND_BOUND = BOUNDS[1]
+"""That of the second. Most times on the event loop are in these two buckets: comparisons spare the bisection."""
 CEILINGS = (*BOUNDS, math.inf)
 """The bound of each bucket; the last bucket has none."""
 

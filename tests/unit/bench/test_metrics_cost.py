@@ -1,27 +1,28 @@
-"""The copy of the sources that the cost of metrics is measured against."""
+"""The versions of functions between which the cost of metrics is measured."""
 
 from __future__ import annotations
 
-import ast
-from pathlib import Path
-
 import pytest
 
-from bench.metrics_cost import SOURCES, STATEMENTS, without_metrics
+from bench.metrics_cost import FUNCTIONS, Measured, code_of, versions, without
 
 
-def test_copy_lacks_the_statements_and_is_python(tmp_path: Path) -> None:
-    without_metrics(SOURCES, tmp_path)
-    for name, replacements in STATEMENTS.items():
-        text = (tmp_path / name).read_text()
-        ast.parse(text)
-        assert not [statement for statement, _ in replacements if statement in text]
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda each: f"{each.owner}.{each.name}")
+def test_version_without_metrics_is_shorter_and_has_the_same_arguments(function: Measured) -> None:
+    _, counting, silent = versions(function)
+    assert len(silent.__code__.co_code) < len(counting.__code__.co_code)
+    assert (
+        silent.__code__.co_varnames[: silent.__code__.co_argcount]
+        == (counting.__code__.co_varnames[: counting.__code__.co_argcount])
+    )
+    assert not silent.__code__.co_freevars
 
 
-def test_copy_fails_when_a_statement_is_missing(tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    for name in STATEMENTS:
-        (source / name).parent.mkdir(parents=True, exist_ok=True)
-        (source / name).write_text("pass\n")
-    with pytest.raises(ValueError, match="0 times, not once"):
-        without_metrics(source, tmp_path / "target")
+def test_missing_statement_ends_the_measurement() -> None:
+    with pytest.raises(ValueError, match="0 times in the source"):
+        without("pass\n", FUNCTIONS[0].statements)
+
+
+def test_missing_function_ends_the_measurement() -> None:
+    with pytest.raises(LookupError, match=r"no Dispatcher\.__call__"):
+        code_of("class Dispatcher: pass", FUNCTIONS[0])

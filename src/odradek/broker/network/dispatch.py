@@ -26,7 +26,14 @@ from odradek.broker.network.connection import Disconnect, InboundConnection, Pen
 from odradek.broker.network.limits import RequestLimits
 from odradek.broker.network.loop_holds import LoopHolds, TimedSteps
 from odradek.broker.network.slow_requests import RequestTiming, SlowRequestLog
-from odradek.metrics.requests import BOUNDS, FIRST_BOUND, FOLLOWER_FETCH, RequestCounters, RequestCounterTable
+from odradek.metrics.requests import (
+    BOUNDS,
+    FIRST_BOUND,
+    FOLLOWER_FETCH,
+    SECOND_BOUND,
+    RequestCounters,
+    RequestCounterTable,
+)
 from odradek.ports.network import Part
 from odradek.wire.apis import APIS, ApiKey, response_class
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -163,7 +170,8 @@ class Dispatcher:
                 timing = (context, key, self.slow, self._now, started + took, took)
                 answer.timing = tuple.__new__(RequestTiming, timing)
                 return answer
-            counters.immediate[0 if took <= FIRST_BOUND else bisect_left(BOUNDS, took)] += 1
+            bucket = 0 if took <= FIRST_BOUND else 1 if took <= SECOND_BOUND else bisect_left(BOUNDS, took)
+            counters.immediate[bucket] += 1
             counters.immediate_s += took
             if took >= self.slow.least_s:
                 self.slow.took(context, key, took)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from odradek.api.requests.context import RequestContext
 from odradek.broker.network.loop_holds import LoopHolds
-from odradek.metrics.requests import BOUNDS, CEILINGS, FIRST_BOUND
+from odradek.metrics.requests import BOUNDS, CEILINGS, FIRST_BOUND, SECOND_BOUND
 from odradek.wire.apis import APIS
 
 logger = logging.getLogger("odradek.requests.slow")
@@ -109,10 +109,11 @@ class RequestTiming(NamedTuple):
         if counters is None:
             return
         waited_s = now() - returned
-        bucket = bisect_left(BOUNDS, waited_s)
+        bucket = 0 if waited_s <= FIRST_BOUND else 1 if waited_s <= SECOND_BOUND else bisect_left(BOUNDS, waited_s)
         counters.waited[bucket] += 1
         counters.waited_s += waited_s
-        counters.waited_local[0 if local_s <= FIRST_BOUND else bisect_left(BOUNDS, local_s)] += 1
+        local = 0 if local_s <= FIRST_BOUND else 1 if local_s <= SECOND_BOUND else bisect_left(BOUNDS, local_s)
+        counters.waited_local[local] += 1
         counters.waited_local_s += local_s
         total_s = waited_s + local_s
         counters.waited_total[bucket if total_s <= CEILINGS[bucket] else bisect_left(BOUNDS, total_s, bucket)] += 1
