@@ -283,11 +283,16 @@ class TlsStream:
         """As `Stream.send_file`, but the bytes pass through the process, which encrypts them."""
         if self._unsent or self._taken:
             return self.send(b"", False)
-        space = self._records.file[: part.size]
-        count = os.preadv(part.file.fileno(), [space], part.position)
-        if not count:
-            raise OSError(f"{part.file.path}: ends before byte {part.position + part.size}")
-        return self.send(space[:count], False)
+        descriptor, size, sent = part.file.fileno(), part.size, 0
+        while sent < size:
+            space = self._records.file[: size - sent]
+            count = os.preadv(descriptor, [space], part.position + sent)
+            if not count:
+                raise OSError(f"{part.file.path}: ends before byte {part.position + size}")
+            if self.send(space[:count], False) == WOULD_BLOCK:
+                return sent or WOULD_BLOCK
+            sent += count
+        return sent
 
     def watch_reads(self, callback: Callable[[], None] | None) -> None:
         """As `Stream.watch_reads`."""
