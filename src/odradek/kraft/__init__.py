@@ -1,1 +1,1 @@
-"""KRaft's files: records of the metadata log, control records, checkpoints and `quorum-state`, as bytes and back."""
+"""KRaft: records of the metadata log and its files as bytes and back, and state machines of a broker. Pure."""

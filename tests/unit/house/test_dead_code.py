@@ -23,11 +23,14 @@ NEEDED_BY_TESTS = {
 }
 """Functions that only tests call, and why they stay."""
 AHEAD_OF_THEIR_CALLERS = {
+    "ask_for_unfencing": "brokers of a KRaft cluster, which brokers are not yet",
+    "begin_controlled_shutdown": "brokers of a KRaft cluster, which brokers are not yet",
     "decode_quorum_state": "voters of KRaft, which brokers are not yet",
     "encode_checkpoint": "snapshots of a metadata log that brokers do not write yet",
+    "report_offline_log_dir": "brokers of a KRaft cluster, which brokers are not yet",
     "encode_quorum_state": "voters of KRaft, which brokers are not yet",
 }
-"""Formats that are held against Apache's files before the part that needs them exists, and which part that is."""
+"""What is tested before the part that needs it exists (formats, against Apache's files), and which part that is."""
 
 
 def test_functions_are_called_in_the_product() -> None:
