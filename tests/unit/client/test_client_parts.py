@@ -16,7 +16,12 @@ from odradek.client.network.connection import open_connection
 from odradek.client.network.connections import backoff_seconds
 from odradek.client.network.metadata import MetadataCache
 from odradek.client.producer.accumulator import Accumulator, Batch
-from odradek.client.producer.partitioners import DefaultPartitioner, RoundRobinPartitioner, partition_for_key
+from odradek.client.producer.partitioners import (
+    ConsistentPartitioner,
+    DefaultPartitioner,
+    RoundRobinPartitioner,
+    partition_for_key,
+)
 from odradek.client.producer.sequence_numbers import MAX_EPOCH, ProducerIdentity
 from odradek.client.producer.sequences import Sequences
 from odradek.ports.randomness import SeededRandom
@@ -118,6 +123,28 @@ def test_busy_partitions_are_drawn_less_often() -> None:
         drawn[partition] += 1
         partitioner.appended("t", partition, 1, True)
     assert drawn[0] < drawn[1] / 3
+
+
+def test_consistent_partitioner_puts_keys_where_librdkafka_does() -> None:
+    """Partitions that librdkafka 2.15 chose among seven with `consistent_random`."""
+    partitioner = ConsistentPartitioner(SeededRandom(1))
+    chosen = {b"21": 6, b"foobar": 6, b"\xff\x00": 0, b"customer-00007": 1, b"a-little-bit-long-string": 3}
+    assert {key: partitioner.partition("t", key, 7, []) for key in chosen} == chosen
+
+
+@pytest.mark.parametrize("key", [None, b""])
+def test_consistent_partitioner_changes_with_full_batches_without_a_key(key: bytes | None) -> None:
+    partitioner = ConsistentPartitioner(SeededRandom(1))
+    seen = set()
+    for _ in range(100):
+        first = partitioner.partition("t", key, 4, [0, 1, 3])
+        partitioner.appended("t", first, 100, False)
+        assert partitioner.partition("t", key, 4, [0, 1, 3]) == first
+        partitioner.appended("t", first, 100, True)
+        seen.add(first)
+    assert seen == {0, 1, 3}
+    partitioner.partition("t", key, 4, [3])
+    assert partitioner.partition("t", key, 2, [1]) == 1
 
 
 def test_round_robin_takes_turns_over_available_partitions() -> None:

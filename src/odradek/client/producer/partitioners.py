@@ -10,7 +10,9 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from typing import Protocol
+from zlib import crc32
 
+from odradek.client.surroundings import surroundings
 from odradek.ports.randomness import Random
 from odradek.records.murmur import murmur2
 
@@ -116,6 +118,36 @@ class DefaultPartitioner:
         sums = list(accumulate(longest - each for each in waiting))
         drawn = self._random.randrange(sums[-1])
         return next(choice for choice, upper in zip(choices, sums, strict=True) if drawn < upper)
+
+
+class ConsistentPartitioner:
+    """CRC-32 of the key modulo the count, as librdkafka's default `consistent_random` puts records with a key.
+
+    Producers of both kinds then put the records of a key into the same partition. Records without a key, or with an
+    empty one, stick to a partition drawn at random until a batch is full.
+    """
+
+    __slots__ = ("_random", "_sticking")
+
+    def __init__(self, random: Random | None = None) -> None:
+        """`random` replaces chance in tests."""
+        self._random: Random = random or surroundings().random
+        self._sticking: dict[str, int] = {}
+
+    def partition(self, topic: str, key: bytes | None, count: int, available: Sequence[int]) -> int:
+        """As `Partitioner.partition`."""
+        if key:
+            return crc32(key) % count
+        chosen = self._sticking.get(topic)
+        if chosen is None or chosen >= count or (available and chosen not in available):
+            choices: Sequence[int] = available or range(count)
+            chosen = self._sticking[topic] = choices[self._random.randrange(len(choices))]
+        return chosen
+
+    def appended(self, topic: str, partition: int, size: int, batch_closed: bool) -> None:  # noqa: ARG002
+        """As `Appended.appended`."""
+        if batch_closed and self._sticking.get(topic) == partition:
+            del self._sticking[topic]
 
 
 class RoundRobinPartitioner:
