@@ -57,8 +57,10 @@ class JavaTools:
 @pytest.fixture(scope="session")
 def apache_kafka(java_tools: JavaTools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """HOST:PORT of an Apache Kafka 4.3.0, for tests of our own clients."""
-    # Members of share groups get their assignment with a heartbeat: every five seconds at the earliest by default.
-    heartbeats = ["group.share.min.heartbeat.interval.ms=100", "group.share.heartbeat.interval.ms=200"]
+    # Members get their assignment with a heartbeat: every five seconds at the earliest by default.
+    kinds = ("consumer", "share")
+    heartbeats = [f"group.{kind}.min.heartbeat.interval.ms=100" for kind in kinds]
+    heartbeats += [f"group.{kind}.heartbeat.interval.ms=200" for kind in kinds]
     command = [sys.executable, str(KAFKA), "run", "--port", "0", "--for", "3600"]
     command += [part for each in heartbeats for part in ("--set", each)]
     directory = str(tmp_path_factory.mktemp("apache-kafka"))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from odradek.client.consumer.consumer import Consumer
-from odradek.client.errors import CommitFailed, IllegalState, NoOffsetForPartition, OffsetOutOfRange
+from odradek.client.errors import ClientClosed, CommitFailed, IllegalState, NoOffsetForPartition, OffsetOutOfRange
 from odradek.client.group.subscriptions import encode_assignment
 from odradek.records.builder import encode_batch
 from odradek.records.topic_partition import TopicPartition
@@ -249,6 +249,38 @@ def test_rebalance_and_loss_are_heard() -> None:
         assert listener.heard[3:] == [("lost", {0, 1}), ("assigned", {0, 1})]
 
     run(cluster, body, group_id="g", heartbeat_interval_ms=5, partition_assignment_strategy="range")
+
+
+def test_listener_commits_while_the_consumer_closes() -> None:
+    cluster = filled(FakeCluster(topics={"t": 2}))
+    outcomes: list[object] = []
+
+    async def polled(consumer: Consumer) -> None:
+        with pytest.raises(ClientClosed):
+            await consumer.poll(0)
+        outcomes.append("closed to others")
+
+    class Committing:
+        consumer: Consumer
+
+        async def on_partitions_revoked(self, partitions: set[TopicPartition]) -> None:
+            assert self.consumer.assignment() == partitions
+            await asyncio.create_task(polled(self.consumer))
+            await self.consumer.commit()
+            outcomes.append("committed")
+
+    async def body(consumer: Consumer) -> None:
+        listener = Committing()
+        listener.consumer = consumer
+        consumer.subscribe(["t"], listener=listener)
+        await read(consumer, 40)
+        await consumer.close()
+        with pytest.raises(ClientClosed):
+            await consumer.commit()
+
+    run(cluster, body, group_id="g", enable_auto_commit=False)
+    assert outcomes == ["closed to others", "committed"]
+    assert cluster.committed["g"] == {("t", 0): 20, ("t", 1): 20}
 
 
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION])

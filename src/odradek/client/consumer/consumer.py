@@ -77,8 +77,8 @@ class Consumer(Generic[Key_co, Value_co]):
     """
 
     __slots__ = (
-        "_closed", "_cluster", "_commits", "_config", "_fetcher", "_group", "_interceptors", "_listener", "_locating",
-        "_network", "_pattern", "_push", "_random", "_reader", "_topics", "_turn",
+        "_closed", "_closing", "_cluster", "_commits", "_config", "_fetcher", "_group", "_interceptors", "_listener",
+        "_locating", "_network", "_pattern", "_push", "_random", "_reader", "_topics", "_turn",
     )  # fmt: skip
 
     def __init__(
@@ -118,6 +118,7 @@ class Consumer(Generic[Key_co, Value_co]):
         self._commits: asyncio.Task[None] | None = None
         self._turn = 0
         self._closed = False
+        self._closing: asyncio.Task[Any] | None = None
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], *topics: str, **arguments: Any) -> Self:
@@ -156,10 +157,13 @@ class Consumer(Generic[Key_co, Value_co]):
         await self.close()
 
     async def close(self) -> None:
-        """Commit (with enable_auto_commit), leave the group, close the connections."""
+        """Commit (with enable_auto_commit), leave the group, close the connections.
+
+        The listener's `on_partitions_revoked` is called before, and may still commit.
+        """
         if self._closed:
             return
-        self._closed = True
+        self._closed, self._closing = True, asyncio.current_task()
         if self._cluster is None or self._fetcher is None:
             return
         try:
@@ -173,6 +177,7 @@ class Consumer(Generic[Key_co, Value_co]):
             if self._push is not None:
                 await self._push.close()
         finally:
+            self._closing = None
             for state in self._fetcher.states.values():
                 state.drop()
             await self._fetcher.close()
@@ -280,7 +285,7 @@ class Consumer(Generic[Key_co, Value_co]):
 
     def assignment(self) -> set[TopicPartition]:
         """The partitions that are read now."""
-        return set(self._started()[0].states)
+        return set(self._with_group()[0].states)
 
     def subscription(self) -> set[str]:
         """The topics subscribed to by name."""
@@ -496,7 +501,7 @@ class Consumer(Generic[Key_co, Value_co]):
         """The known positions of the assigned partitions, as `commit` commits them."""
         return {
             key: OffsetAndMetadata(state.position, "", state.position_epoch)
-            for key, state in self._started()[0].states.items()
+            for key, state in self._with_group()[0].states.items()
             if state.has_position
         }
 
@@ -512,7 +517,7 @@ class Consumer(Generic[Key_co, Value_co]):
 
     async def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
         """The group's committed offsets; partitions without one are omitted. Raises IllegalState without a group."""
-        group_id, fetcher = self._group_id(), self._started()[0]
+        group_id, fetcher = self._group_id(), self._with_group()[0]
         with fetcher.measures.timing("asking_committed", self.cluster.loop.time):
             return await fetch_committed(self.cluster, group_id, partitions)
 
@@ -523,7 +528,7 @@ class Consumer(Generic[Key_co, Value_co]):
         """
         self._group_id()
         assert self._group is not None
-        fetcher, cluster = self._started()
+        fetcher, cluster = self._with_group()
         with fetcher.measures.timing("committing", cluster.loop.time):
             await self._group.commit(None if offsets is None else _complete(offsets))
 
@@ -565,7 +570,7 @@ class Consumer(Generic[Key_co, Value_co]):
     def group_metadata(self) -> Member:
         """The membership of this consumer, for `TransactionalProducer.send_offsets` (KIP-447). Raises IllegalState."""
         self._group_id()
-        self._started()
+        self._with_group()
         assert self._group is not None
         return self._group.member
 
@@ -598,6 +603,12 @@ class Consumer(Generic[Key_co, Value_co]):
     def _started(self) -> tuple[Fetcher, Cluster]:
         if self._closed:
             raise ClientClosed("the consumer was closed")
+        return self._with_group()
+
+    def _with_group(self) -> tuple[Fetcher, Cluster]:
+        """As `_started`, and in the task that closes the consumer also until it has left its group: for listeners."""
+        if self._closed and (self._closing is None or asyncio.current_task() is not self._closing):
+            raise ClientClosed("the consumer was closed")
         if self._fetcher is None or self._cluster is None:
             raise IllegalState("the consumer is not started: use it in `async with`, or call start()")
         return self._fetcher, self._cluster
@@ -609,7 +620,7 @@ class Consumer(Generic[Key_co, Value_co]):
         return group_id
 
     def _states(self, partitions: Iterable[TopicPartition]) -> list[PartitionState]:
-        states = self._started()[0].states
+        states = self._with_group()[0].states
         found = []
         for key in partitions:
             state = states.get(TopicPartition(*key))
