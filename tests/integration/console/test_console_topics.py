@@ -68,15 +68,18 @@ def test_missing_broker_is_not_found(client: TestClient) -> None:
     assert client.get(AT + "/brokers/4711").status_code == 404
 
 
-def test_groups_of_a_topic_lead_to_their_pages(client: TestClient, broker: BlockingBroker) -> None:
+def test_groups_of_a_topic_lead_to_their_pages(broker: BlockingBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Other tests fill the broker: samples of it shall not become rare.
+    monkeypatch.setattr(clusters, "BUSY_SHARE", 1.0)
     topic, other = broker.topic(), broker.topic()
     broker.produce(topic, "a", "b", "c")
     name = f"{topic}-reader"
     ask(broker.bootstrap_servers, lambda admin: admin.groups.alter_offsets(name, {TopicPartition(topic, 0): 1}))
     row = rf'<a href="({AT}/group\?name={name})">{name}</a></th><td>\w+</td><td class="n">1</td><td class="n">2</td>'
-    until(lambda: re.search(row, client.get(f"{AT}/topics/{topic}/groups").text))
-    assert name in client.get(f"{AT}/group", params={"name": name}).text
-    assert name not in client.get(f"{AT}/topics/{other}/groups").text
+    with console(broker.bootstrap_servers, sample_s=0.05) as client:
+        until(lambda: re.search(row, client.get(f"{AT}/topics/{topic}/groups").text))
+        assert name in client.get(f"{AT}/group", params={"name": name}).text
+        assert name not in client.get(f"{AT}/topics/{other}/groups").text
 
 
 def test_unreachable_cluster_is_an_error_page() -> None:
