@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import AsyncGenerator, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, Unpack
@@ -174,9 +174,9 @@ class BlockingProducer(Generic[Key_contra, Value_contra]):
         columns = {"value": value, "key": key, "headers": headers, "timestamp": timestamp, "partition": partition}
         return self._blocking.run(self._producer.send_table(data, topic, **columns))  # type: ignore[arg-type]
 
-    def flush(self, timeout_s: float | None = None) -> None:
-        """As `Producer.flush`. Raises TimeoutError after timeout_s."""
-        self._blocking.run(self._producer.flush(), timeout_s)
+    def flush(self, timeout_s: float | None = None, *, on_progress: Callable[[int], object] | None = None) -> None:
+        """As `Producer.flush`; `on_progress` is called in the thread of the event loop. Raises TimeoutError."""
+        self._blocking.run(self._producer.flush(on_progress=on_progress), timeout_s)
 
     def partitions_for(self, topic: str) -> list[PartitionInfo]:
         """As `Producer.partitions_for`."""

@@ -247,6 +247,27 @@ def test_flush_raises_errors_that_were_not_awaited() -> None:
     run(cluster, body)
 
 
+def test_flush_reports_how_many_records_wait() -> None:
+    """A batch that is divided: the number falls to 0, and no record is counted twice."""
+    cluster = FakeCluster()
+    cluster.max_batch_bytes = 700
+
+    async def body(producer: Producer) -> None:
+        for number in range(40):
+            await producer.send("t", b"%03d" % number + bytes(97))
+        seen: list[int] = []
+        await producer.flush(on_progress=seen.append)
+        assert seen[0] == 40
+        assert seen[-1] == 0
+        assert len(seen) > 2
+        assert seen == sorted(set(seen), reverse=True)
+        seen.clear()
+        await producer.flush(on_progress=seen.append)
+        assert seen == [0]
+
+    run(cluster, body, linger_ms=20, batch_size=100_000)
+
+
 def test_too_large_batches_are_split_and_deliveries_follow() -> None:
     cluster = FakeCluster()
     cluster.max_batch_bytes = 700

@@ -328,15 +328,16 @@ class Producer(Generic[Key_contra, Value_contra]):
 
         return await write_table(self, to_table(data), topic, Columns(value, key, headers, timestamp, partition))
 
-    async def flush(self) -> None:
+    async def flush(self, *, on_progress: Callable[[int], object] | None = None) -> None:
         """Send the records queued so far without linger, and wait until each is acknowledged or lost.
 
-        Records that other tasks queue meanwhile are not waited for. Raises the first loss since the last flush of a
+        `on_progress` gets the number of these records that wait, at the beginning and whenever it has changed. Records
+        that other tasks queue meanwhile are not waited for. Raises the first loss since the last flush of a
         record whose delivery was neither awaited nor given a callback; ClientClosed, IllegalState.
         """
         self.cluster.check_loop()
         with self.sender.measures.timing("flushing", self.cluster.loop.time):
-            await self.sender.flush()
+            await self.sender.flush(on_progress)
         lost, self._lost = self._lost, None
         if lost is not None:
             raise lost

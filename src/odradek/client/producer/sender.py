@@ -202,14 +202,20 @@ class Sender:
         """Batches without an outcome."""
         return self._unfinished
 
-    async def flush(self) -> None:
-        """Send all batches without linger, and wait until each has its outcome."""
+    async def flush(self, on_progress: Callable[[int], object] | None = None) -> None:
+        """Send all batches without linger, and wait until each has its outcome.
+
+        `on_progress` gets the number of records without one, at the beginning and whenever it has changed.
+        """
         self._flushes += 1
         try:
             # Batches that other tasks add meanwhile are not waited for.
             pending = [each for queue in self._accumulator.queues.values() for each in queue.batches]
             pending += self._flying
             self.wake()
+            if on_progress is not None:
+                await _report_outcomes(self, pending, on_progress)
+                return
             while pending:
                 batch = pending.pop()
                 while not batch.done:
@@ -686,3 +692,20 @@ class Sender:
 def _error(answer: ProduceResponsePartition) -> KafkaError:
     details = "; ".join(f"record {each.batch_index}: {each.batch_index_error_message}" for each in answer.record_errors)
     return error_of(answer.error_code, answer.error_message or details or None)
+
+
+async def _report_outcomes(sender: Sender, pending: list[Batch], on_progress: Callable[[int], object]) -> None:
+    """Wait until each of the batches has its outcome, and report how many records have none."""
+    reported = -1
+    while reported:
+        batches, pending = pending, []
+        for batch in batches:
+            pending += batch.parts if batch.parts is not None else [] if batch.done else [batch]
+        if any(each.parts is not None for each in pending):
+            continue
+        left = sum(each.count for each in pending)
+        if left != reported:
+            reported = left
+            on_progress(left)
+        if left:
+            await sender.progress()

@@ -304,9 +304,9 @@ class TransactionalProducer(Generic[Key_contra, Value_contra]):
         columns = Columns(value, key, headers, timestamp, partition)
         return await write_table(self.producer, to_table(data), topic, columns, is_transactional=True)
 
-    async def flush(self) -> None:
+    async def flush(self, *, on_progress: Callable[[int], object] | None = None) -> None:
         """As `Producer.flush`; `commit` does it, too."""
-        await self.producer.flush()
+        await self.producer.flush(on_progress=on_progress)
 
     async def partitions_for(self, topic: str) -> list[PartitionInfo]:
         """As `Producer.partitions_for`."""
