@@ -102,7 +102,7 @@ def _(right: Any) -> Any:
 @_bug("flush returns early", "flush sends the batches and does not wait for them",
       "odradek.client.producer.sender:Sender.flush")  # fmt: skip
 def _(right: Any) -> Any:
-    async def flush(self: Any) -> None:
+    async def flush(self: Any, on_progress: Any = None) -> None:
         self.wake()
 
     return flush

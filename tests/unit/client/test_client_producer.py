@@ -11,6 +11,7 @@ from odradek.client.model import RecordMetadata
 from odradek.client.producer.accumulator import Delivery
 from odradek.client.producer.partitioners import partition_for_key
 from odradek.client.producer.producer import Producer
+from odradek.records.headers import LazyHeaders
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode, KafkaError
 from tests.unit.client.fake_cluster import (
@@ -243,6 +244,19 @@ def test_flush_raises_errors_that_were_not_awaited() -> None:
         with pytest.raises(KafkaError):
             await producer.flush()
         await producer.flush()
+
+    run(cluster, body)
+
+
+def test_headers_of_a_consumed_record_can_be_sent_again() -> None:
+    cluster = FakeCluster()
+
+    async def body(producer: Producer) -> None:
+        headers = LazyHeaders(bytes([4, 2]) + b"a" + bytes([2]) + b"x" + bytes([2]) + b"b" + bytes([1]))
+        assert list(headers) == [("a", b"x"), ("b", None)]
+        await producer.send_and_wait("t", b"value", headers=headers)
+        with pytest.raises(TypeError, match="expected a list"):
+            await producer.send("t", b"value", headers="ab")  # type: ignore[arg-type]
 
     run(cluster, body)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from enum import Enum
+from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 from odradek.api.requests.context import Configuration
@@ -73,7 +74,6 @@ class Peers:
     """
 
     __slots__ = (
-        "_abandoned",
         "_client_id",
         "_connections",
         "_image",
@@ -107,7 +107,6 @@ class Peers:
         self._client_id = f"broker-{node_id}"
         self._connections: dict[_Key, tuple[int, Connection]] = {}
         self._opening: dict[_Key, asyncio.Task[Connection]] = {}
-        self._abandoned: set[_Key] = set()
 
     async def connect(self, broker_id: int, client_id: str = "") -> Connection:
         """A new connection, `broker-N` unless it is given a name. Raises TransportError, also for a broker that the
@@ -151,7 +150,7 @@ class Peers:
         if connection is None:
             try:
                 async with asyncio.timeout(timeout_ms / 1000):
-                    connection = await asyncio.shield(self._open(key))
+                    connection = await self._wait_for(self._open(key), broker_id)
             except TimeoutError as error:
                 raise RequestTimedOut(f"no connection to broker {broker_id} within {timeout_ms:g} ms") from error
         return await connection.request(request, response_type, version, timeout_ms)
@@ -174,29 +173,38 @@ class Peers:
             task = self._opening[key] = asyncio.get_running_loop().create_task(self._opened(key))
             # Its caller may have given up when it fails.
             task.add_done_callback(retrieve_failure)
+            # Not in the coroutine: a task that is cancelled before its first step runs none of its code.
+            task.add_done_callback(partial(self._end_opening, key))
         return task
 
-    async def _opened(self, key: _Key) -> Connection:
-        try:
-            broker = self._image().brokers.get(key[0])
-            connection = await self.connect(key[0])
-            if broker is not None:
-                self._connections[key] = (broker.epoch, connection)
-            return connection
-        except asyncio.CancelledError:
-            if key not in self._abandoned:
-                raise
-            raise Disconnected(f"the connection to broker {key[0]} is no longer wanted") from None
-        finally:
-            self._abandoned.discard(key)
+    def _end_opening(self, key: _Key, task: asyncio.Task[Connection]) -> None:
+        if self._opening.get(key) is task:
             del self._opening[key]
+
+    async def _opened(self, key: _Key) -> Connection:
+        broker = self._image().brokers.get(key[0])
+        connection = await self.connect(key[0])
+        if broker is not None:
+            self._connections[key] = (broker.epoch, connection)
+        return connection
+
+    @staticmethod
+    async def _wait_for(opening: asyncio.Task[Connection], broker_id: int) -> Connection:
+        """The connection. Raises TransportError, also when `abandon` or `close` has ended the attempt."""
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            current = asyncio.current_task()
+            if not opening.cancelled() or (current is not None and current.cancelling()):
+                raise
+            # The caller is not cancelled: it would end without a word, and with what it was to do undone.
+            raise Disconnected(f"the connection to broker {broker_id} is no longer wanted") from None
 
     def abandon(self, broker_id: int, purposes: Iterable[Purpose]) -> None:
         """Let requests to a broker fail now, and connect again for the next one of these purposes."""
         for purpose in purposes:
-            opening = self._opening.get((broker_id, purpose))
+            opening = self._opening.pop((broker_id, purpose), None)
             if opening is not None:
-                self._abandoned.add((broker_id, purpose))
                 opening.cancel()
             found = self._connections.pop((broker_id, purpose), None)
             if found is not None:

@@ -52,7 +52,7 @@ from odradek.ports.network import Network
 from odradek.ports.randomness import Random
 from odradek.records.batch import parse_header, verify_crc
 from odradek.records.compression import CODEC_NAMES
-from odradek.records.headers import Headers
+from odradek.records.headers import Headers, LazyHeaders
 from odradek.records.section import encode_headers
 from odradek.wire.errors import ErrorCode
 
@@ -646,7 +646,7 @@ def _check_place(partition: object, timestamp_ms: object) -> None:
 def _header_pairs(headers: object) -> Headers:
     """Headers as pairs. Raises TypeError, naming the argument."""
     pairs = headers if headers.__class__ is list or not isinstance(headers, Mapping) else list(headers.items())
-    if not isinstance(pairs, list | tuple):
+    if not isinstance(pairs, list | tuple | LazyHeaders):
         raise TypeError(f"headers: expected a list of (name, bytes) pairs or a dict, got {describe(headers)}")
     for each in pairs:
         if each.__class__ is tuple and len(each) == 2 and each[0].__class__ is str and each[1].__class__ is bytes:

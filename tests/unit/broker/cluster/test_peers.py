@@ -117,6 +117,42 @@ def test_abandoned_connections_fail_their_requests_at_once() -> None:
     asyncio.run(test())
 
 
+def test_abandoned_request_fails_before_its_connection_has_begun() -> None:
+    """The opening's first step comes after the request's: an attempt that is ended between them runs no code."""
+
+    async def test() -> None:
+        network = Endless()
+        peers = Peers(network, lambda: BROKER_2, "PLAINTEXT", 1, no_proof)
+        request = asyncio.create_task(peers.request(Purpose.OWN, 2, MetadataRequest(), MetadataResponse, 0, 60_000))
+        await asyncio.sleep(0)
+        assert not network.asked
+        peers.abandon(2, (Purpose.OWN,))
+        async with asyncio.timeout(30):
+            with pytest.raises(Disconnected):
+                await request
+            again = asyncio.create_task(peers.request(Purpose.OWN, 2, MetadataRequest(), MetadataResponse, 0, 60_000))
+            while not network.asked:
+                await asyncio.sleep(0)
+        peers.close()
+        with pytest.raises(Disconnected):
+            await again
+
+    asyncio.run(test())
+
+
+def test_cancelled_request_is_cancelled() -> None:
+    async def test() -> None:
+        peers = Peers(Endless(), lambda: BROKER_2, "PLAINTEXT", 1, no_proof)
+        request = asyncio.create_task(peers.request(Purpose.OWN, 2, MetadataRequest(), MetadataResponse, 0, 60_000))
+        await asyncio.sleep(0)
+        request.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await request
+        peers.close()
+
+    asyncio.run(test())
+
+
 def test_next_request_after_abandoning_connects_again() -> None:
     async def test() -> None:
         network = Endless()
