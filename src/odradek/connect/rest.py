@@ -7,7 +7,6 @@ declared as JSON. Who may connect at all is a matter of the address; see `odrade
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Any, Final
@@ -30,8 +29,6 @@ from odradek.connect.worker import Conflict, NotFound, Worker
 from odradek.ports.hosts import is_loopback
 from odradek.version import __version__
 from odradek.wire.errors import KafkaError
-
-logger = logging.getLogger(__name__)
 
 MAX_BODY_BYTES: Final = 1 << 20
 _HIDDEN: Final = "[hidden]"
@@ -84,12 +81,9 @@ class Api:
         """That the worker serves (KIP-1017)."""
         return JSONResponse({"status": "healthy", "message": "Worker has completed startup and is ready."})
 
-    async def plugins(self, request: Request) -> Response:
+    async def plugins(self, _request: Request) -> Response:
         """The kinds of connectors."""
-        found = [{"class": each.name, "type": each.kind, "version": __version__} for each in PLUGINS]
-        if request.query_params.get("connectorsOnly", "true").lower() != "true":
-            logger.debug("transforms and converters are listed in docs/CONNECT.md only")
-        return JSONResponse(found)
+        return JSONResponse([{"class": each.name, "type": each.kind, "version": __version__} for each in PLUGINS])
 
     async def plugin_settings(self, request: Request) -> Response:
         """The settings of a kind."""

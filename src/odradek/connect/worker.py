@@ -16,7 +16,6 @@ from odradek.client.errors import ClientError
 from odradek.client.producer.producer import Producer
 from odradek.client.producer.transactions import TransactionalProducer
 from odradek.connect import placeholders, topics
-from odradek.connect.client_failures import failure_of
 from odradek.connect.config_store import ConfigStore, MemoryConfigs, TopicConfigs
 from odradek.connect.connector import Connector
 from odradek.connect.connector_settings import TRANSFORM_PREFIX, ErrorPolicy, subset
@@ -399,10 +398,6 @@ class Worker:
         failed = [error for error in errors.values() if error is not None]
         if failed:
             raise failed[0]
-
-    def failure_of(self, error: KafkaError | ClientError) -> ConnectError:
-        """A failure of the Kafka cluster in words."""
-        return failure_of(error, "the brokers")
 
 
 def _partition(partition: Mapping[str, Any]) -> TopicPartition:

@@ -17,6 +17,7 @@ from odradek.connect.settings import REQUIRED, Importance, Setting, Type
 from odradek.connect.worker_thread import WorkerThread
 from odradek.ports.installation import install_hint
 from odradek.records.topic_partition import TopicPartition
+from odradek.spark.stores.patience import first_line
 
 STORAGE_PREFIX: Final = "storage."
 SETTINGS: Final = (
@@ -150,7 +151,7 @@ class DeltaSink:
         except ConnectError:
             raise
         except Exception as error:
-            text = f"{type(error).__name__}: {error}".strip().split("\n", 1)[0]
+            text = first_line(error)
             # Failures of object stores arrive as text only.
             if isinstance(error, OSError) or any(each in str(error).lower() for each in _AWAY):
                 raise TargetAway(f"the table is away: {text}") from error

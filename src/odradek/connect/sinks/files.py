@@ -107,8 +107,9 @@ def _parquet(records: Sequence[SinkRecord]) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    rows = [{**plain(each), "headers": json.dumps(plain(each)["headers"])} for each in records]
+    rows = [plain(each) for each in records]
     for row in rows:
+        row["headers"] = json.dumps(row["headers"])
         if not isinstance(row["key"], str | None):
             row["key"] = json.dumps(row["key"])
     try:

@@ -20,6 +20,7 @@ from odradek.connect.settings import REQUIRED, Importance, Setting, Type
 from odradek.connect.worker_thread import WorkerThread
 from odradek.records.topic_partition import TopicPartition
 from odradek.spark.stores.databases import Database, StoreError, create_statement, insert_statement, quoted
+from odradek.spark.stores.patience import first_line
 
 logger = logging.getLogger(__name__)
 
@@ -178,10 +179,10 @@ class SqlSink:
         except Exception as error:
             self._disconnect()
             if self._tables.database.is_away(error):
-                raise TargetAway(f"the database is away: {_line(error)}") from error
+                raise TargetAway(f"the database is away: {first_line(error)}") from error
             if isinstance(error, ConnectError):
                 raise
-            raise ConnectError(f"the database rejects it: {_line(error)}") from error
+            raise ConnectError(f"the database rejects it: {first_line(error)}") from error
 
     def _connect(self) -> Any:
         if self._connection is None:
@@ -286,7 +287,7 @@ class SqlSink:
                 except Exception as failure:
                     if database.is_away(failure):
                         raise
-                    raise RecordRejected(index, f"the database rejects the row: {_line(failure)}") from failure
+                    raise RecordRejected(index, f"the database rejects the row: {first_line(failure)}") from failure
         connection.execute("RELEASE SAVEPOINT odradek_rows")
 
 
@@ -341,7 +342,7 @@ class Tables:
             if self.database.is_away(error):
                 raise
             connection.execute("ROLLBACK TO SAVEPOINT odradek_columns")
-            raise StoreError(f"table {table} cannot be read, and auto.create is false: {_line(error)}") from error
+            raise StoreError(f"table {table} cannot be read, and auto.create is false: {first_line(error)}") from error
         found = {each[0] for each in cursor.description}
         connection.execute("RELEASE SAVEPOINT odradek_columns")
         return found
@@ -370,7 +371,3 @@ def _typed(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
             elif kind and before != kind:
                 kinds[name] = "double" if {before, kind} == {"bigint", "double"} else kind if not before else "string"
     return [(name, kind or "string") for name, kind in kinds.items()]
-
-
-def _line(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".strip().split("\n", 1)[0]

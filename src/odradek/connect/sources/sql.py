@@ -22,6 +22,7 @@ from odradek.connect.settings import REQUIRED, Importance, Setting, Type
 from odradek.connect.sources.source import StoredOffsets
 from odradek.connect.worker_thread import WorkerThread
 from odradek.spark.stores.databases import quoted
+from odradek.spark.stores.patience import first_line
 
 SETTINGS: Final = (
     Setting("connection.url", Type.STRING, REQUIRED, f"the database: {FORMS}", Importance.HIGH, group="Database"),
@@ -114,7 +115,7 @@ class SqlSource:
             raise
         except Exception as error:
             self._disconnect()
-            text = f"{type(error).__name__}: {error}".strip().split("\n", 1)[0]
+            text = first_line(error)
             if self._database.is_away(error):
                 raise TargetAway(f"the database is away: {text}") from error
             raise ConnectError(f"the database rejects it: {text}") from error

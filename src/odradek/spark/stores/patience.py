@@ -63,11 +63,13 @@ class Patience(NamedTuple):
                 if time.monotonic() - began + pause_s > self._limit_s(has_been_reached=reached()):
                     raise
                 failures += 1
-                logger.warning("the store is away (%s); next attempt in %.1f s", _line(error), pause_s)
+                logger.warning("the store is away (%s); next attempt in %.1f s", first_line(error), pause_s)
                 sleep(pause_s * random.uniform(0.8, 1.0))
                 pause_s = min(self.most_s, pause_s * 2)
                 if not wanted():
-                    raise StoppedWaiting(f"the query was stopped while its store was away: {_line(error)}") from error
+                    raise StoppedWaiting(
+                        f"the query was stopped while its store was away: {first_line(error)}"
+                    ) from error
             else:
                 if failures:
                     logger.warning("the store is back after %.1f s", time.monotonic() - began)
@@ -78,7 +80,8 @@ class Patience(NamedTuple):
         return min((each for each in limits if each is not None), default=math.inf)
 
 
-def _line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """An error's class and message, without further lines."""
     return f"{type(error).__name__}: {error}".strip().split("\n", 1)[0]
 
 
