@@ -25,7 +25,7 @@ from odradek.connect.errors import ConfigInvalid, ConnectError
 from odradek.connect.model import Target
 from odradek.connect.plugins import PLUGINS, Plugin
 from odradek.connect.settings import Checked, Setting, Type
-from odradek.connect.worker import Conflict, NotFound, Worker
+from odradek.connect.worker import AlreadyExists, Conflict, NotFound, Worker
 from odradek.ports.hosts import is_loopback
 from odradek.version import __version__
 from odradek.wire.errors import KafkaError
@@ -349,10 +349,11 @@ async def _on_error(_request: Request, error: Exception) -> Response:
         return _failure(error.status_code, error.detail)
     if isinstance(error, NotFound):
         return _failure(HTTPStatus.NOT_FOUND, str(error))
+    if isinstance(error, AlreadyExists):
+        return _failure(HTTPStatus.CONFLICT, str(error))
     if isinstance(error, Conflict):
-        # Kafka Connect answers 400 where offsets of a connector cannot be changed, 409 where a name is taken.
-        is_taken = "already exists" in str(error)
-        return _failure(HTTPStatus.CONFLICT if is_taken else HTTPStatus.BAD_REQUEST, str(error))
+        # As Kafka Connect answers where the offsets of a connector cannot be changed.
+        return _failure(HTTPStatus.BAD_REQUEST, str(error))
     if isinstance(error, ConfigInvalid):
         count = sum(map(len, error.errors.values()))
         return _failure(

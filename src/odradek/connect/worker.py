@@ -55,6 +55,10 @@ class NotFound(ConnectError):
     """There is no connector, task or plugin of that name."""
 
 
+class AlreadyExists(ConnectError):
+    """There is a connector of that name."""
+
+
 class Conflict(ConnectError):
     """The state of the connector does not allow it."""
 
@@ -70,6 +74,17 @@ class WorkerSettings(NamedTuple):
     secrets: Path | None = None
     """Folder of files that placeholders may name."""
     worker_id: str = "127.0.0.1:8083"
+
+
+class _Work(NamedTuple):
+    """What a task is made of: `config` as written, with secrets, and `values` as read of it."""
+
+    connector: Connector
+    plugin: Plugin
+    values: Mapping[str, Any]
+    config: Mapping[str, str]
+    place: TaskPlace
+    conversion: Conversion
 
 
 class Worker:
@@ -120,10 +135,10 @@ class Worker:
         return plugin, check_config(plugin, resolved)
 
     async def create(self, name: str, config: Mapping[str, str], target: Target = Target.STARTED) -> Connector:
-        """Create a connector. Raises ConfigInvalid, Conflict, KafkaError, ClientError."""
+        """Create a connector. Raises ConfigInvalid, AlreadyExists, KafkaError, ClientError."""
         async with self._turn(name):
             if name in self.connectors:
-                raise Conflict(f"Connector {name} already exists")
+                raise AlreadyExists(f"Connector {name} already exists")
             return await self._configure(name, config, target)
 
     async def put(self, name: str, config: Mapping[str, str]) -> tuple[Connector, bool]:
@@ -216,24 +231,13 @@ class Worker:
         async def run(task: int, count: int, stopping: asyncio.Event) -> None:
             place = TaskPlace(connector.name, task, count)
             transforms = transforms_of(values["transforms"], subset(config, TRANSFORM_PREFIX))
-            conversion = Conversion.of(values, config, transforms)
-            if plugin.kind is Kind.SINK:
-                await self._run_sink(connector, plugin, values, config, place, conversion, stopping)
-            else:
-                await self._run_source(connector, plugin, values, config, place, conversion, stopping)
+            work = _Work(connector, plugin, values, config, place, Conversion.of(values, config, transforms))
+            await (self._run_sink if plugin.kind is Kind.SINK else self._run_source)(work, stopping)
 
         return run
 
-    async def _run_sink(
-        self,
-        connector: Connector,
-        plugin: Plugin,
-        values: Mapping[str, Any],
-        config: Mapping[str, str],
-        place: TaskPlace,
-        conversion: Conversion,
-        stopping: asyncio.Event,
-    ) -> None:
+    async def _run_sink(self, work: _Work, stopping: asyncio.Event) -> None:
+        connector, plugin, values, config, place, conversion = work
         policy = ErrorPolicy.of(values)
         sink = cast(MakeSink, plugin.make)(values, config, place)
         options = {**DEFAULT_CONSUMER, "max_poll_records": sink.batch_records, **consumer_options(config)}
@@ -251,16 +255,8 @@ class Worker:
         selection = {"pattern": pattern} if pattern else {"topics": values["topics"]}
         await consume(task, consumer, letters, selection, stopping)
 
-    async def _run_source(
-        self,
-        connector: Connector,
-        plugin: Plugin,
-        values: Mapping[str, Any],
-        config: Mapping[str, str],
-        place: TaskPlace,
-        conversion: Conversion,
-        stopping: asyncio.Event,
-    ) -> None:
+    async def _run_source(self, work: _Work, stopping: asyncio.Event) -> None:
+        connector, plugin, values, config, place, conversion = work
         source = cast(MakeSource, plugin.make)(values, config, place)
         transactional_id = f"connect-{connector.name}-{place.task}"
         clients = self._settings.clients
