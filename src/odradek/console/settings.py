@@ -43,8 +43,6 @@ class OpenIdSettings:
     """Scopes to ask for; `openid` is always one of them."""
     user_claim: str = "sub"
     """Claim of the ID token that names the user in pages and in the audit log."""
-    public_url: str = ""
-    """URL of the console as browsers and the issuer know it; empty for http and the requested host."""
 
     def __post_init__(self) -> None:
         """Raises SettingsError."""
@@ -57,15 +55,6 @@ class OpenIdSettings:
             raise SettingsError(f"--oidc-issuer {self.issuer}: an https URL without a query expected")
         if not self.client_id:
             raise SettingsError("--oidc-issuer needs --oidc-client-id")
-        if self.public_url:
-            public = urlsplit(self.public_url)
-            if public.scheme not in ("http", "https") or not public.hostname or public.path.strip("/") or public.query:
-                raise SettingsError(f"--public-url {self.public_url}: https://HOST expected")
-
-    def redirect_uri(self, host: str) -> str:
-        """Where the issuer sends a browser back that has called the console by this host."""
-        return f"{self.public_url.rstrip('/') or f'http://{host}'}{CALLBACK}"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleSettings:
@@ -87,6 +76,8 @@ class ConsoleSettings:
     """Whether everyone who reaches the address may use the console, beyond loopback."""
     hosts: frozenset[str] = frozenset()
     """Names by which browsers may call this console, beside its address."""
+    public_url: str = ""
+    """URL of the console as browsers and the issuer know it; empty for http and the requested host."""
     idle_s: float = 30 * 60.0
     """Seconds without a request after which a login ends."""
     sample_s: float = 10.0
@@ -106,6 +97,10 @@ class ConsoleSettings:
         """Raises SettingsError."""
         if not self.clusters:
             raise SettingsError("no cluster is given")
+        if self.public_url:
+            public = urlsplit(self.public_url)
+            if public.scheme not in ("http", "https") or not public.hostname or public.path.strip("/") or public.query:
+                raise SettingsError(f"--public-url {self.public_url}: https://HOST expected")
         if not self.is_loopback and not self.login and not self.allow_anonymous:
             raise SettingsError(
                 f"--listen {self.host}: other machines could read all records; add --login, or --allow-anonymous if "
@@ -138,12 +133,16 @@ class ConsoleSettings:
     @property
     def is_https(self) -> bool:
         """Whether browsers reach the console by https only, as `--public-url` says."""
-        return self.openid is not None and urlsplit(self.openid.public_url).scheme == "https"
+        return urlsplit(self.public_url).scheme == "https"
+
+    def redirect_uri(self, host: str) -> str:
+        """Where an issuer of logins sends a browser back that has called the console by this host."""
+        return f"{self.public_url.rstrip('/') or f'http://{host}'}{CALLBACK}"
 
     def accepts_host(self, header: str) -> bool:
         """Whether a Host header names this console: a page of a foreign name may not use it (DNS rebinding)."""
         name = host_of(header)
-        if self.openid is not None and self.openid.public_url and name == urlsplit(self.openid.public_url).hostname:
+        if self.public_url and name == urlsplit(self.public_url).hostname:
             return True
         return name in LOOPBACK_NAMES or name == self.host.lower() or name in self.hosts
 

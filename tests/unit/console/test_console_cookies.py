@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -20,12 +22,24 @@ async def themed(_request: Request) -> Response:
     return response
 
 
+PASSWORDS = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}
+TOKENS = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER"}
+LOGINS: dict[str, dict[str, Any]] = {
+    "none": {"clusters": {"main": {}}},
+    "password": {"clusters": {"main": PASSWORDS}, "login": True},
+    "issuer": {
+        "clusters": {"main": TOKENS},
+        "login": True,
+        "openid": OpenIdSettings(issuer="https://login.example", client_id="console"),
+    },
+}
+
+
+@pytest.mark.parametrize("login", LOGINS)
 @pytest.mark.parametrize(("public_url", "count"), [("https://kafka.example", 2), ("http://kafka.example", 0), ("", 0)])
-def test_cookies_are_secure_when_the_public_url_is_https(public_url: str, count: int) -> None:
+def test_cookies_are_secure_when_the_public_url_is_https(login: str, public_url: str, count: int) -> None:
     """The id of a login beside any other cookie."""
-    options = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "OAUTHBEARER"}
-    openid = OpenIdSettings(issuer="https://login.example", client_id="console", public_url=public_url)
-    settings = ConsoleSettings(clusters={"main": options}, login=True, openid=openid)
+    settings = ConsoleSettings(**LOGINS[login], public_url=public_url)
     app = Guard(Starlette(routes=[Route("/healthy", themed)]), settings, Sessions(60.0, lambda: 0.0))
     found = TestClient(app, base_url="http://127.0.0.1").get("/healthy").headers.get_list("set-cookie")
     assert len(found) == 2

@@ -52,8 +52,6 @@ def test_issuer_needs_bearer_tokens_and_login() -> None:
         ({"issuer": "file:///etc/issuer"}, "https URL"),
         ({"issuer": "https://login.example?x=1"}, "without a query"),
         ({"client_id": ""}, "--oidc-client-id"),
-        ({"public_url": "kafka.example"}, "--public-url"),
-        ({"public_url": "https://kafka.example/console"}, "--public-url"),
     ],
 )
 def test_wrong_issuer_is_rejected(given: dict[str, Any], match: str) -> None:
@@ -62,13 +60,17 @@ def test_wrong_issuer_is_rejected(given: dict[str, Any], match: str) -> None:
         OpenIdSettings(**options | given)
 
 
+@pytest.mark.parametrize("url", ["kafka.example", "https://kafka.example/console", "ftp://kafka.example"])
+def test_wrong_public_url_is_rejected(url: str) -> None:
+    with pytest.raises(SettingsError, match="--public-url"):
+        ConsoleSettings(clusters={"c": {}}, public_url=url)
+
+
 def test_public_url_is_a_host_of_the_console() -> None:
-    openid = OpenIdSettings(issuer="https://login.example", client_id="c", public_url="https://kafka.example/")
-    options = {"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"}
-    settings = ConsoleSettings(clusters={"c": options}, login=True, openid=openid)
+    settings = ConsoleSettings(clusters={"c": {}}, public_url="https://kafka.example/")
     assert settings.accepts_host("kafka.example")
     assert not settings.accepts_host("login.example")
-    assert openid.redirect_uri("127.0.0.1:8080") == "https://kafka.example/login/callback"
+    assert settings.redirect_uri("127.0.0.1:8080") == "https://kafka.example/login/callback"
 
 
 @pytest.mark.parametrize(

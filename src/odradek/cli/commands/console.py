@@ -70,6 +70,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="name by which browsers may call the console, beside its address (repeatable)",
     )
+    parser.add_argument(
+        "--public-url",
+        default="",
+        metavar="URL",
+        help="URL by which browsers reach the console behind a proxy; with https they return cookies over https only",
+    )
     _add_openid(parser)
     _add_contents(parser)
     parser.add_argument(
@@ -109,12 +115,6 @@ def _add_openid(parser: argparse.ArgumentParser) -> None:
         default="sub",
         metavar="CLAIM",
         help="claim of the ID token that names the user in pages and in the audit log (default: sub)",
-    )
-    parser.add_argument(
-        "--public-url",
-        default="",
-        metavar="URL",
-        help="URL of the console behind a proxy, to which the issuer sends browsers back",
     )
 
 
@@ -175,6 +175,7 @@ def run(arguments: argparse.Namespace) -> int:
             openid=openid_of(arguments),
             allow_anonymous=arguments.allow_anonymous,
             hosts=frozenset(each.lower() for each in arguments.allowed_host),
+            public_url=arguments.public_url,
             idle_s=arguments.idle_timeout,
             masks=masks_of(arguments),
             schemas=schemas_of(arguments),
@@ -230,8 +231,7 @@ def openid_of(arguments: argparse.Namespace) -> OpenIdSettings | None:
     secret = ""
     if arguments.oidc_issuer is None:
         given = {"--oidc-client-id": arguments.oidc_client_id, "--oidc-scope": arguments.oidc_scope,
-                 "--oidc-client-secret-file": arguments.oidc_client_secret_file,
-                 "--public-url": arguments.public_url}  # fmt: skip
+                 "--oidc-client-secret-file": arguments.oidc_client_secret_file}  # fmt: skip
         for option, value in given.items():
             if value:
                 raise UsageError(f"{option} needs --oidc-issuer")
@@ -252,7 +252,6 @@ def openid_of(arguments: argparse.Namespace) -> OpenIdSettings | None:
         client_secret=secret,
         scopes=("openid", *arguments.oidc_scope),
         user_claim=arguments.oidc_user_claim,
-        public_url=arguments.public_url,
     )
 
 

@@ -67,9 +67,7 @@ async def finish(request: Request) -> Response:
 
 
 def _redirect_uri(request: Request) -> str:
-    settings = console_of(request).settings.openid
-    assert settings is not None
-    return settings.redirect_uri(request.headers["host"])
+    return console_of(request).settings.redirect_uri(request.headers["host"])
 
 
 def _fail_issuer(request: Request, error: IssuerFailed) -> Response:
