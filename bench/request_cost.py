@@ -56,10 +56,12 @@ BURSTS = 100
 TOPIC = "one"
 EMPTY = "empty"
 GROUP = "bench"
+OTHER_GROUP = "other"
 CASES = {
     "produce acks=1": "one record of 100 bytes",
     "produce acks=all": "the same, answered when it is committed",
     "fetch": "one batch of one record",
+    "fetch by id": "the same, with the topic's id",
     "fetch at the end": "of a fetch session, without waiting for records",
     "heartbeat": "of a classic group's member",
     "offset commit": "of one partition, by no member",
@@ -71,18 +73,18 @@ SETTINGS: dict[str, dict[str, str]] = {
     PLAIN: {},
     "authorizer": {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": "User:ANONYMOUS",
+        "allow.everyone.if.no.acl.found": "true",
     },
     "audit": {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": "User:ANONYMOUS",
+        "allow.everyone.if.no.acl.found": "true",
         "odradek.audit.topic.enable": "true",
         "odradek.audit.topic.replication.factor": "1",
         "odradek.audit.topic.min.isr": "1",
     },
 }
 ACLS = 10_000
-"""With an authorizer: so many topics have an ACL."""
+"""With an authorizer: topics that have an ACL. ACLs allow the client, who is no super user, what it does."""
 ACLS_AT_ONCE = 2_000
 _MEMORY = Path("/dev/shm")
 Make = Callable[[int], bytes]
@@ -116,26 +118,31 @@ async def answer_to(stream: MemoryStream, request: bytes) -> bytes:
 
 
 async def make_acls(stream: MemoryStream) -> None:
-    for first in range(0, ACLS, ACLS_AT_ONCE):
-        creations = [
-            create_acls.CreateAclsRequestCreation(2, f"topic-{number}", 3, f"User:user-{number % 100}", "*", 3, 3)
-            for number in range(first, first + ACLS_AT_ONCE)
-        ]
-        made = await ask(stream, create_acls.CreateAclsRequest(creations), create_acls.CreateAclsResponse, 2)
+    acls = [
+        create_acls.CreateAclsRequestCreation(2, f"topic-{number}", 3, f"User:user-{number % 100}", "*", 3, 3)
+        for number in range(ACLS)
+    ]
+    own = [(2, TOPIC), (2, EMPTY), (3, GROUP), (3, OTHER_GROUP)]
+    acls += [create_acls.CreateAclsRequestCreation(kind, name, 3, "User:ANONYMOUS", "*", 2, 3) for kind, name in own]
+    for first in range(0, len(acls), ACLS_AT_ONCE):
+        wanted = create_acls.CreateAclsRequest(acls[first : first + ACLS_AT_ONCE])
+        made = await ask(stream, wanted, create_acls.CreateAclsResponse, 2)
         if any(each.error_code for each in made.results):
             raise RuntimeError(f"the ACLs were not created: {made.results[0]}")
 
 
-async def make_topics(stream: MemoryStream) -> None:
+async def make_topics(stream: MemoryStream) -> bytes:
+    """Returns the id of `TOPIC`."""
     topics = [create_topics.CreateTopicsRequestTopic(name, 1, 1) for name in (TOPIC, EMPTY)]
     created = await ask(
-        stream, create_topics.CreateTopicsRequest(topics, 10_000), create_topics.CreateTopicsResponse, 5
+        stream, create_topics.CreateTopicsRequest(topics, 10_000), create_topics.CreateTopicsResponse, 7
     )
     if any(each.error_code for each in created.topics):
         raise RuntimeError(f"the topics were not created: {created}")
     first = frame_of_produce(-1)
     while int.from_bytes((await answer_to(stream, first))[9 + 2 + len(TOPIC) + 1 + 4 :][:2], "big"):
         await asyncio.sleep(0.01)
+    return created.topics[0].topic_id
 
 
 async def join(stream: MemoryStream) -> tuple[int, str]:
@@ -163,18 +170,18 @@ def frame_of_produce(acks: int) -> bytes:
     )
 
 
-def frame_of_fetch(topic: str, session_id: int = 0, epoch: int = -1) -> bytes:
+def frame_of_fetch(topic: str, session_id: int = 0, epoch: int = -1, topic_id: bytes | None = None) -> bytes:
     rows = [fetch.FetchRequestPartition(0, fetch_offset=0, partition_max_bytes=1)]
-    topics = [fetch.FetchRequestTopic(topic, partitions=rows)] if epoch <= 0 else []
+    topics = [fetch.FetchRequestTopic(topic, topic_id or bytes(16), rows)] if epoch <= 0 else []
     wanted = fetch.FetchRequest(
         max_wait_ms=0, min_bytes=1, max_bytes=1 << 20, session_id=session_id, session_epoch=epoch, topics=topics
     )
-    return frame(wanted, 12)
+    return frame(wanted, 12 if topic_id is None else 13)
 
 
 async def makers(stream: MemoryStream) -> dict[str, Make]:
     """The requests of each case, once the topic, the group and the fetch session exist."""
-    await make_topics(stream)
+    topic_id = await make_topics(stream)
     generation, member = await join(stream)
     begun = await answer_to(stream, frame_of_fetch(EMPTY, epoch=0))
     session_id = int.from_bytes(begun[4 + 5 + 4 + 2 :][:4], "big")
@@ -191,8 +198,9 @@ async def makers(stream: MemoryStream) -> dict[str, Make]:
         "produce acks=1": frame_of_produce(1),
         "produce acks=all": frame_of_produce(-1),
         "fetch": frame_of_fetch(TOPIC),
+        "fetch by id": frame_of_fetch(TOPIC, topic_id=topic_id),
         "heartbeat": frame(heartbeat.HeartbeatRequest(GROUP, generation, member), 3),
-        "offset commit": frame(commit.OffsetCommitRequest("other", -1, "", topics=topics), 7),
+        "offset commit": frame(commit.OffsetCommitRequest(OTHER_GROUP, -1, "", topics=topics), 7),
         "metadata": frame(metadata.MetadataRequest([metadata.MetadataRequestTopic(name=TOPIC)]), 8),
         "api versions": frame(versions.ApiVersionsRequest("bench", "1"), 3),
     }

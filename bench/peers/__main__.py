@@ -79,6 +79,9 @@ def _secured_command(suite: str, broker: SecuredBroker, args: argparse.Namespace
     address = {protocol: f"127.0.0.1:{port}" for protocol, port in broker.ports.items()}
     if suite == "aiokafka":
         where = ["--source", args.aiokafka, "--bootstrap", address["SASL_PLAINTEXT"]]
+        if args.tls:
+            where = ["--source", args.aiokafka, "--bootstrap", address["SASL_SSL"]]
+            where += ["--authority", str(broker.security.authority)]
         return [
             str(HERE / "aiokafka_tests.py"),
             *where,
@@ -189,6 +192,7 @@ def arguments() -> argparse.Namespace:
         help="start the broker with TLS, SASL and ACLs; clients log in by this mechanism (default SCRAM-SHA-512), "
         f"or with {CERTIFICATES} by a certificate",
     )
+    parser.add_argument("--tls", action="store_true", help="the suite aiokafka over SASL_SSL, not SASL_PLAINTEXT")
     parser.add_argument("--aiokafka", metavar="DIR", help="a checkout of aiokafka's repository, for the suite aiokafka")
     args = parser.parse_args()
     if unknown := set(args.suite) - set(SUITES):

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """aiokafka's own `tests/test_sasl.py` against a broker with SASL and ACLs, as the environment's aiokafka.
 
-    aiokafka_tests.py --source DIR --bootstrap HOST:PORT --admin FILE [-- PYTEST_ARGS...]
+    aiokafka_tests.py --source DIR --bootstrap HOST:PORT [--authority FILE] --admin FILE [-- PYTEST_ARGS...]
 
 Its package on PyPI has no tests: DIR is a checkout of aiokafka's repository (v0.14.0). The suite's own conftest.py
 runs Kafka in Docker; the one here gives it the running broker. --bootstrap is the listener of SASL_PLAINTEXT, --admin
-a `--command-config` of a super user. Ends with pytest's summary.
+a `--command-config` of a super user. With --authority, the certificate of the brokers' authority, --bootstrap is the
+listener of SASL_SSL: the suite knows plain text only, so the option of its clients is replaced. Ends with pytest's
+summary.
 """
 
 import argparse
@@ -68,10 +70,24 @@ def setup_test_class(request):
 '''
 
 
+PLAIN_TEXT = 'security_protocol="SASL_PLAINTEXT",'
+OVER_TLS = 'security_protocol="SASL_SSL", ssl_context=create_ssl_context(cafile=os.environ["SUITE_AUTHORITY"]),'
+IMPORTS = "import os\n\nfrom aiokafka.helpers import create_ssl_context\n"
+
+
+def encrypt(tests: pathlib.Path) -> None:
+    """Let the clients of a file of tests connect by TLS. Raises SystemExit if none does."""
+    text = tests.read_text()
+    if PLAIN_TEXT not in text:
+        raise SystemExit(f"{tests.name} has no client of SASL_PLAINTEXT")
+    tests.write_text(IMPORTS + text.replace(PLAIN_TEXT, OVER_TLS))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--source", required=True, type=pathlib.Path)
     parser.add_argument("--bootstrap", required=True)
+    parser.add_argument("--authority", type=pathlib.Path)
     parser.add_argument("--admin", required=True, type=pathlib.Path)
     parser.add_argument("pytest_args", nargs="*")
     args = parser.parse_args()
@@ -83,12 +99,15 @@ def main() -> int:
         folder.mkdir()
         for path in wanted:
             shutil.copy(path, folder)
+        if args.authority is not None:
+            encrypt(folder / "test_sasl.py")
         (folder / "conftest.py").write_text(CONFTEST)
         (pathlib.Path(home) / "pytest.ini").write_text("[pytest]\n")
         env = {
             **os.environ,
             "SUITE_BOOTSTRAP": args.bootstrap,
             "SUITE_ADMIN": str(args.admin.resolve()),
+            "SUITE_AUTHORITY": "" if args.authority is None else str(args.authority.resolve()),
             "PYTHONPATH": home,
         }
         options = ["-q", "-rs", "--tb=short", "-p", "no:cacheprovider", "-p", "no:randomly", "--timeout=120"]

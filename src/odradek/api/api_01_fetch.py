@@ -39,7 +39,6 @@ from odradek.replication.delayed_read import DelayedRead
 from odradek.replication.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, FetchSession
 from odradek.replication.partition import NO_EPOCH, Partition, PartitionRead
 from odradek.replication.read_replicas import RACK_AWARE, nearest_replica
-from odradek.wire.acls import AclOperation, ResourceType
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.fetch import (
@@ -228,7 +227,10 @@ class _Reader:
     def __init__(self, request: FetchRequest, context: RequestContext[Uses]) -> None:
         self._request = request
         self._context = context
-        self._access = None if context.services.authorization is None else context.access
+        self._access: Access | None = None
+        if context.services.authorization is not None:
+            # That of the session is up to date: the endpoint of a broker with an authorizer has just asked for it.
+            self._access = context.connection.session.access or context.access
         self._session: FetchSession | None = None
         self._incremental = False
         self._max_bytes = self._most_bytes()
@@ -313,13 +315,14 @@ class _Reader:
         partitions = self.partitions
         size = 0
         must_answer = False
+        # At every attempt: a fetch may wait for long, and ACLs may change meanwhile.
         access = self._access
+        readable = None if access is None else access.readable_topics()
         for place, wanted in places:
             partition = None
             try:
-                if access is not None:
-                    # At every attempt: a fetch may wait for long, and ACLs may change meanwhile.
-                    self._check_readable(place[0], access)
+                if readable is not None and readable.get(place[0], 0) <= 0:
+                    self._check_readable(place[0])
                 partition = self._partition(place, wanted[1])
                 read = self._read(partition, wanted, left, is_first and size == 0)
             except KafkaError as error:
@@ -333,10 +336,12 @@ class _Reader:
             must_answer = must_answer or read.diverging_epoch is not None or read.preferred_read_replica >= 0
         return size, must_answer
 
-    def _check_readable(self, topic: TopicKey, access: Access) -> None:
+    def _check_readable(self, topic: TopicKey) -> None:
         """Raise KafkaError unless the client may read the topic; an unknown id passes."""
+        access = self._access
+        assert access is not None, "the broker has no authorizer"
         name = topic if isinstance(topic, str) else self._context.services.image().topic_names.get(topic)
-        if name is not None and not access.allows(AclOperation.READ, ResourceType.TOPIC, name):
+        if name is not None and not access.may_read(name, None if isinstance(topic, str) else topic):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
     def _partition(self, place: RequestedPartition, current_leader_epoch: int) -> Partition:

@@ -27,7 +27,7 @@ _DENIED_QUIETLY: Final = -1
 """Not in the log yet: the first request that is refused by the decision puts it there."""
 _READS: Final = (AclOperation.READ, AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS)
 """What ACLs may allow on the audit topic."""
-_NOTHING_DECIDED: Final[Mapping[str, int]] = MappingProxyType({})
+_NOTHING_DECIDED: Final[Mapping[str | bytes, int]] = MappingProxyType({})
 
 
 def right_key(operation: AclOperation, kind: ResourceType) -> int:
@@ -36,6 +36,7 @@ def right_key(operation: AclOperation, kind: ResourceType) -> int:
 
 
 _DESCRIBE_TOPIC: Final = right_key(AclOperation.DESCRIBE, ResourceType.TOPIC)
+_READ_TOPIC: Final = right_key(AclOperation.READ, ResourceType.TOPIC)
 
 
 class Mode(Enum):
@@ -155,7 +156,7 @@ class Access:
         """Whether the client has proven to be a broker of the cluster."""
         self._index: AclIndex | None = None
         self._subject = Subject(str(principal), host)
-        self._decisions: dict[int, dict[str, int]] = {}
+        self._decisions: dict[int, dict[str | bytes, int]] = {}
         self._on_any: dict[int, bool] = {}
         self._count = 0
         self.request = ""
@@ -172,8 +173,8 @@ class Access:
             return known > 0
         return self._decide(operation, kind, name, quiet)
 
-    def remembered(self, right: int) -> Mapping[str, int]:
-        """The decisions so far on a `right_key`, by name: above 0 where the client may do the operation.
+    def remembered(self, right: int) -> Mapping[str | bytes, int]:
+        """The decisions so far on a `right_key`, by name or id: above 0 where the client may do the operation.
 
         For callers that ask with every request. What it says counts until the caller awaits. `allows` decides on
         every other name.
@@ -182,9 +183,29 @@ class Access:
             self._forget()
         return self._decisions.get(right, _NOTHING_DECIDED)
 
-    def described_topics(self) -> Mapping[str, int]:
+    def remember_id(self, right: int, topic_id: bytes) -> None:
+        """Remember by its id that the client may do the operation to a topic: an id never gets another name."""
+        if self._count < _MOST_DECISIONS:
+            self._count += 1
+            self._decisions.setdefault(right, {})[topic_id] = _ALLOWED
+
+    def described_topics(self) -> Mapping[str | bytes, int]:
         """What is `remembered` of DESCRIBE on topics."""
         return self.remembered(_DESCRIBE_TOPIC)
+
+    def readable_topics(self) -> Mapping[str | bytes, int]:
+        """What is `remembered` of READ on topics."""
+        # With every fetch, so without a call.
+        if self._index is not self._authorizer.index:
+            self._forget()
+        return self._decisions.get(_READ_TOPIC, _NOTHING_DECIDED)
+
+    def may_read(self, name: str, topic_id: bytes | None) -> bool:
+        """Whether the client may read a topic; remembered by its id, too, if there is one."""
+        is_allowed = self.allows(AclOperation.READ, ResourceType.TOPIC, name)
+        if is_allowed and topic_id is not None:
+            self.remember_id(_READ_TOPIC, topic_id)
+        return is_allowed
 
     def allows_cluster(self, operation: AclOperation, *, quiet: bool = False) -> bool:
         """Whether the client may do the operation to the cluster."""

@@ -35,7 +35,6 @@ from odradek.broker.ports import Ports
 from odradek.broker.replication.replication_parts import ReplicationParts, replication_parts
 from odradek.broker.replication.replication_runtime import ReplicationRuntime
 from odradek.broker.security.logins import Credentials, Logins
-from odradek.broker.security.sasl_listeners import SaslListener
 from odradek.broker.security.stored_tokens import StoredTokens, token_settings
 from odradek.broker.storage.background import BackgroundJobs
 from odradek.broker.storage.log_directory_runtime import LogDirectoryRuntime
@@ -57,6 +56,7 @@ if TYPE_CHECKING:
     from odradek.broker.observability.assembly import Observability
     from odradek.broker.observability.client_telemetry import ClientTelemetry
     from odradek.broker.observability.telemetry_topic import TelemetryTopic
+    from odradek.broker.security.sasl_listeners import SaslListener
 
 _FETCHERS_KNOWN = 4096
 _HTTP_LISTENER = "odradek.http.listener"

@@ -29,7 +29,6 @@ from odradek.broker.network.addresses import BoundListener, address_notices, boo
 from odradek.broker.network.tls_listeners import TlsListeners
 from odradek.broker.opening import open_storage
 from odradek.broker.ports import Ports
-from odradek.broker.security.sasl_listeners import sasl_listeners
 from odradek.broker.storage.partitions import Partitions
 from odradek.log.directories.log_directories import LogDirectories
 from odradek.log.directories.log_directory import LogDirectoryError
@@ -40,8 +39,11 @@ from odradek.ports.store import StoreError, WrongStore
 from odradek.wire.frames import ReceiveBuffers
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from odradek.broker.audit.assembly import Audit
     from odradek.broker.delivery.topic_writer import TopicWriter
+    from odradek.broker.security.sasl_listeners import SaslListener
 
 logger = logging.getLogger("odradek.broker")
 
@@ -127,7 +129,7 @@ class Broker:
         secured = [each.name for each in self._config.listeners() if each.security_protocol in TLS_PROTOCOLS]
         try:
             tls = TlsListeners(self._config, secured, self._ports.clock)
-            sasl = sasl_listeners(self._config, self._ports.disk, self._ports.clock)
+            sasl = _sasl_listeners(self._config, self._ports)
             # A failed start gives back what it took: the next attempt may come from this very process.
             async with AsyncExitStack() as opened:
                 for listener in sasl.values():
@@ -287,6 +289,15 @@ class Broker:
             await storage.store.close()
         except StoreError as error:
             logger.warning("cannot close the metadata store: %s", error)
+
+
+def _sasl_listeners(config: BrokerConfig, ports: Ports) -> Mapping[str, SaslListener]:
+    if not any(listener.security_protocol in SASL_PROTOCOLS for listener in config.listeners()):
+        return {}
+    # A broker without SASL starts without its modules.
+    from odradek.broker.security.sasl_listeners import sasl_listeners
+
+    return sasl_listeners(config, ports.disk, ports.clock)
 
 
 def _receive_buffers(config: BrokerConfig) -> ReceiveBuffers:

@@ -56,6 +56,7 @@ class OpenIdSettings:
         if not self.client_id:
             raise SettingsError("--oidc-issuer needs --oidc-client-id")
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleSettings:
     """Settings of a console."""

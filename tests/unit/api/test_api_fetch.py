@@ -13,6 +13,7 @@ import pytest
 from odradek.api import api_01_fetch
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.long_work import LongWork
+from odradek.authorization.authorizer import Access, Authorizer, Question, Settings
 from odradek.metadata.image import NO_LEADER, ClusterImage, PartitionState
 from odradek.ports.disk import FileRange, SystemDisk
 from odradek.ports.randomness import SeededRandom
@@ -100,21 +101,18 @@ def test_mistake_in_a_fetch_is_not_reported_to_the_producer_that_woke_it(tmp_pat
 def test_fetch_of_a_topic_that_the_client_may_not_read_is_rejected(tmp_path: Path) -> None:
     partition = leader_of(tmp_path)
     context = context_of(lambda: partition)
-    asked = []
-
-    def allows(*right: object) -> bool:
-        asked.append(right)
-        return False
-
-    context.services.authorization = SimpleNamespace(access=lambda _session: SimpleNamespace(allows=allows))
+    reported: list[Question] = []
+    authorizer = Authorizer(Settings(), lambda question, _decision, _quiet: reported.append(question))
+    access = Access(authorizer, "User:alice", "127.0.0.1")
+    context.services.authorization = SimpleNamespace(access=lambda _session: access)
     context.services.image = ClusterImage
-    context.connection.session = SimpleNamespace(listener_name="PLAINTEXT")
+    context.connection.session = SimpleNamespace(listener_name="PLAINTEXT", access=None)
     answer = api_01_fetch.handle(request(), context)
     frame = memoryview(b"".join(bytes(part) for part in cast(list[bytes], answer)))[4:]
     _, position = parse_response_header(frame, ApiKey.FETCH, 12)
     message, _ = FetchResponse.decode(frame, position, 12)
     assert message.responses[0].partitions[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    assert asked == [(AclOperation.READ, ResourceType.TOPIC, "topic")]
+    assert [each[1:4] for each in reported] == [(AclOperation.READ, ResourceType.TOPIC, "topic")]
 
 
 def wide_request(count: int) -> FetchRequest:

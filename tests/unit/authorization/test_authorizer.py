@@ -70,6 +70,23 @@ def test_remembered_decisions_are_those_of_the_right_only() -> None:
     assert world.alice.remembered(right_key(WRITE, TOPIC))["orders"] <= 0
 
 
+def test_readable_topic_is_remembered_by_its_id_until_the_acls_change() -> None:
+    world = World(READ_ORDERS)
+    assert world.alice.may_read("orders", b"id")
+    assert not world.alice.may_read("others", b"other")
+    assert world.alice.readable_topics() == {"orders": 1, b"id": 1, "others": 0}
+    world.authorizer.update({})
+    assert not world.alice.readable_topics()
+    assert not world.alice.may_read("orders", b"id")
+
+
+def test_remembered_ids_are_bounded() -> None:
+    world = World(READ_ORDERS)
+    for number in range(3000):
+        assert world.alice.may_read("orders", b"%d" % number)
+    assert len(world.alice.readable_topics()) <= 2000
+
+
 def test_remembered_decisions_end_with_the_acls() -> None:
     world = World(READ_ORDERS)
     assert world.alice.allows(READ, TOPIC, "orders")

@@ -52,9 +52,12 @@ def _may_use_all(
     known: Mapping[Any, int] = access.remembered(right)
     for topic, _ in request.topics:
         if known.get(topic, 0) <= 0:
-            names: Mapping[Any, str] = context.services.image().topic_names
-            if known.get(names.get(topic), 0) <= 0:
+            if isinstance(topic, str):
                 return False
+            name = context.services.image().topic_names.get(topic)
+            if name is None or known.get(name, 0) <= 0:
+                return False
+            access.remember_id(right, topic)
     return True
 
 

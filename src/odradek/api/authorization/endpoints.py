@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from odradek.api.authorization.guarding import Entries, Guard, Guarded, merge, split, with_list
-from odradek.api.authorization.guards import GUARDS, OWN_PARTS
+from odradek.api.authorization.guards import GUARDS, OWN_PARTS, open_to_all
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.failures import failure_response
 from odradek.api.requests.registry import Endpoint, Handler, OwnPart, endpoint
@@ -40,7 +40,13 @@ def _guarded_handler(plain: Endpoint, guard: Guard) -> Handler:
         access.request, access.client_id = name, context.client_id
         return guard(request, context, access, handle)
 
-    return guarded
+    def unguarded(request: Any, context: RequestContext[Guarded]) -> Any:
+        # The same, without the call of a guard that only calls the handler: Fetch and Metadata are frequent.
+        access = context.services.authorization.access(context.connection.session)  # type: ignore[union-attr]
+        access.request, access.client_id = name, context.client_id
+        return handle(request, context)
+
+    return unguarded if guard is open_to_all else guarded
 
 
 def _refuse(_request: Any, _context: RequestContext[Guarded], _access: Any, _handle: Handler) -> Any:

@@ -87,7 +87,7 @@ def _write_markers(_request: Any, access: Access) -> None:
         raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
 
-def _open(
+def open_to_all(
     request: Any,
     context: RequestContext[Guarded],
     _access: Access,
@@ -107,9 +107,9 @@ _BETWEEN_BROKERS: Final = {
 
 GUARDS: Final[dict[ApiKey, Guard]] = _BETWEEN_BROKERS | {
     ApiKey.PRODUCE: guard_produce,
-    ApiKey.FETCH: _open,
+    ApiKey.FETCH: open_to_all,
     ApiKey.LIST_OFFSETS: guard(entries=entries(_O.DESCRIBE, _TOPIC, "topics", "name")),
-    ApiKey.METADATA: _open,
+    ApiKey.METADATA: open_to_all,
     ApiKey.OFFSET_COMMIT: guard_offset_commit,
     ApiKey.OFFSET_FETCH: guard_offset_fetch,
     ApiKey.FIND_COORDINATOR: guard_find_coordinator,
@@ -119,10 +119,10 @@ GUARDS: Final[dict[ApiKey, Guard]] = _BETWEEN_BROKERS | {
     ApiKey.SYNC_GROUP: guard_sync_group,
     ApiKey.DESCRIBE_GROUPS: guard(entries=entries(_O.DESCRIBE, _GROUP, "groups"), sees=group_operations),
     ApiKey.LIST_GROUPS: guard(sees=visible_groups),
-    ApiKey.SASL_HANDSHAKE: _open,
-    ApiKey.API_VERSIONS: _open,
-    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: _open,
-    ApiKey.PUSH_TELEMETRY: _open,
+    ApiKey.SASL_HANDSHAKE: open_to_all,
+    ApiKey.API_VERSIONS: open_to_all,
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: open_to_all,
+    ApiKey.PUSH_TELEMETRY: open_to_all,
     ApiKey.CREATE_TOPICS: guard_create_topics,
     ApiKey.DELETE_TOPICS: guard_delete_topics,
     ApiKey.DELETE_RECORDS: guard(entries=entries(_O.DELETE, _TOPIC, "topics", "name")),
@@ -140,13 +140,13 @@ GUARDS: Final[dict[ApiKey, Guard]] = _BETWEEN_BROKERS | {
     ApiKey.ALTER_CONFIGS: guard(entries=_configs(_O.ALTER_CONFIGS)),
     ApiKey.ALTER_REPLICA_LOG_DIRS: guard(cluster(_O.ALTER)),
     ApiKey.DESCRIBE_LOG_DIRS: _guard_describe_log_dirs,
-    ApiKey.SASL_AUTHENTICATE: _open,
+    ApiKey.SASL_AUTHENTICATE: open_to_all,
     ApiKey.CREATE_PARTITIONS: guard(entries=entries(_O.ALTER, _TOPIC, "topics", "name")),
     # Tokens are changed by their owners and renewers; the handlers ask for the rights on tokens of others.
-    ApiKey.CREATE_DELEGATION_TOKEN: _open,
-    ApiKey.RENEW_DELEGATION_TOKEN: _open,
-    ApiKey.EXPIRE_DELEGATION_TOKEN: _open,
-    ApiKey.DESCRIBE_DELEGATION_TOKEN: _open,
+    ApiKey.CREATE_DELEGATION_TOKEN: open_to_all,
+    ApiKey.RENEW_DELEGATION_TOKEN: open_to_all,
+    ApiKey.EXPIRE_DELEGATION_TOKEN: open_to_all,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: open_to_all,
     ApiKey.DELETE_GROUPS: guard(entries=entries(_O.DELETE, _GROUP, "groups_names")),
     ApiKey.ELECT_LEADERS: guard(cluster(_O.ALTER)),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: guard(entries=_configs(_O.ALTER_CONFIGS)),
@@ -175,7 +175,7 @@ GUARDS: Final[dict[ApiKey, Guard]] = _BETWEEN_BROKERS | {
         entries=entries(_O.DESCRIBE, _GROUP, "group_ids"), sees=assigned_topics_are_visible
     ),
     ApiKey.LIST_CONFIG_RESOURCES: guard(cluster(_O.DESCRIBE_CONFIGS)),
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS: _open,
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: open_to_all,
 }
 """An API that is not here is refused where the broker has an authorizer."""
 

@@ -14,14 +14,11 @@ from odradek.api.services.login_service import Choice, LoginAnswer
 from odradek.broker.network.repeated_lines import RepeatedLines
 from odradek.broker.security.exchanges import USER, BrokerLogin, PlainLogin, RejectedLogin, ScramLogin
 from odradek.broker.security.gate import SaslGate
-from odradek.broker.security.kerberos_logins import KerberosLogin
-from odradek.broker.security.oauth import BearerLogin
-from odradek.broker.security.sasl_listeners import SaslListener
 from odradek.broker.security.stored_tokens import StoredTokens
 from odradek.controller.scram_credentials import scram_credential
 from odradek.metadata.image import ClientEntity, ClusterImage
 from odradek.ports.clock import Clock
-from odradek.security import gssapi_exchange, oauthbearer, plain
+from odradek.security import plain
 from odradek.security.errors import SaslError
 from odradek.security.login_limits import LoginLimits
 from odradek.security.scram import (
@@ -36,6 +33,7 @@ from odradek.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from odradek.api.audit.trail import AuditTrail
+    from odradek.broker.security.sasl_listeners import SaslListener
 
 logger = logging.getLogger("odradek.security")
 
@@ -179,10 +177,18 @@ class Logins:
     def _exchange(self, listener: SaslListener, mechanism: str) -> Login:
         if mechanism == plain.MECHANISM and listener.users is not None:
             return PlainLogin(listener.users)
-        if mechanism == oauthbearer.MECHANISM and listener.bearer is not None:
-            return BearerLogin(listener.bearer)
-        if mechanism == gssapi_exchange.MECHANISM and listener.kerberos is not None:
-            return KerberosLogin(listener.kerberos)
+        if listener.bearer is not None:
+            from odradek.broker.security.oauth import BearerLogin  # loaded with the listener, as Kerberos
+            from odradek.security import oauthbearer
+
+            if mechanism == oauthbearer.MECHANISM:
+                return BearerLogin(listener.bearer)
+        if listener.kerberos is not None:
+            from odradek.broker.security.kerberos_logins import KerberosLogin
+            from odradek.security import gssapi_exchange
+
+            if mechanism == gssapi_exchange.MECHANISM:
+                return KerberosLogin(listener.kerberos)
         return ScramLogin(MECHANISMS[mechanism], self._find, base64.b64encode(self._secret.nonce()).decode())
 
     # --- SaslAuthenticate ---

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from odradek.client.config import CommonOptions, parse_servers
 from odradek.client.errors import AuthenticationFailed, ClientClosed, ClientError, Disconnected
@@ -14,10 +14,12 @@ from odradek.client.metrics.counts import NodeTraffic
 from odradek.client.metrics.windows import Windows
 from odradek.client.network.connection import Connection, open_connection
 from odradek.client.network.failure_log import FailureLog
-from odradek.client.security.sasl import Reauthentication, logins
-from odradek.client.security.tls import secure_connections
+from odradek.client.security.tls import secure_connections, uses_sasl
 from odradek.ports.network import Network
 from odradek.ports.randomness import Random
+
+if TYPE_CHECKING:
+    from odradek.client.security.sasl import Login, Reauthentication
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +80,11 @@ class Connections:
     def __init__(self, network: Network, random: Random, options: CommonOptions, windows: Windows) -> None:
         """`windows` track what is sent and received. Raises ConfigError for certificates that cannot be used."""
         self._secure = secure_connections(options)
-        self._log_in = logins(options, random)
+        self._log_in: Login | None = None
+        if uses_sasl(options):
+            from odradek.client.security.sasl import logins  # a client without SASL does not load it
+
+            self._log_in = logins(options, random)
         self._network = network
         self._random = random
         self._options = options
@@ -259,6 +265,8 @@ class Connections:
             connection.close()
             raise
         connection.traffic.authentications += 1
+        from odradek.client.security.sasl import Reauthentication
+
         again = Reauthentication(connection, self._log_in, self._random, timeout_ms)
         again.schedule(lifetime_ms)
         return again

@@ -128,10 +128,8 @@ def check_sasl(config: Mapping[str, Any]) -> None:
         raise ConfigError("sasl_plain_username and sasl_plain_password cannot have a zero byte")
 
 
-def logins(config: Mapping[str, Any], random: Random) -> Login | None:
-    """The login of a client's connections; None without SASL."""
-    if not str(config["security_protocol"]).upper().startswith("SASL_"):
-        return None
+def logins(config: Mapping[str, Any], random: Random) -> Login:
+    """The login of a client's connections with SASL."""
     mechanism = str(config["sasl_mechanism"]).upper()
     if mechanism == oauthbearer.MECHANISM:
         tokens = token_source(config)

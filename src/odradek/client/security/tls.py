@@ -123,6 +123,11 @@ _SAME: Final = {
 """Kafka's names, and those of aiokafka and kafka-python for the same."""
 
 
+def uses_sasl(config: Mapping[str, Any]) -> bool:
+    """Whether the client's connections begin with a login."""
+    return str(config["security_protocol"]).upper().startswith("SASL_")
+
+
 def check_security(config: Mapping[str, Any]) -> None:
     """Raise ConfigError for a protocol that is not implemented and for options that contradict each other."""
     protocol = str(config["security_protocol"]).upper()
@@ -134,7 +139,7 @@ def check_security(config: Mapping[str, Any]) -> None:
             raise ConfigError(f"{name} needs security_protocol=SSL or SASL_SSL")
         if name.startswith("sasl_") and not protocol.startswith("SASL_"):
             raise ConfigError(f"{name} needs security_protocol=SASL_SSL or SASL_PLAINTEXT")
-    if protocol.startswith("SASL_"):
+    if uses_sasl(config):
         from odradek.client.security.sasl import check_sasl  # a client without SASL does not load it
 
         check_sasl(config)

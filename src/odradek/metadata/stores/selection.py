@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 from odradek.metadata.nodes import BROKER_IDS, CONTROLLER, BrokerNode, ControllerNode
-from odradek.metadata.stores.zookeeper_access import zookeeper_access
 from odradek.ports.disk import Disk
 from odradek.ports.installation import install_hint
 from odradek.ports.store import MetadataStore, SessionExpired, StoreError, StoreUnavailable, WrongStore, name_of
@@ -67,6 +66,7 @@ async def open_store(config: StoreConfig, disk: Disk, embedded_path: str) -> Met
 
 async def _open_zookeeper(connect: str, config: StoreConfig, disk: Disk) -> MetadataStore:
     try:
+        from odradek.metadata.stores.zookeeper_access import zookeeper_access
         from odradek.metadata.stores.zookeeper_store import ZooKeeperStore
     except ImportError as error:
         raise StoreError(

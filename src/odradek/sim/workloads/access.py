@@ -460,7 +460,6 @@ async def _change_identity(host: ClientHost, node_id: int) -> None:
         connection = await admin.cluster.connections.any()
         await asyncio.sleep(1.2)
         again = logins({**admin.cluster.options, **_options(host, *_ROOT)}, host.random)
-        assert again is not None
         try:
             await again(connection, _TIMEOUT_MS)
         except AuthenticationFailed:
