@@ -22,6 +22,13 @@ def guard_produce(request: ProduceRequest, context: RequestContext[Guarded], acc
     """WRITE on the transactional id if a batch is transactional, and on each topic."""
     if request.transactional_id is not None and _has_transactional_batch(request):
         require(access, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+    known: Mapping[Any, int] = access.remembered(_WRITE_TOPIC)
+    for topic, _ in request.topics:
+        if known.get(topic, 0) <= 0:
+            break
+    else:
+        # Most requests name the topics of the request before. `_may_use_all` would find this, too, with another call.
+        return handle(request, context)
     if not _may_use_all(request, _WRITE_TOPIC, context, access):
         context.denied = denied_topics((topic for topic, _ in request.topics), AclOperation.WRITE, context, access)
         if context.denied and request.transactional_id is None and _has_transactional_batch(request):
