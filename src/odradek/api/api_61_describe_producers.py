@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterator
-from typing import Final, Protocol
+from collections.abc import Awaitable, Iterator, Sequence
+from typing import Any, Final, Protocol
 
 from odradek.api.requests.capabilities import HasLongWork, HasPartitions, HasQuotas
 from odradek.api.requests.context import RequestContext
@@ -45,7 +45,9 @@ def _steps(
         topics.append(DescribeProducersResponseTopic(topic.name, rows))
         for index in topic.partition_indexes:
             yield
-            row = DescribeProducersResponsePartition(index, active_producers=[])
+            described = _EncodedStates()
+            producers_of_row: Any = described
+            row = DescribeProducersResponsePartition(index, active_producers=producers_of_row)
             rows.append(row)
             try:
                 partition = context.services.partitions.require(topic.name, index)
@@ -58,7 +60,32 @@ def _steps(
             for first in range(0, len(producers), _STEP):
                 if first:
                     yield
-                row.active_producers += map(_state, producers[first : first + _STEP])
+                described.add(producers[first : first + _STEP])
+
+
+class _EncodedStates:
+    """Stands where the codec expects a list: tens of thousands encoded with the answer would hold the event loop."""
+
+    __slots__ = ("_count", "_data")
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._data = bytearray()
+
+    def add(self, entries: Sequence[ProducerEntry]) -> None:
+        for entry in entries:
+            _state(entry).encode(self._data, DescribeProducersResponse.MAX_VERSION)
+        self._count += len(entries)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[_EncodedStates]:
+        yield self
+
+    def encode(self, out: bytearray, version: int) -> None:
+        del version  # there is one
+        out += self._data
 
 
 def _state(entry: ProducerEntry) -> DescribeProducersResponseState:

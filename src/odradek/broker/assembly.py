@@ -165,6 +165,7 @@ def assemble(
     clients = _client_parts(config, ports, storage, cluster, sasl, trail)
     holds = LoopHolds(ports.clock.monotonic)
     long_work = _long_work(config, ports)
+    cluster.controller.share_turns(long_work)
     services = _services(config, ports, storage, cluster, coordinators, log_directories, clients, long_work)
     limits = RequestLimits(
         config.number("odradek.max.control.request.bytes"),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from collections.abc import Generator, Sequence
+from typing import Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from odradek.metadata.configs.definitions import Value
 from odradek.metadata.image import ClusterImage
@@ -31,6 +31,24 @@ class Decision(NamedTuple, Generic[T]):
     image: ClusterImage
     replies: Sequence[T]
     cuts: Sequence[int] = ()
+
+
+Steps: TypeAlias = Generator[None, None, T]
+"""A long decision: the event loop may serve others where it yields, and the image stays as it is meanwhile."""
+Decided: TypeAlias = Decision[T] | Steps[Decision[T]]
+"""A decision, or the steps to a long one."""
+STEP_PARTITIONS: Final = 64
+"""Partitions that a long decision handles in one step."""
+
+
+def drained(steps: Steps[T]) -> T:
+    """Return what the steps return, all of them taken at once."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as over:
+            result: T = over.value
+            return result
 
 
 class Settings(Protocol):

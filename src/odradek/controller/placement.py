@@ -7,7 +7,7 @@ followers are does not repeat for the next partition of the same leader.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from odradek.metadata.image import Broker
 from odradek.ports.randomness import Random
@@ -58,12 +58,20 @@ class _Rack:
         self._taken += 1
         return broker
 
+    def __len__(self) -> int:
+        return len(self._brokers)
+
     def shuffle(self, random: Random) -> None:
         self._brokers = _shuffled(self._brokers, random)
 
 
-def place(brokers: Sequence[Broker], partitions: int, replication_factor: int, random: Random) -> list[tuple[int, ...]]:
-    """Replicas for each of the partitions, the preferred leader first. Raises TooFewBrokers."""
+def place(
+    brokers: Sequence[Broker], partitions: int, replication_factor: int, random: Random
+) -> Iterator[tuple[int, ...]]:
+    """Yield replicas for each of the partitions, the preferred leader first; chosen as they are asked for.
+
+    Raises TooFewBrokers, before the first.
+    """
     live = [broker for broker in brokers if not broker.fenced]
     if not live:
         raise TooFewBrokers("All brokers are currently fenced." if brokers else _too_few(replication_factor, 0))
@@ -76,14 +84,19 @@ def place(brokers: Sequence[Broker], partitions: int, replication_factor: int, r
     racks = [_Rack(_shuffled(by_rack[name], random)) for name in names]
     # A random first rack: many topics of one partition must not all be led from the same one.
     offset = random.randrange(len(racks))
-    placed = []
+    return _placements(racks, offset, partitions, replication_factor, random)
+
+
+def _placements(
+    racks: list[_Rack], offset: int, partitions: int, replication_factor: int, random: Random
+) -> Iterator[tuple[int, ...]]:
+    brokers = sum(map(len, racks))
     for round_number in range(partitions):
-        if round_number and round_number % len(live) == 0:
+        if round_number and round_number % brokers == 0:
             racks = [racks[i] for i in _shuffled(range(len(racks)), random)]
             for rack in racks:
                 rack.shuffle(random)
-        placed.append(_place_one(racks, (offset + round_number) % len(racks), replication_factor, round_number))
-    return placed
+        yield _place_one(racks, (offset + round_number) % len(racks), replication_factor, round_number)
 
 
 def _place_one(racks: list[_Rack], first: int, replication_factor: int, round_number: int) -> tuple[int, ...]:

@@ -6,14 +6,14 @@ Source: Kafka's `ReplicationControlManager` and `ControllerApis`, for the order 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from odradek.controller.names import CLUSTER_METADATA_TOPIC, colliding, name_problem
-from odradek.controller.outcome import Decision, Failure, Settings
+from odradek.controller.outcome import STEP_PARTITIONS, Decision, Failure, Settings, Steps, drained
 from odradek.controller.partition_changes import NEVER_LED
 from odradek.controller.placement import TooFewBrokers, place
-from odradek.metadata.changes import partition_creation, topic_creation
+from odradek.metadata.changes import partition_creation, topic_head_creation
 from odradek.metadata.configs.catalog import validate_topic_configs
 from odradek.metadata.configs.definitions import InvalidConfig
 from odradek.metadata.image import ClusterImage, PartitionState, Topic
@@ -80,6 +80,13 @@ def create_topics(
     image: ClusterImage, topics: Sequence[NewTopic], settings: Settings, random: Random, *, validate_only: bool = False
 ) -> Decision[CreatedTopic]:
     """One reply for every distinct name."""
+    return drained(create_topics_in_steps(image, topics, settings, random, validate_only=validate_only))
+
+
+def create_topics_in_steps(
+    image: ClusterImage, topics: Sequence[NewTopic], settings: Settings, random: Random, *, validate_only: bool = False
+) -> Steps[Decision[CreatedTopic]]:
+    """`create_topics`, yielding now and then: topics may have thousands of partitions."""
     counts = Counter(topic.name for topic in topics)
     excessive = sum(_asked_partitions(topic, settings) for topic in topics) > MAX_PARTITIONS_PER_REQUEST
     created: list[Topic] = []
@@ -90,7 +97,7 @@ def create_topics(
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             if excessive:
                 raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
-            made = _create_one(image, topic, settings, random)
+            made = yield from _create_one(image, topic, settings, random)
         except KafkaError as error:
             replies.append(CreatedTopic(topic.name, Failure(error.code, error.message), None))
         else:
@@ -102,7 +109,11 @@ def create_topics(
     cuts: list[int] = []
     for made in created:
         start = len(operations)
-        operations += topic_creation(made)
+        operations += topic_head_creation(made)
+        for first in range(0, len(made.partitions), STEP_PARTITIONS):
+            if first:
+                yield
+            operations += partition_creation(made.name, first, made.partitions[first : first + STEP_PARTITIONS])
         # Configuration and assignment come together and first: states that are missing the next controller makes.
         cuts += [start, *range(start + 2, len(operations))]
     return Decision(operations, image.with_topics(created), replies, cuts[1:])
@@ -114,7 +125,7 @@ def _asked_partitions(topic: NewTopic, settings: Settings) -> int:
     return settings.number("num.partitions") if topic.num_partitions == DEFAULT else max(0, topic.num_partitions)
 
 
-def _create_one(image: ClusterImage, topic: NewTopic, settings: Settings, random: Random) -> Topic:
+def _create_one(image: ClusterImage, topic: NewTopic, settings: Settings, random: Random) -> Steps[Topic]:
     name = topic.name
     if name == CLUSTER_METADATA_TOPIC:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
@@ -130,15 +141,20 @@ def _create_one(image: ClusterImage, topic: NewTopic, settings: Settings, random
         configs = validate_topic_configs(dict(topic.configs), settings.value)
     except InvalidConfig as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
+    replicas: Iterable[tuple[int, ...]]
     if topic.assignments:
         replicas = _manual(image, topic)
     else:
         replicas = _placed(image, topic, settings, random)
-    partitions = tuple(_new_partition(image, brokers, index) for index, brokers in enumerate(replicas))
+    partitions = []
+    for index, brokers in enumerate(replicas):
+        if index and index % STEP_PARTITIONS == 0:
+            yield
+        partitions.append(_new_partition(image, brokers, index))
     topic_id = random.uuid()
     while topic_id in image.topic_names:
         topic_id = random.uuid()
-    return Topic(name, topic_id, partitions, configs)
+    return Topic(name, topic_id, tuple(partitions), configs)
 
 
 def _manual(image: ClusterImage, topic: NewTopic) -> list[tuple[int, ...]]:
@@ -165,7 +181,7 @@ def _manual(image: ClusterImage, topic: NewTopic) -> list[tuple[int, ...]]:
     return [by_index[index] for index in range(len(by_index))]
 
 
-def _placed(image: ClusterImage, topic: NewTopic, settings: Settings, random: Random) -> list[tuple[int, ...]]:
+def _placed(image: ClusterImage, topic: NewTopic, settings: Settings, random: Random) -> Iterator[tuple[int, ...]]:
     copies, count = topic.replication_factor, topic.num_partitions
     if copies < DEFAULT or copies == 0:
         raise KafkaError(
@@ -182,7 +198,7 @@ def _placed(image: ClusterImage, topic: NewTopic, settings: Settings, random: Ra
     )
 
 
-def _place(image: ClusterImage, count: int, copies: int, random: Random) -> list[tuple[int, ...]]:
+def _place(image: ClusterImage, count: int, copies: int, random: Random) -> Iterator[tuple[int, ...]]:
     try:
         return place(list(image.brokers.values()), count, copies, random)
     except TooFewBrokers as error:
@@ -360,7 +376,7 @@ def _added_partitions(
         raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
     copies = len(found.partitions[0].replicas)
     if topic.assignments is None:
-        replicas = _place(image, more, copies, random)
+        replicas = list(_place(image, more, copies, random))
     else:
         if len(topic.assignments) != more:
             only = "only " if len(topic.assignments) < more else ""

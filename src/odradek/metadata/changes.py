@@ -140,13 +140,16 @@ def _topic(name: str, node: Node, nodes: Mapping[str, Node]) -> Topic:
 
 
 def topic_creation(topic: Topic) -> list[Operation]:
-    """All nodes of a new topic; the one of its configs is there even if nothing is set, as in Kafka."""
-    operations: list[Operation] = [
+    """All nodes of a new topic."""
+    return topic_head_creation(topic) + partition_creation(topic.name, 0, topic.partitions)
+
+
+def topic_head_creation(topic: Topic) -> list[Operation]:
+    """The nodes of a new topic without those of its partitions; configs have one even if none is set, as in Kafka."""
+    return [
         Create(ConfigNode.topic_path(topic.name), ConfigNode.encode(topic.configs)),
         Create(TopicNode.path(topic.name), TopicNode.encode(topic.id, topic.partitions)),
     ]
-    operations.extend(partition_creation(topic.name, 0, topic.partitions))
-    return operations
 
 
 def partition_creation(topic: str, first: int, partitions: Sequence[PartitionState]) -> list[Operation]:

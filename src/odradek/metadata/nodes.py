@@ -194,18 +194,9 @@ class PartitionNode:
     @staticmethod
     def encode(state: PartitionState) -> bytes:
         """The content for a state; replicas are in the topic's node."""
-        content: dict[str, object] = {
-            "controller_epoch": state.controller_epoch,
-            "leader": state.leader,
-            "version": 1,
-            "leader_epoch": state.leader_epoch,
-            "isr": list(state.isr),
-        }
-        if state.elr:
-            content["elr"] = list(state.elr)
-        if state.leader_broker_epoch >= 0:
-            content["leader_broker_epoch"] = state.leader_broker_epoch
-        return _json(content)
+        return _encoded_state(
+            state.controller_epoch, state.leader, state.leader_epoch, state.isr, state.elr, state.leader_broker_epoch
+        )
 
     @staticmethod
     def decode(path: str, data: bytes, version: int, replicas: tuple[int, ...]) -> PartitionState:
@@ -215,6 +206,30 @@ class PartitionNode:
         except Exception:
             with _reading(path):
                 raise
+
+
+@lru_cache(maxsize=4096)
+def _encoded_state(
+    controller_epoch: int,
+    leader: int,
+    leader_epoch: int,
+    isr: tuple[int, ...],
+    elr: tuple[int, ...],
+    leader_broker_epoch: int,
+) -> bytes:
+    """Encoded once for all partitions in the same state: those of a new topic are in one of a few."""
+    content: dict[str, object] = {
+        "controller_epoch": controller_epoch,
+        "leader": leader,
+        "version": 1,
+        "leader_epoch": leader_epoch,
+        "isr": list(isr),
+    }
+    if elr:
+        content["elr"] = list(elr)
+    if leader_broker_epoch >= 0:
+        content["leader_broker_epoch"] = leader_broker_epoch
+    return _json(content)
 
 
 @lru_cache(maxsize=4096)

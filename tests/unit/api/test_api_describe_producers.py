@@ -9,7 +9,11 @@ from typing import Any
 from odradek.api import api_61_describe_producers
 from odradek.api.requests.long_work import LongWork
 from odradek.wire.errors import ErrorCode, KafkaError
-from odradek.wire.messages.describe_producers import DescribeProducersRequest, DescribeProducersRequestTopic
+from odradek.wire.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersRequestTopic,
+    DescribeProducersResponse,
+)
 
 
 class Replica:
@@ -44,6 +48,14 @@ def context_with(require: Any, slice_ms: int) -> Any:
     return SimpleNamespace(services=services)
 
 
+def received(answer: DescribeProducersResponse) -> list[Any]:
+    """The partitions of the first topic, as a client decodes them."""
+    out = bytearray()
+    answer.encode(out, 0)
+    decoded, _ = DescribeProducersResponse.decode(memoryview(out), 0, 0)
+    return list(decoded.topics[0].partitions)
+
+
 def describe(*partitions: int) -> list[Any]:
     replicas = {0: Replica(leads=True), 1: Replica(leads=False)}
 
@@ -55,8 +67,7 @@ def describe(*partitions: int) -> list[Any]:
     context = context_with(require, slice_ms=4)
     request = DescribeProducersRequest([DescribeProducersRequestTopic("t", list(partitions))])
     answer: Any = api_61_describe_producers.handle(request, context)
-    found: list[Any] = answer.topics[0].partitions
-    return found
+    return received(answer)
 
 
 def test_leader_describes_its_producers() -> None:
@@ -95,7 +106,7 @@ def test_many_producers_are_described_in_slices() -> None:
             await asyncio.sleep(0)
         return waiting.result()
 
-    found = asyncio.run(describe_beside_others()).topics[0].partitions
+    found = received(asyncio.run(describe_beside_others()))
     assert [row.partition_index for row in found] == [0, 1]
     assert all([each.producer_id for each in row.active_producers] == list(range(5, 1005)) for row in found)
     assert turns > 2 * 1000 / 200

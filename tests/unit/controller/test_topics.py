@@ -3,6 +3,7 @@ import pytest
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.controller.internal_topics import creatable
 from odradek.controller.names import colliding, name_problem
+from odradek.controller.outcome import STEP_PARTITIONS
 from odradek.controller.topics import (
     DeletedTopic,
     MorePartitions,
@@ -10,6 +11,7 @@ from odradek.controller.topics import (
     TopicReference,
     create_partitions,
     create_topics,
+    create_topics_in_steps,
     delete_topics,
 )
 from odradek.metadata.image import Broker, ClusterImage, PartitionState
@@ -356,3 +358,9 @@ def test_audit_topic_is_made_as_configured() -> None:
         "retention.ms": "60000",
         "min.insync.replicas": "1",
     }
+
+
+def test_creation_of_many_partitions_takes_many_steps() -> None:
+    """The event loop may serve others between two of them: while replicas are placed, and while states are encoded."""
+    steps = create_topics_in_steps(THREE, [NewTopic("t", 20 * STEP_PARTITIONS, 2)], SETTINGS, random())
+    assert sum(1 for _ in steps) == 2 * (20 - 1)

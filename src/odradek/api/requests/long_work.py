@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from typing import Final, Protocol, TypeVar
 
 from odradek.quotas.client_quotas import ClientQuotas
@@ -49,7 +49,7 @@ class Sliced(Protocol):
 
 
 class LongWork:
-    """The turns of all requests that are served in slices."""
+    """The turns of all requests that are served in slices, and of the controller's long decisions."""
 
     __slots__ = ("_at_once", "_is_armed", "_slice_s", "_waiting", "now", "step")
 
@@ -103,6 +103,19 @@ class LongWork:
             if slices.is_over:
                 return _served(slices, steps, answer)
         return answer
+
+    async def complete(self, steps: Generator[None, None, T]) -> T:
+        """Return what the generator returns, after all its steps: for work that is no client's request."""
+        ends = self.slice_end(self.now(), is_first=True)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as over:
+                result: T = over.value
+                return result
+            if self.now() >= ends:
+                await self.turn()
+                ends = self.slice_end(self.now(), is_first=False)
 
     def _start_next(self) -> None:
         waiting = self._waiting

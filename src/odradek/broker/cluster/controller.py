@@ -12,6 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
+from odradek.api.requests.long_work import LongWork
 from odradek.api.services.controller_service import NotTheController
 from odradek.broker.cluster.broker_events import RETRY_SECONDS, BrokerEvents, OfflineReplicas
 from odradek.broker.cluster.controller_channel import Connect, ControlTimeouts
@@ -32,7 +33,7 @@ from odradek.controller.configs import AlteredResource, ResourceChanges, alter_c
 from odradek.controller.election_counts import ElectionCounts
 from odradek.controller.in_sync import IsrChange, IsrChanged, alter_partitions
 from odradek.controller.lease_table import Grant, deposed_brokers
-from odradek.controller.outcome import Decision
+from odradek.controller.outcome import Decided, Decision
 from odradek.controller.topics import (
     MAX_PARTITIONS_DELETED_AT_ONCE,
     CreatedTopic,
@@ -42,7 +43,7 @@ from odradek.controller.topics import (
     NewTopic,
     TopicReference,
     create_partitions,
-    create_topics,
+    create_topics_in_steps,
     delete_topics,
 )
 from odradek.metadata.changes import load_image
@@ -101,6 +102,7 @@ class Controller:
         "_store",
         "_unwatch",
         "_view",
+        "_work",
         "elections",
         "epoch",
         "fencing",
@@ -124,6 +126,7 @@ class Controller:
         self._random = random
         self._view = view
         self._node_id = config.node_id
+        self._work = LongWork(clock.monotonic, config.number("odradek.loop.slice.ms"))
         self._events = EventQueue()
         timeouts = ControlTimeouts(
             config.number("broker.session.timeout.ms"), config.number("controller.socket.timeout.ms")
@@ -198,7 +201,7 @@ class Controller:
     async def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> Sequence[CreatedTopic]:
         """Create topics; one reply for each. Raises KafkaError."""
         return await self._announced(
-            lambda image: create_topics(image, topics, self._config, self._random, validate_only=validate_only)
+            lambda image: create_topics_in_steps(image, topics, self._config, self._random, validate_only=validate_only)
         )
 
     async def delete_topics(self, references: Sequence[TopicReference]) -> Sequence[DeletedTopic]:
@@ -232,11 +235,14 @@ class Controller:
 
         return await self._in_turn(event)
 
-    async def change(self, decide: Callable[[ClusterImage], Decision[T]]) -> Sequence[T]:
+    async def change(self, decide: Callable[[ClusterImage], Decided[T]]) -> Sequence[T]:
         """Let a pure decision on the newest image take effect; its replies. Raises KafkaError."""
 
         async def event() -> Sequence[T]:
-            return await self.carry_out(decide(self.image))
+            decided = decide(self.image)
+            # No other event changes the image while the decision takes turns with other work.
+            decision = decided if isinstance(decided, Decision) else await self._work.complete(decided)
+            return await self.carry_out(decision)
 
         return await self._in_turn(event)
 
@@ -284,6 +290,10 @@ class Controller:
             return await self._leases.lease(broker_id, broker_epoch)
         except SessionExpired as error:
             raise NotTheController(ErrorCode.NOT_CONTROLLER) from error
+
+    def share_turns(self, work: LongWork) -> None:
+        """Slice long decisions by the turns that the broker's long requests have."""
+        self._work = work
 
     def watch_leases(self, changed: Callable[[], None]) -> None:
         """Call when this broker may get a lease, or begin to lead, that it could not before."""
@@ -352,7 +362,7 @@ class Controller:
         if self.is_active:
             self._events.later(name, seconds, then)
 
-    async def _announced(self, decide: Callable[[ClusterImage], Decision[T]]) -> Sequence[T]:
+    async def _announced(self, decide: Callable[[ClusterImage], Decided[T]]) -> Sequence[T]:
         """Answer only when the other brokers know, too, or are slow to answer."""
         before = self.image
         replies = await self.change(decide)
@@ -361,12 +371,12 @@ class Controller:
             await self._channels.wait_until_acknowledged(image.version, TELL_SECONDS)
         return replies
 
-    async def carry_out(self, decision: Decision[T]) -> Sequence[T]:
-        """Write the decision, publish its image, return its replies; only within an event. Raises KafkaError."""
-        return await self._carry_out(decision, self.image)
+    async def carry_out(self, decision: Decision[T], before: ClusterImage | None = None) -> Sequence[T]:
+        """Write the decision, publish its image, return its replies; only within an event. Raises KafkaError.
 
-    async def _carry_out(self, decision: Decision[T], before: ClusterImage) -> Sequence[T]:
-        """`before`: what the brokers may act on until they know the decision's image."""
+        `before` is what the brokers may act on until they know the decision's image; None for the present image.
+        """
+        before = self.image if before is None else before
         deposed = deposed_brokers(before, decision.image)
         if decision.operations:
             operations, cuts = decision.operations, decision.cuts
@@ -447,7 +457,7 @@ class Controller:
         image = await self._finish_deletions(image)
         decision = self._brokers.cleared(recovered_partitions(image, self._config), found)
         _report(image, decision.image)
-        await self._carry_out(decision, self.image if self._has_published else image)
+        await self.carry_out(decision, self.image if self._has_published else image)
         await self._brokers.look_at_own_directories()
         self._stale = False
 

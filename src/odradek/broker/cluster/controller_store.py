@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from odradek.broker.cluster.registrations import burial
@@ -98,11 +98,11 @@ class ControllerStore:
         node = await self.store.get(CONTROLLER_EPOCH)
         return node is not None and node.version == self._epoch_version
 
-    def transactions(self, operations: Sequence[Operation], cuts: Sequence[int]) -> list[Sequence[Operation]]:
-        """The operations in transactions that the store accepts, parted at some of the cuts."""
-        return list(batches(operations, cuts, self.store.max_transaction_bytes * 8 // 10))
+    def transactions(self, operations: Sequence[Operation], cuts: Sequence[int]) -> Iterator[Sequence[Operation]]:
+        """The operations in transactions that the store accepts, parted at some of the cuts, each when asked for."""
+        return batches(operations, cuts, self.store.max_transaction_bytes * 8 // 10)
 
-    async def deletion_of(self, topic: str) -> list[Sequence[Operation]]:
+    async def deletion_of(self, topic: str) -> Iterator[Sequence[Operation]]:
         """Transactions that delete all nodes of a topic that is marked for deletion."""
         nodes = set(await read_subtree(self.store, TopicNode.path(topic)))
         nodes.update(await read_subtree(self.store, ConfigNode.topic_path(topic)))

@@ -20,6 +20,7 @@ from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.client.errors import Disconnected
 from odradek.client.network.connection import Connection
 from odradek.controller.in_sync import IsrChange
+from odradek.controller.outcome import STEP_PARTITIONS
 from odradek.controller.reassignments import Reassignment, alter_reassignments
 from odradek.controller.topics import MorePartitions, NewTopic, TopicReference
 from odradek.metadata.changes import load_image
@@ -918,3 +919,23 @@ def test_lease_is_granted_to_the_current_registration_only() -> None:
         assert (await cluster.reigning.lease(2, epoch)).seconds > 0
 
     run(test)
+
+
+def test_others_are_served_while_many_partitions_are_created() -> None:
+    """The decision takes turns of the loop: with slices of no length, one for each step."""
+
+    async def test() -> int:
+        cluster = Cluster({"odradek.loop.slice.ms": "0"})
+        await cluster.of(1)
+        turns = 0
+        controller = cluster.reigning
+        before = controller.image
+        creating = asyncio.ensure_future(controller.create_topics([NewTopic("t", 20 * STEP_PARTITIONS, 1)]))
+        while controller.image is before:
+            turns += 1
+            await asyncio.sleep(0)
+        await creating
+        await cluster.close()
+        return turns
+
+    assert asyncio.run(test()) > 2 * (20 - 1)
