@@ -51,6 +51,9 @@ class MemoryStream:
     def watch_reads(self, callback: Callable[[], None] | None) -> None:
         self.readable = callback
 
+    def expect(self, size: int) -> None:
+        pass
+
     def watch_writes(self, callback: Callable[[], None] | None) -> None:
         pass
 

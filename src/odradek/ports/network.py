@@ -10,7 +10,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from odradek.ports.disk import Bytes, FileRange
 
@@ -40,6 +40,13 @@ class Stream(Protocol):
 
     def watch_reads(self, callback: Callable[[], None] | None) -> None:
         """Call back whenever bytes can be received; None stops it (backpressure)."""
+        ...
+
+    def expect(self, size: int) -> None:
+        """Say that the next `size` bytes of the peer are of use only together; 0 takes it back.
+
+        Reads may then be called back when many of them have come, or the stream has ended, in place of for each packet.
+        """
         ...
 
     def watch_writes(self, callback: Callable[[], None] | None) -> None:
@@ -107,10 +114,23 @@ _ELSEWHERE = ("192.0.2.1", 9)
 """An address of the documentation's network; a datagram socket that connects to it sends nothing."""
 
 
+GATHERED_BYTES: Final = 65_536
+"""So many bytes of a large frame gather in the socket before it is read: a read for each packet costs more than they
+do."""
+_FEW_BYTES: Final = 4096
+
+
+def bytes_to_wait_for(expected: int) -> int:
+    """The bytes that make a socket readable (SO_RCVLOWAT) of whose peer the next `expected` bytes belong together."""
+    if expected >= GATHERED_BYTES:
+        return GATHERED_BYTES
+    return expected if expected > _FEW_BYTES else 1
+
+
 class TcpStream:
     """A TCP socket on the running event loop."""
 
-    __slots__ = ("_fd", "_loop", "_reading", "_socket", "_writing", "peer_host", "peer_port")
+    __slots__ = ("_expected", "_fd", "_loop", "_reading", "_socket", "_writing", "peer_host", "peer_port")
 
     def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
         sock.setblocking(False)
@@ -121,6 +141,7 @@ class TcpStream:
         self._fd = sock.fileno()
         self._loop = loop
         self._reading = self._writing = False
+        self._expected = 1
         peer = sock.getpeername()
         self.peer_host: str = peer[0]
         self.peer_port: int = peer[1]
@@ -157,6 +178,13 @@ class TcpStream:
         elif self._reading:
             self._loop.remove_reader(self._fd)
             self._reading = False
+
+    def expect(self, size: int) -> None:
+        """Implements Stream."""
+        wanted = bytes_to_wait_for(size)
+        if wanted != self._expected:
+            self._expected = wanted
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wanted)
 
     def watch_writes(self, callback: Callable[[], None] | None) -> None:
         """Implements Stream."""

@@ -18,7 +18,7 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from odradek.ports.disk import Bytes, FileRange
-from odradek.ports.network import MORE, WOULD_BLOCK, Stream, TcpStream, TlsError
+from odradek.ports.network import MORE, WOULD_BLOCK, Stream, TcpStream, TlsError, bytes_to_wait_for
 
 RECEIVE_BYTES: Final = 131_072
 """Encrypted bytes of one read of the socket."""
@@ -26,6 +26,8 @@ SEND_BYTES: Final = 32_768
 """Bytes that are encrypted for one write to the socket. What it does not take of them waits in memory."""
 HANDSHAKE_BYTES: Final = 16_384
 """Encrypted bytes of one read of the socket before the handshake is complete."""
+MOST_RECORD_BYTES: Final = 5 + 16_384 + 256
+"""Encrypted bytes of the largest TLS record."""
 MOST_UNSENT_BYTES: Final = 65_536
 """Encrypted bytes that may wait for a peer which does not read, besides those of `send`: answers to key updates."""
 
@@ -91,6 +93,7 @@ class TlsStream:
     """A TLS connection on the running event loop. `handshake` until it is complete, then as any stream."""
 
     __slots__ = (
+        "_expected",
         "_failure",
         "_fd",
         "_has_ended",
@@ -135,6 +138,7 @@ class TlsStream:
         self._is_reading = self._is_writing = False
         self._undecrypted = b""  # received, but there was no room for its contents
         self._unsent: Bytes = b""  # encrypted, but the socket did not take it
+        self._expected = 1
         self._taken = 0  # plain bytes of which `_unsent` is the end; `send` reports them when it is sent
         self._failure: TlsError | None = None  # what the next `receive_into` raises
         self._has_ended = False  # the peer has sent its close_notify
@@ -305,6 +309,13 @@ class TlsStream:
         elif self._is_reading:
             self._loop.remove_reader(self._fd)
             self._is_reading = False
+
+    def expect(self, size: int) -> None:
+        """As `Stream.expect`. The beginning of a record may be in OpenSSL's memory already: it does not count."""
+        wanted = bytes_to_wait_for(size - MOST_RECORD_BYTES)
+        if wanted != self._expected:
+            self._expected = wanted
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wanted)
 
     def watch_writes(self, callback: Callable[[], None] | None) -> None:
         """As `Stream.watch_writes`."""

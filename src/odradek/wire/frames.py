@@ -120,6 +120,7 @@ class FrameReader:
         "_view",
         "buffers",
         "max_frame_bytes",
+        "missing",
     )
 
     def __init__(
@@ -139,6 +140,8 @@ class FrameReader:
         self._limit = max_frame_bytes if callable(max_frame_bytes) else None
         self.max_frame_bytes = max_frame_bytes() if callable(max_frame_bytes) else max_frame_bytes
         self.buffers = ReceiveBuffers() if buffers is None else buffers
+        self.missing = 0
+        """Bytes that an unfinished frame with a buffer of its own lacks, as of the last `received`."""
         self._fault: FrameError | None = None
         self._rest = b""  # the beginning of an unfinished frame, unless `_large` has it
         self._large: memoryview | None = None  # the buffer of an unfinished large frame
@@ -204,6 +207,7 @@ class FrameReader:
         if self._large is not None:
             self.buffers.give_back(self._large)
             self._large = None
+            self.missing = 0
 
     def _complete(self, view: memoryview, filled: int) -> Iterator[memoryview]:
         position = 0
@@ -224,6 +228,8 @@ class FrameReader:
                 if position:
                     self.close()
                     self._rest = bytes(view[position:filled])
+                else:
+                    self.missing = max(0, int.from_bytes(view[:4], "big") + 4 - filled)
             elif position != filled:
                 self._rest = bytes(view[position:filled])
             elif self._rest:

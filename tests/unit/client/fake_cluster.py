@@ -151,6 +151,9 @@ class MemoryStream:
         self._callback = callback
         self.wake()
 
+    def expect(self, size: int) -> None:
+        pass
+
     def watch_writes(self, callback: Callable[[], None] | None) -> None:
         return
 

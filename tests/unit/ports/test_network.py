@@ -74,6 +74,33 @@ def test_full_socket_blocks_and_reports_when_it_has_room() -> None:
     asyncio.run(main())
 
 
+def test_reader_is_called_when_the_bytes_that_it_expects_have_come() -> None:
+    async def main() -> None:
+        client, server = await pair()
+        other, echo = await pair()
+        readable = asyncio.Event()
+        server.expect(50_000)
+        server.watch_reads(readable.set)
+        client.send(b"x" * 20_000, False)
+        other.send(b"y", False)
+        await read_exactly(echo, 1)  # sent later: what is readable of the first connection has been reported
+        assert not readable.is_set()
+        client.send(b"x" * 30_000, False)
+        await asyncio.wait_for(readable.wait(), 30)
+        server.watch_reads(None)
+        assert len(await read_exactly(server, 50_000)) == 50_000
+        server.expect(0)
+        client.send(b"x", False)
+        assert await read_exactly(server, 1) == b"x"
+        server.expect(50_000)
+        client.close()
+        assert await read_exactly(server, 1) == b"", "the end wakes the reader, too"
+        for stream in (server, other, echo):
+            stream.close()
+
+    asyncio.run(main())
+
+
 def test_a_file_range_is_sent_and_a_file_that_is_too_short_is_an_error(tmp_path: Path) -> None:
     async def main() -> None:
         disk = SystemDisk()

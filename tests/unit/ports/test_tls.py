@@ -162,6 +162,7 @@ class Way:
         assert count, "the other side stays open"
         if count != WOULD_BLOCK:
             self.got += buffer[:count]
+            self._receiver.expect(len(self.data) - len(self.got))
         if len(self.got) == len(self.data):
             self._receiver.watch_reads(None)
             self.done.set_result(None)

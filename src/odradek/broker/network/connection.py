@@ -107,6 +107,7 @@ class InboundConnection:
         "_backlog",
         "_closed_callback",
         "_dispatch",
+        "_expects",
         "_flushing",
         "_frames",
         "_held",
@@ -150,6 +151,7 @@ class InboundConnection:
         self._writing = False
         self._reading = True
         self._serving = False
+        self._expects = False
         self.closed = False
         self.identifier = identifier
         self.session = session
@@ -188,6 +190,9 @@ class InboundConnection:
                     self._serve(frame)
                 if self.closed:
                     return
+            if self._frames.missing or self._expects:
+                self._expects = self._frames.missing > 0
+                self._stream.expect(self._frames.missing)
         except FrameError as error:
             self.close(str(error))
             return

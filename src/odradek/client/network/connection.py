@@ -63,8 +63,9 @@ class Connection:
     """An open connection; make one with `open_connection`."""
 
     __slots__ = (
-        "_client_id", "_close_listener", "_correlation_id", "_held", "_loop", "_out", "_pending", "_reader", "_stream",
-        "_timer", "_timer_due", "_writing", "closed", "features", "host", "throttled_until", "traffic", "versions",
+        "_client_id", "_close_listener", "_correlation_id", "_expects", "_held", "_loop", "_out", "_pending", "_reader",
+        "_stream", "_timer", "_timer_due", "_writing", "closed", "features", "host", "throttled_until", "traffic",
+        "versions",
     )  # fmt: skip
 
     def __init__(
@@ -79,6 +80,7 @@ class Connection:
         self._out: deque[bytes | bytearray | memoryview] = deque()
         self._held: list[bytearray] | None = None
         self._writing = False
+        self._expects = False
         self._pending: dict[int, _Pending] = {}
         self._correlation_id = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -260,6 +262,9 @@ class Connection:
             self._answered(frame)
             if self.closed is not None:
                 return False
+        if self._reader.missing or self._expects:
+            self._expects = self._reader.missing > 0
+            self._stream.expect(self._reader.missing)
         return received == len(space)
 
     def _answered(self, frame: memoryview) -> None:

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 
 from odradek.ports.disk import Bytes, FileRange
-from odradek.ports.network import WOULD_BLOCK, Stream
+from odradek.ports.network import WOULD_BLOCK, Stream, bytes_to_wait_for
 from odradek.sim.world.loop import Process, SimulatedLoop
 
 WINDOW_BYTES = 64 * 1024
@@ -25,6 +25,9 @@ WINDOW_BYTES = 64 * 1024
 _WRITABLE_BYTES = WINDOW_BYTES * 2 // 3
 """Who waits is called when no more than this is left, as on Linux. Called for every byte that gets free, senders would
 fill the window with ever smaller pieces, each of which travels by itself."""
+
+_MOST_EXPECTED_BYTES = _WRITABLE_BYTES // 2
+"""So many bytes are always readable, as kernels do it: the window must not be full while its reader waits for more."""
 
 
 _PROBES_IN_SILENCE = 3
@@ -147,8 +150,8 @@ class SimulatedStream:
     """One end of a connection, a `Stream`."""
 
     __slots__ = (
-        "_notify_read", "_notify_write", "_on_read", "_on_write", "_silent_since", "closed", "incoming", "outgoing",
-        "peer_host", "peer_port", "process",
+        "_expected", "_notify_read", "_notify_write", "_on_read", "_on_write", "_silent_since", "closed", "incoming",
+        "outgoing", "peer_host", "peer_port", "process",
     )  # fmt: skip
 
     def __init__(self, process: Process, peer: tuple[str, int], incoming: Pipe, outgoing: Pipe) -> None:
@@ -160,6 +163,7 @@ class SimulatedStream:
         self._on_read: Callable[[], None] | None = None
         self._on_write: Callable[[], None] | None = None
         self._notify_read = self._notify_write = False
+        self._expected = 1
         self._silent_since = 0.0
         incoming.reader = self
         outgoing.writer = self
@@ -202,6 +206,10 @@ class SimulatedStream:
         self._on_read = callback
         if callback is not None:
             self.readable()
+
+    def expect(self, size: int) -> None:
+        """As `Stream.expect`."""
+        self._expected = min(bytes_to_wait_for(size), _MOST_EXPECTED_BYTES)
 
     def watch_writes(self, callback: Callable[[], None] | None) -> None:
         """As `Stream.watch_writes`."""
@@ -296,7 +304,7 @@ class SimulatedStream:
         pipe = self.incoming
         if self._on_read is None or self._notify_read:
             return
-        if pipe.arrived or pipe.ended or pipe.broken is not None:
+        if len(pipe.arrived) >= self._expected or pipe.ended or pipe.broken is not None:
             self._notify_read = True
             pipe.network.loop.call_soon(self._call_reader, context=self.process.context)
 

@@ -30,6 +30,7 @@ class ScriptedStream:
         self.window: int | None = None
         self.read_callback: Callable[[], None] | None = None
         self.write_callback: Callable[[], None] | None = None
+        self.expected: list[int] = []
         self.closed = False
 
     def receive_into(self, buffer: memoryview) -> int:
@@ -58,6 +59,9 @@ class ScriptedStream:
 
     def watch_reads(self, callback: Callable[[], None] | None) -> None:
         self.read_callback = callback
+
+    def expect(self, size: int) -> None:
+        self.expected.append(size)
 
     def watch_writes(self, callback: Callable[[], None] | None) -> None:
         self.write_callback = callback
@@ -380,6 +384,20 @@ def test_a_large_frame_waits_until_there_is_a_buffer_for_it() -> None:
     other.stream.deliver()
     assert other.served == [large[4:]]
     assert buffers.in_use == 0
+
+
+def test_bytes_that_a_large_frame_lacks_are_expected() -> None:
+    server = Server(max_frame_bytes=1 << 21)
+    large = together(bytes(300_000))
+    server.stream.incoming = [large[:100_000], large[100_000:200_000], large[200_000:250_000]]
+    server.stream.deliver()
+    assert server.stream.expected == [300_004 - 200_000, 300_004 - 250_000]
+    server.stream.incoming = [large[250_000:]]
+    server.stream.deliver()
+    assert server.stream.expected[2:] == [0]
+    server.stream.incoming = [together(b"small")]
+    server.stream.deliver()
+    assert server.stream.expected[3:] == []
 
 
 def test_requests_that_are_held_count_as_bytes_in_use() -> None:
