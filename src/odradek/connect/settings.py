@@ -6,7 +6,7 @@ Types and importances have the names of Kafka's ConfigDef.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
@@ -111,8 +111,14 @@ class Checked(NamedTuple):
         return self.values
 
 
-def check(settings: Sequence[Setting], config: Mapping[str, str], prefixes: Sequence[str] = ()) -> Checked:
-    """Read a configuration; names that begin with one of the prefixes are passed through unread.
+def check(
+    settings: Sequence[Setting],
+    config: Mapping[str, str],
+    prefixes: Sequence[str] = (),
+    *,
+    of: str = "this connector",
+) -> Checked:
+    """Read a configuration `of` something; names that begin with one of the prefixes are passed through unread.
 
     An unknown name is an error that names the nearest one: a misspelt limit would silently have no effect.
     """
@@ -136,5 +142,21 @@ def check(settings: Sequence[Setting], config: Mapping[str, str], prefixes: Sequ
         if name in known or name.startswith(tuple(prefixes)):
             continue
         near = difflib.get_close_matches(name, known, 1)
-        errors[name] = [f"{name} is not a setting of this connector" + (f"; did you mean {near[0]}?" if near else "")]
+        errors[name] = [f"{name} is not a setting of {of}" + (f"; did you mean {near[0]}?" if near else "")]
     return Checked(values, errors)
+
+
+def described(settings: Sequence[Setting]) -> Iterator[str]:
+    """A line for each setting: name, meaning, accepted values, default."""
+    for each in settings:
+        default = "required" if each.is_required else f"default: {_shown(each.default)}"
+        choices = f" ({', '.join(each.choices)})" if each.choices else ""
+        yield f"{each.name}: {each.documentation}{choices} [{default}]"
+
+
+def _shown(default: object) -> str:
+    if isinstance(default, bool):
+        return str(default).lower()
+    if isinstance(default, list):
+        return ",".join(default) or "none"
+    return str(default) if default != "" else "none"

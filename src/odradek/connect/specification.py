@@ -21,27 +21,27 @@ class SpecificationError(ValueError):
     """A file cannot be read, or describes no connectors; the text names the file."""
 
 
-def read(paths: Sequence[Path]) -> dict[str, dict[str, str]]:
-    """Configurations by the name of the connector. Raises SpecificationError."""
+def read(paths: Sequence[Path], section: str = "connectors") -> dict[str, dict[str, str]]:
+    """Configurations by the name of the connector, or of what else the section is of. Raises SpecificationError."""
     found: dict[str, dict[str, str]] = {}
     for path in paths:
-        for name, config in _read(path).items():
+        for name, config in _read(path, section).items():
             if name in found:
-                raise SpecificationError(f"{path}: connector {name} is described twice")
+                raise SpecificationError(f"{path}: {section.removesuffix('s')} {name} is described twice")
             found[name] = config
     return found
 
 
-def _read(path: Path) -> dict[str, dict[str, str]]:
+def _read(path: Path, section: str) -> dict[str, dict[str, str]]:
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise SpecificationError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
     document = _parse(path, text)
     if not isinstance(document, Mapping):
-        raise SpecificationError(f"{path}: settings of a connector expected")
-    if isinstance(document.get("connectors"), Mapping):
-        return {str(name): _config(path, str(name), given) for name, given in document["connectors"].items()}
+        raise SpecificationError(f"{path}: settings of a {section.removesuffix('s')} expected")
+    if isinstance(document.get(section), Mapping):
+        return {str(name): _config(path, str(name), given) for name, given in document[section].items()}
     if isinstance(document.get("config"), Mapping):
         name = str(document.get("name", ""))
         config = _config(path, name, document["config"])

@@ -45,6 +45,7 @@ RUN_BY: dict[str, dict[str, str]] = {
         "From nothing to mTLS, SCRAM and ACLs": "integration/test_security_page.py",
         ALL: "newcomer/test_administrator.py",
     },
+    "docs/TABLES.md": {ALL: "integration/test_tables.py"},
     "docs/UPGRADING.md": {ALL: "newcomer/test_operator.py"},
 }
 """Page -> section -> the module below tests/ that runs its commands, or why none does; `*` is every other section."""

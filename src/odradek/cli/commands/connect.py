@@ -154,20 +154,11 @@ def _show_ready(url: str) -> None:
 
 def _show_plugins() -> int:
     from odradek.connect.plugins import PLUGINS
+    from odradek.connect.settings import described
 
     for plugin in PLUGINS:
         print(f"{plugin.name} ({plugin.kind}): {plugin.summary}")
-        for each in plugin.settings:
-            default = "required" if each.is_required else f"default: {_shown(each.default)}"
-            choices = f" ({', '.join(each.choices)})" if each.choices else ""
-            print(f"  {each.name}: {each.documentation}{choices} [{default}]")
+        for line in described(plugin.settings):
+            print(f"  {line}")
     sys.stdout.flush()
     return 0
-
-
-def _shown(default: object) -> str:
-    if isinstance(default, bool):
-        return str(default).lower()
-    if isinstance(default, list):
-        return ",".join(default) or "none"
-    return str(default) if default != "" else "none"

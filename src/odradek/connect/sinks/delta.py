@@ -10,14 +10,14 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from odradek.connect.columns import kind_of, scalar
-from odradek.connect.errors import ConnectError, PositionMoved, RecordRejected, TargetAway
+from odradek.connect.columns import joined_kind, kind_of, scalar
+from odradek.connect.errors import ConnectError, RecordRejected
 from odradek.connect.model import Batch, SinkRecord
 from odradek.connect.settings import REQUIRED, Importance, Setting, Type
+from odradek.connect.sinks.delta_commits import DeltaCommits, table_failures
 from odradek.connect.worker_thread import WorkerThread
 from odradek.ports.installation import install_hint
 from odradek.records.topic_partition import TopicPartition
-from odradek.spark.stores.patience import first_line
 
 STORAGE_PREFIX: Final = "storage."
 SETTINGS: Final = (
@@ -30,7 +30,6 @@ SETTINGS: Final = (
             group="Tables"),
 )  # fmt: skip
 COORDINATES: Final = ("__topic", "__partition", "__offset", "__timestamp")
-_AWAY: Final = ("connection", "timed out", "timeout", "dns", "503", "500", "temporarily", "error sending request")
 
 
 def check(values: Mapping[str, Any]) -> dict[str, list[str]]:
@@ -75,15 +74,11 @@ class Rows:
     def _kind(self, name: str, kind: str) -> str:
         """The type of a column that has a value of this type. Raises ValueError."""
         before = self.kinds.get(name)
-        if before is None:
-            if not self._evolves:
-                raise ValueError(f"the table has no column {name}: auto.evolve is false")
-            return kind
-        if before == kind or (before == "double" and kind == "bigint"):
-            return before
-        if before == "bigint" and kind == "double" and name not in self._fixed:
-            return kind
-        raise ValueError(f"field {name} is of type {kind}, its column of type {before}")
+        if before is not None:
+            return joined_kind(name, before, kind, is_fixed=name in self._fixed)
+        if not self._evolves:
+            raise ValueError(f"the table has no column {name}: auto.evolve is false")
+        return kind
 
     def arrow(self) -> Any:
         """The rows as an Arrow table."""
@@ -113,9 +108,9 @@ class DeltaSink:
         self._layout: str = values["table.path"]
         self._partition_by: list[str] = values["partition.by"]
         self._evolves: bool = values["auto.evolve"]
-        self._storage = dict(storage) or None
+        self._storage = storage
         self._thread = WorkerThread(f"connect-{connector}")
-        self._held: dict[TopicPartition, int | None] = {}
+        self._held: dict[TopicPartition, int] = {}
         self.batch_records: int = values["flush.size"]
         """Records of one commit."""
         self.batch_wait_s: float = values["rotate.interval.ms"] / 1000
@@ -126,7 +121,7 @@ class DeltaSink:
 
     async def positions(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """See `Sink`."""
-        return await self._thread.run(self._guarded, self._read_positions, partitions)
+        return await self._thread.run(self._read_positions, partitions)
 
     async def write(self, batch: Batch) -> None:
         """See `Sink`. Tables that were committed by an attempt that failed later are not written again."""
@@ -136,7 +131,7 @@ class DeltaSink:
         for topic, records in by_topic.items():
             ends = {each: end for each, end in batch.ends.items() if each.topic == topic}
             if any(self._held.get(each) != end for each, end in ends.items()):
-                await self._thread.run(self._guarded, self._write, topic, records, ends)
+                await self._thread.run(self._write, topic, records, ends)
 
     async def close(self) -> None:
         """See `Sink`."""
@@ -144,71 +139,44 @@ class DeltaSink:
 
     # --- in the thread ---
 
-    def _guarded(self, work: Any, *arguments: Any) -> Any:
-        """Say of which kind a failure was."""
-        try:
-            return work(*arguments)
-        except ConnectError:
-            raise
-        except Exception as error:
-            text = first_line(error)
-            # Failures of object stores arrive as text only.
-            if isinstance(error, OSError) or any(each in str(error).lower() for each in _AWAY):
-                raise TargetAway(f"the table is away: {text}") from error
-            raise ConnectError(f"the table rejects it: {text}") from error
-
-    def _table(self, topic: str) -> Any:
-        """The table of a topic; None before its first commit."""
-        from deltalake import DeltaTable
-
+    def _commits(self, topic: str) -> DeltaCommits:
+        """The table of a topic."""
         path = self._layout.replace("${topic}", topic)
-        if not DeltaTable.is_deltatable(path, self._storage):
-            return None
-        return DeltaTable(path, storage_options=self._storage)
-
-    def _mark(self, partition: TopicPartition) -> str:
-        return f"odradek-connect/{self._connector}/{partition.topic}/{partition.partition}"
+        return DeltaCommits(path, self._storage, f"odradek-connect/{self._connector}")
 
     def _read_positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         found: dict[TopicPartition, int] = {}
         for topic in {each.topic for each in partitions}:
-            table = self._table(topic)
-            for each in partitions:
-                if each.topic == topic:
-                    version = None if table is None else table.transaction_version(self._mark(each))
-                    self._held[each] = version
-                    if version is not None:
-                        found[each] = version
+            commits = self._commits(topic)
+            with table_failures(commits.path):
+                found.update(commits.positions(commits.load(), [each for each in partitions if each.topic == topic]))
+        for each in partitions:
+            self._held.pop(each, None)
+        self._held.update(found)
         return found
 
     def _write(self, topic: str, records: Sequence[tuple[int, SinkRecord]], ends: Mapping[TopicPartition, int]) -> None:
-        from deltalake import CommitProperties, Transaction, write_deltalake
-        from deltalake.exceptions import CommitFailedError
+        from deltalake import write_deltalake
 
-        table = self._table(topic)
-        for each in ends:
-            if (None if table is None else table.transaction_version(self._mark(each))) != self._held.get(each):
-                raise PositionMoved(f"{each}: another task has written to the table since")
-        rows = Rows({} if table is None else _kinds(table), evolves=self._evolves)
-        for index, record in records:
-            try:
-                rows.add(record)
-            except ValueError as error:
-                raise RecordRejected(index, str(error)) from error
-        try:
+        commits = self._commits(topic)
+        with table_failures(commits.path):
+            table = commits.load()
+            commits.check(table, self._held, ends)
+            rows = Rows({} if table is None else _kinds(table), evolves=self._evolves)
+            for index, record in records:
+                try:
+                    rows.add(record)
+                except ValueError as error:
+                    raise RecordRejected(index, str(error)) from error
             write_deltalake(
-                self._layout.replace("${topic}", topic) if table is None else table,
+                commits.path if table is None else table,
                 rows.arrow(),
                 mode="append",
                 schema_mode="merge",
                 partition_by=self._partition_by or None,
-                storage_options=self._storage,
-                commit_properties=CommitProperties(
-                    app_transactions=[Transaction(self._mark(each), end) for each, end in ends.items()]
-                ),
+                storage_options=commits.storage,
+                commit_properties=commits.properties(ends),
             )
-        except CommitFailedError as error:
-            raise PositionMoved(f"{topic}: another task has committed to the table") from error
         self._held.update(ends)
 
 

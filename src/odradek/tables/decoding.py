@@ -1,0 +1,71 @@
+"""From Arrow tables of records, as a consumer returns them, to rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from odradek.connect.converters import Converter, JsonConverter
+from odradek.tables.planning import Decoded
+from odradek.tables.schema import COORDINATES, Row, timestamp_of
+
+KEY: Final = "__key"
+"""The column of a key that is no object."""
+VALUE: Final = "value"
+"""The column of a value that is no object."""
+
+
+class Decoder(NamedTuple):
+    """How keys and values become columns."""
+
+    key: Converter
+    value: Converter
+    keys: tuple[str, ...]
+    """The columns of the key: one for a value, or fields of an object."""
+    reserved: frozenset[str] = frozenset()
+    """Further names that fields cannot have."""
+
+    def decode(self, table: Any) -> Iterator[Decoded]:
+        """The records of a table with the columns of `Consumer.arrow`."""
+        topics = table.column("topic").to_pylist()
+        timestamps = table.column("timestamp").cast("int64").to_pylist()
+        columns = [table.column(name).to_pylist() for name in ("partition", "offset", "key", "value")]
+        for topic, at_ms, partition, offset, key, value in zip(topics, timestamps, *columns, strict=True):
+            timestamp_ms = -1 if at_ms is None else at_ms
+            try:
+                row = self._row(key, value)
+            except ValueError as error:
+                yield Decoded(partition, offset, timestamp_ms, key, value, None, value is None, str(error))
+                continue
+            row.update(zip(COORDINATES, (topic, partition, offset, timestamp_of(timestamp_ms)), strict=True))
+            yield Decoded(partition, offset, timestamp_ms, key, value, row, value is None)
+
+    def _row(self, key: bytes | None, value: bytes | None) -> Row:
+        """The columns of a key and a value. Raises ValueError."""
+        row = self._value(value)
+        for name in row:
+            if name in COORDINATES or name in self.reserved:
+                raise ValueError(f"field {name} has the name of a column that the table fills itself")
+        for name, part in zip(self.keys, self._key(key), strict=True):
+            if name in row and row[name] != part:
+                raise ValueError(f"field {name} differs between key and value")
+            row[name] = part
+        return row
+
+    def _value(self, value: bytes | None) -> Row:
+        if value is None:
+            return {}
+        found = self.value.decode(value)
+        if not isinstance(self.value, JsonConverter):
+            return {VALUE: found}
+        if not isinstance(found, dict):
+            raise ValueError(f"a JSON object expected, got {type(found).__name__}")  # noqa: TRY004 - data
+        return found
+
+    def _key(self, key: bytes | None) -> Sequence[Any]:
+        found = self.key.decode(key)
+        if isinstance(found, dict):
+            return [found.get(name) for name in self.keys]
+        if len(self.keys) > 1 and found is not None:
+            raise ValueError(f"key: a JSON object with {', '.join(self.keys)} expected")
+        return [found] * len(self.keys)

@@ -1,0 +1,96 @@
+"""Many tables in one process, until they are stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from odradek.client.consumer.consumer import Consumer
+from odradek.client.errors import ClientError
+from odradek.connect.client_failures import failure_of
+from odradek.connect.errors import ConnectError, TargetAway
+from odradek.connect.retries import Retries
+from odradek.tables.delta import DeltaStore
+from odradek.tables.runner import OnCommit, TableRunner
+from odradek.tables.specification import TableSpec
+from odradek.tables.store import TableStore
+from odradek.wire.errors import KafkaError
+
+logger = logging.getLogger(__name__)
+
+_CONSUMER: Final[Mapping[str, Any]] = {
+    "isolation_level": "read_committed",
+    "enable_auto_commit": False,
+    # positions are the table's; a lost one is the runner's to judge
+    "auto_offset_reset": "none",
+    "allow_auto_create_topics": False,
+}
+
+
+def store_of(spec: TableSpec) -> TableStore:
+    """The table of a specification."""
+    return DeltaStore(spec)
+
+
+async def run_tables(
+    specs: Iterable[TableSpec],
+    clients: Mapping[str, Any],
+    stopping: asyncio.Event,
+    on_commit: OnCommit,
+    *,
+    once: bool = False,
+) -> dict[str, ConnectError]:
+    """Write the tables until `stopping` is set, or with `once` up to the records that are there now.
+
+    A table that fails ends, and the others continue; the failures by table. `clients` are options of the consumers.
+    """
+    failures: dict[str, ConnectError] = {}
+
+    async def run(spec: TableSpec) -> None:
+        try:
+            await _run(spec, clients, stopping, on_commit, once=once)
+        except ConnectError as error:
+            logger.error("table %s stops: %s", spec.name, error)  # noqa: TRY400 - one line, not a trace
+            failures[spec.name] = error
+
+    async with asyncio.TaskGroup() as group:
+        for spec in specs:
+            group.create_task(run(spec), name=f"table-{spec.name}")
+    return failures
+
+
+async def _run(
+    spec: TableSpec, clients: Mapping[str, Any], stopping: asyncio.Event, on_commit: OnCommit, *, once: bool
+) -> None:
+    """One table with its consumer. Raises ConnectError."""
+    async with contextlib.AsyncExitStack() as stack:
+        consumer = await _started(spec, {**clients, **_CONSUMER, **spec.consumer}, stopping)
+        if consumer is None:
+            return
+        stack.push_async_callback(consumer.close)
+        await TableRunner(spec, consumer, store_of(spec), on_commit).run(stopping, once=once)
+
+
+async def _started(spec: TableSpec, options: Mapping[str, Any], stopping: asyncio.Event) -> Consumer[Any, Any] | None:
+    """A consumer once the cluster is there; None if it was stopped before. Raises ConnectError."""
+    retries = Retries(spec.policy)
+    while not stopping.is_set():
+        consumer: Consumer[Any, Any] = Consumer(**options)
+        try:
+            await consumer.start()
+        except (KafkaError, ClientError) as error:
+            await consumer.close()
+            failure = failure_of(error, f"topic {spec.topic}")
+            if not isinstance(failure, TargetAway):
+                raise failure from error
+            pause_s = retries.pause_s(failure)
+            logger.warning("table %s: next attempt in %.1f s: %s", spec.name, pause_s, failure)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await stopping.wait()
+        else:
+            return consumer
+    return None

@@ -1,0 +1,250 @@
+"""Topics as Delta tables with a broker: the page, crashes, rivals, backfill."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from deltalake import DeltaTable
+
+from odradek.cli.main import main
+from odradek.client.admin import Admin
+from odradek.client.blocking_clients import BlockingProducer
+from odradek.client.producer.transactions import TransactionalProducer
+from odradek.records.topic_partition import TopicPartition
+from odradek.tables.process import run_tables
+from odradek.tables.specification import TableSpec, spec_of
+from odradek.testing.blocking import BlockingBroker
+from tests.newcomer.pages import Page
+
+KILLED = -9
+CRASHING = """
+import asyncio, glob, json, os, shutil, signal, sys
+import deltalake
+from odradek.tables.process import run_tables
+from odradek.tables.specification import spec_of
+
+step, servers, settings = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+commit = deltalake.write_deltalake
+
+def write(table, rows, **options):
+    place = "bad" if table.table_uri.rstrip("/").endswith("_bad") else "table"
+    if rows.num_rows and step == f"files of {place}":
+        # what a crash after the data files and before the commit leaves in the folder
+        commit(settings["path"] + ".scratch", rows)
+        for file in glob.glob(settings["path"] + ".scratch/*.parquet"):
+            shutil.copy(file, settings["path"])
+        os.kill(os.getpid(), signal.SIGKILL)
+    commit(table, rows, **options)
+    if rows.num_rows and step == f"commit of {place}":
+        os.kill(os.getpid(), signal.SIGKILL)
+
+deltalake.write_deltalake = write
+clients = {"bootstrap_servers": servers}
+asyncio.run(run_tables([spec_of("t", settings)], clients, asyncio.Event(), lambda *_: None, once=True))
+"""
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[BlockingBroker]:
+    """The broker of this module."""
+    with BlockingBroker() as started:
+        yield started
+
+
+@pytest.fixture
+def topic(broker: BlockingBroker) -> str:
+    """A topic of the test's own, with two partitions."""
+    name = f"t-{uuid4().hex[:10]}"
+    broker.topic(name, partitions=2)
+    return name
+
+
+def produce(broker: BlockingBroker, topic: str, values: list[Any], partition: int | None = None) -> None:
+    with BlockingProducer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        for number, value in enumerate(values):
+            data = value if isinstance(value, bytes) else json.dumps(value).encode()
+            producer.send(
+                topic, data, key=str(number % 6).encode(), partition=number % 2 if partition is None else partition
+            )
+        producer.flush()
+
+
+def settings_of(topic: str, folder: Path, **more: str) -> dict[str, str]:
+    given = {name.replace("_", "."): text for name, text in more.items()}
+    return {"topic": topic, "path": str(folder / "table"), **given}
+
+
+def run_once(broker: BlockingBroker, *specs: TableSpec) -> dict[str, str]:
+    """Write what the topics have; failures by table."""
+    clients = {"bootstrap_servers": broker.bootstrap_servers}
+    failures = asyncio.run(run_tables(specs, clients, asyncio.Event(), lambda *_: None, once=True))
+    return {name: str(error) for name, error in failures.items()}
+
+
+def ids(path: str) -> list[int]:
+    return sorted(DeltaTable(path).to_pyarrow_table(columns=["id"]).column("id").to_pylist())
+
+
+@pytest.mark.parametrize("step", ["files of table", "commit of table", "commit of bad"])
+def test_killed_runner_loses_and_repeats_nothing(broker: BlockingBroker, topic: str, tmp_path: Path, step: str) -> None:
+    values = [b"bad" if number % 5 == 0 else {"id": number} for number in range(40)]
+    produce(broker, topic, values)
+    settings = settings_of(topic, tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", CRASHING, step, broker.bootstrap_servers, json.dumps(settings)], timeout=60
+    )
+    assert done.returncode == KILLED
+    assert run_once(broker, spec_of("t", settings)) == {}
+    assert ids(settings["path"]) == [each["id"] for each in values if isinstance(each, dict)]
+    assert DeltaTable(f"{settings['path']}_bad").count() == 8
+
+
+@pytest.mark.parametrize(("mode", "found"), [("append", list(range(24))), ("upsert", list(range(18, 24)))])
+def test_two_runners_write_every_record_once(
+    broker: BlockingBroker, topic: str, tmp_path: Path, mode: str, found: list[int]
+) -> None:
+    produce(broker, topic, [b"bad", b"bad", *({"id": number} for number in range(24))])
+    settings = settings_of(
+        topic, tmp_path, mode=mode, commit_records="1", consumer_override_max_partition_fetch_bytes="200"
+    )
+    spec = spec_of("t", settings)
+    clients = {"bootstrap_servers": broker.bootstrap_servers}
+
+    async def both() -> list[dict[str, Any]]:
+        runs = (run_tables([spec], clients, asyncio.Event(), lambda *_: None, once=True) for _ in range(2))
+        return await asyncio.gather(*runs)
+
+    assert asyncio.run(both()) == [{}, {}]
+    assert ids(settings["path"]) == found
+    assert DeltaTable(f"{settings['path']}_bad").count() == 2
+
+
+@pytest.mark.parametrize(
+    ("start", "found"), [("earliest", [0, 1, 2, 3]), ("0:1", [1, 2, 3]), ("latest", []), ("2100-01-01", [])]
+)
+def test_new_table_begins_where_the_specification_says(
+    broker: BlockingBroker, topic: str, tmp_path: Path, start: str, found: list[int]
+) -> None:
+    """Also when no record came before the restart."""
+    produce(broker, topic, [{"id": 0}, {"id": 2}, {"id": 1}, {"id": 3}])
+    settings = settings_of(topic, tmp_path, start=start, columns="id bigint")
+    assert run_once(broker, spec_of("t", settings)) == {}
+    assert ids(settings["path"]) == found
+    produce(broker, topic, [{"id": 4}])
+    assert run_once(broker, spec_of("t", settings)) == {}
+    assert ids(settings["path"]) == [*found, 4]
+
+
+def test_start_outside_the_log_is_an_error(broker: BlockingBroker, topic: str, tmp_path: Path) -> None:
+    failures = run_once(broker, spec_of("t", settings_of(topic, tmp_path, start="1:7")))
+    assert f"start: {topic}-1 has the offsets 0 to 0, not 7" in failures["t"]
+
+
+def test_aborted_records_are_not_in_the_table(broker: BlockingBroker, topic: str, tmp_path: Path) -> None:
+    async def transactions() -> None:
+        servers = broker.bootstrap_servers
+        async with TransactionalProducer(bootstrap_servers=servers, transactional_id=topic) as producer:
+            for number in range(3):
+                producer.begin()
+                await producer.send(topic, json.dumps({"id": number}).encode(), partition=0)
+                await (producer.abort() if number == 1 else producer.commit())
+
+    asyncio.run(transactions())
+    settings = settings_of(topic, tmp_path)
+    assert run_once(broker, spec_of("t", settings)) == {}
+    assert ids(settings["path"]) == [0, 2]
+
+
+@pytest.mark.parametrize(("data_loss", "found"), [("fail", [0]), ("skip", [0, 3])])
+def test_records_deleted_before_they_were_read_are_noticed(
+    broker: BlockingBroker, topic: str, tmp_path: Path, data_loss: str, found: list[int]
+) -> None:
+    settings = settings_of(topic, tmp_path, data_loss=data_loss)
+    produce(broker, topic, [{"id": 0}], partition=0)
+    assert run_once(broker, spec_of("t", settings)) == {}
+    produce(broker, topic, [{"id": number} for number in (1, 2, 3)], partition=0)
+
+    async def delete() -> None:
+        async with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+            await admin.delete_records({TopicPartition(topic, 0): 3})
+
+    asyncio.run(delete())
+    failures = run_once(broker, spec_of("t", settings))
+    assert ("begins at 3, and records from 1 on were not read" in failures.get("t", "")) is (data_loss == "fail")
+    assert ids(settings["path"]) == found
+
+
+def test_failure_of_a_table_leaves_others_at_work(broker: BlockingBroker, topic: str, tmp_path: Path) -> None:
+    produce(broker, topic, [{"id": 1}])
+    missing = spec_of(
+        "m",
+        {
+            **settings_of(f"{topic}-missing", tmp_path / "m"),
+            "errors.retry.timeout": "0",
+            "consumer.override.default.api.timeout.ms": "300",
+        },
+    )
+    good = settings_of(topic, tmp_path)
+    assert list(run_once(broker, missing, spec_of("t", good))) == ["m"]
+    assert ids(good["path"]) == [1]
+
+
+def test_page_is_followed_step_by_step(broker: BlockingBroker, tmp_path: Path) -> None:
+    """The commands, the file and the program of docs/TABLES.md."""
+    guide = Page("docs/TABLES.md")
+    (specification,) = re.findall(r"^```yaml\n(.*?)^```$", guide.text, re.MULTILINE | re.DOTALL)
+    (tmp_path / "tables.yml").write_text(specification)
+    environment = {**os.environ, "ODRADEK_BOOTSTRAP_SERVER": broker.bootstrap_servers}
+    program = f"{sys.executable} -m odradek.cli.main"
+
+    def run(command: str) -> str:
+        line = command.replace("| odradek ", f"| {program} ")
+        line = f"{program} {line.removeprefix('odradek ')}" if line.startswith("odradek ") else line
+        return subprocess.run(
+            ["bash", "-c", line], cwd=tmp_path, env=environment, check=True, timeout=60, capture_output=True, text=True
+        ).stdout
+
+    shown = [run(command) for command in guide.commands("Try it")]
+    assert "valid: orders (a new table)" in shown[1]
+    assert "committed table=orders rows=2 deleted=0 bad=1 offsets=0:3" in shown[2]
+    assert "bad_records: 1" in shown[3]
+    (example,) = guide.programs()
+    done = subprocess.run([sys.executable, "-c", example.code], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == (example.shown, "")
+    (offsets,) = guide.commands("Files and versions")
+    assert re.search(r"orders +orders +0 +0$", run(offsets), re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["run"], "run needs a file"),
+        (["check", "no.yml"], "no.yml: No such file"),
+        (["check", "t.yml", "--once"], "--once goes with run only"),
+        (["check", "t.yml", "--table", "x"], "--table x: the files have t"),
+        (["check", "wrong.yml"], "table t: topic is missing"),
+    ],
+)
+def test_mistakes_are_one_line_and_status_two(
+    words: list[str], line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("t.yml").write_text("tables: {t: {topic: a, path: b}}")
+    Path("wrong.yml").write_text("tables: {t: {path: b}}")
+    errors = io.StringIO()
+    with contextlib.redirect_stderr(errors):
+        assert main(["tables", *words]) == 2
+    assert line in errors.getvalue()
+    assert errors.getvalue().count("\n") == 1
