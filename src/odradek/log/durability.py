@@ -188,6 +188,7 @@ class LogDurability:
         self._history.write_pending_epochs()
         try:
             files = self._local.write_out_indexes(self.recovery_point, target)
+            self._history.complete_snapshot()
             if target == state.next_offset and snapshot:
                 self._history.take_snapshot()
             files += self._local.other_files(self.recovery_point, target, inclusive=self._has_unsynced_cut)
@@ -197,6 +198,10 @@ class LogDurability:
         if not self.recovery_point:
             directories.append(self.directory.rpartition("/")[0])
         return FlushPlan(target, files, directories, state.truncations)
+
+    def encode_snapshot(self) -> bool:
+        """Do a piece of the work that the next plan would have to do at once; whether there is more."""
+        return self._history.encode_snapshot()
 
     def finish_flush(self, plan: FlushPlan) -> None:
         """Advance the recovery point after the plan is synced. A truncation since it was made voids the plan."""

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from odradek.log.environment import LogEnvironment
 from odradek.log.leader_epochs import LeaderEpochs
 from odradek.log.log_state import LogState
-from odradek.log.producers.state import ProducerStates
+from odradek.log.producers.state import FrozenProducers, ProducerStates
 from odradek.log.recovery import restore_producers
 from odradek.log.segments.local_log import LocalLog
+
+_PRODUCERS_AT_ONCE: Final = 4096
+"""Producers whose snapshot a roll writes itself, in some 2 ms; more are encoded in pieces."""
+_PRODUCERS_IN_A_PIECE: Final = 1024
 
 
 class LogHistory:
@@ -16,7 +22,7 @@ class LogHistory:
     Methods that write files raise KafkaError KAFKA_STORAGE_ERROR where nothing else is stated.
     """
 
-    __slots__ = ("_epochs_written", "_local", "_state", "leader_epochs", "producers")
+    __slots__ = ("_epochs_written", "_local", "_state", "_unwritten", "leader_epochs", "producers")
 
     def __init__(
         self, state: LogState, local: LocalLog, leader_epochs: LeaderEpochs, producers: ProducerStates
@@ -24,6 +30,7 @@ class LogHistory:
         self._state = state
         self._local = local
         self._epochs_written = True
+        self._unwritten: tuple[int, FrozenProducers] | None = None
         self.leader_epochs = leader_epochs
         """Where each leader epoch begins in the log."""
         self.producers = producers
@@ -73,14 +80,42 @@ class LogHistory:
 
     def take_snapshot(self) -> None:
         """Write the producers as of the log's end, unless a file of that offset exists. Raises OSError."""
+        self.complete_snapshot()
         end_offset = self._state.end_offset
         if not self._local.has_snapshot(end_offset):
             self._local.take_snapshot(end_offset, self.producers.snapshot())
+
+    def roll(self, offset: int) -> None:
+        """Begin a segment, with a snapshot of the producers. Of many it follows with the flush of the segments before,
+        or with the next change that needs it: until then recovery reads more batches. Raises OSError.
+        """
+        self.complete_snapshot()
+        if len(self.producers.producers) <= _PRODUCERS_AT_ONCE:
+            self._local.roll(offset, self.producers.snapshot())
+        else:
+            self._local.roll(offset, None)
+            self._unwritten = offset, self.producers.freeze()
+
+    def encode_snapshot(self) -> bool:
+        """Encode a piece of the snapshot that a roll has left to do; whether there is more."""
+        return self._unwritten is not None and self._unwritten[1].encode(_PRODUCERS_IN_A_PIECE)
+
+    def complete_snapshot(self) -> None:
+        """Write the snapshot that a roll has left to do. Raises OSError."""
+        if self._unwritten is not None:
+            offset, frozen = self._unwritten
+            self._local.take_snapshot(offset, frozen.snapshot())
+            self._drop_snapshot()
+
+    def _drop_snapshot(self) -> None:
+        self._unwritten = None
+        self.producers.thaw()
 
     # --- changes of the log ---
 
     def restore_producers(self, environment: LogEnvironment) -> None:
         """Rebuild the producers as of the log's end, after a truncation. Raises OSError."""
+        self._drop_snapshot()
         state, local = self._state, self._local
         local.snapshots = restore_producers(
             state.directory,
@@ -91,6 +126,11 @@ class LogHistory:
             state.end_offset,
             state.log_start_offset,
         )
+
+    def clear_producers(self) -> None:
+        """Forget all producers: the log has lost all batches."""
+        self._drop_snapshot()
+        self.producers.clear()
 
     def truncate_epochs_from_end(self) -> None:
         """Forget the epochs that begin at the log's end or later, after a truncation."""
@@ -111,6 +151,8 @@ class LogHistory:
 
     def take_over(self, other: LogHistory) -> None:
         """Adopt the epochs and producers of another log of the same partition that has the same end."""
+        other._drop_snapshot()
+        self._drop_snapshot()
         self.producers = other.producers
         self.leader_epochs = other.leader_epochs
         self._write_epochs()

@@ -388,7 +388,7 @@ class PartitionLog:
         if was_empty and local.active.base_offset == offset:
             return
         try:
-            local.roll(offset, self.history.producers.snapshot())
+            self.history.roll(offset)
         except OSError as error:
             # The next sync makes the removal of the new segment durable.
             self.durability.forget_names()
@@ -437,7 +437,7 @@ class PartitionLog:
             # The next flush makes the removal of the old segments durable: the recovery point must not cover them.
             self.durability.lower_recovery_point(offset)
             state.move_log_start(offset if log_start_offset is None else log_start_offset)
-            self.history.producers.clear()
+            self.history.clear_producers()
         except OSError as error:
             raise state.storage_error(error, after_write=True) from error
         self.history.clear_epochs()

@@ -7,11 +7,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from odradek.log import history
 from odradek.log.config import LogConfig
 from odradek.log.directories.flusher import LogFlusher
 from odradek.log.partition_log import MOST_DELETED, PartitionLog
+from odradek.log.producers.state import decode_snapshot
 from odradek.log.writing.flush_plan import FlushPlan
-from tests.unit.log.support import NOW, batch, open_log, put
+from tests.unit.log.support import NOW, batch, open_log, produced, put
 
 SEGMENTS = 2 * MOST_DELETED + 5
 
@@ -52,6 +56,9 @@ class LogInPieces:
     def __init__(self) -> None:
         self.synced: list[int] = []
 
+    def encode_snapshot(self) -> bool:
+        return False
+
     def plan_flush(self, offset: int, *, most_segments: int) -> FlushPlan | None:
         assert most_segments > 0
         flushed = self.synced[-1] if self.synced else 0
@@ -72,3 +79,70 @@ def test_flusher_syncs_a_log_in_pieces_up_to_the_offset() -> None:
     log: Any = LogInPieces()
     assert asyncio.run(LogFlusher(places).flush(log, 25))
     assert log.synced == [10, 20, 25]
+
+
+PRODUCERS = 25
+
+
+@pytest.fixture
+def log_rolled_with_many_producers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PartitionLog:
+    """Its producers, of whom a roll encodes no more than ten, have appended once before it and once after."""
+    monkeypatch.setattr(history, "_PRODUCERS_AT_ONCE", 10)
+    monkeypatch.setattr(history, "_PRODUCERS_IN_A_PIECE", 10)
+    log = open_log(tmp_path)
+    for producer_id in range(PRODUCERS):
+        put(log, produced(producer_id, 0))
+    log.roll()
+    for producer_id in range(PRODUCERS):
+        put(log, produced(producer_id, 1))
+    return log
+
+
+def snapshot_at(log: PartitionLog, offset: int) -> dict[int, int] | None:
+    """The last sequence of each producer in the snapshot of that offset; None without the file."""
+    path = Path(log.directory) / f"{offset:020}.snapshot"
+    if not path.exists():
+        return None
+    return {entry.producer_id: entry.last_sequence for entry in decode_snapshot(path.read_bytes())}
+
+
+def test_snapshot_of_many_producers_waits_for_the_flush(log_rolled_with_many_producers: PartitionLog) -> None:
+    log = log_rolled_with_many_producers
+    assert snapshot_at(log, PRODUCERS) is None
+    plan = log.durability.plan_flush(PRODUCERS)
+    assert snapshot_at(log, PRODUCERS) == dict.fromkeys(range(PRODUCERS), 0)
+    assert plan is not None
+    assert [file.path for file in plan.files if file.path.endswith(".snapshot")] != []  # type: ignore[attr-defined]
+
+
+def test_snapshot_of_many_producers_is_encoded_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "_PRODUCERS_AT_ONCE", 10)
+    monkeypatch.setattr(history, "_PRODUCERS_IN_A_PIECE", 10)
+    log = open_log(tmp_path)
+    for producer_id in range(PRODUCERS):
+        put(log, produced(producer_id, 0))
+    log.roll()
+    assert [log.durability.encode_snapshot() for _ in range(3)] == [True, True, False]
+
+
+def test_next_roll_writes_the_snapshot_of_the_one_before(log_rolled_with_many_producers: PartitionLog) -> None:
+    log = log_rolled_with_many_producers
+    log.roll()
+    assert snapshot_at(log, PRODUCERS) == dict.fromkeys(range(PRODUCERS), 0)
+
+
+def test_truncation_below_a_roll_drops_its_snapshot(log_rolled_with_many_producers: PartitionLog) -> None:
+    log = log_rolled_with_many_producers
+    log.truncate_to(PRODUCERS - 5)
+    log.durability.flush()
+    assert snapshot_at(log, PRODUCERS) is None
+    assert snapshot_at(log, PRODUCERS - 5) == dict.fromkeys(range(PRODUCERS - 5), 0)
+
+
+def test_producers_of_an_unwritten_snapshot_are_known_after_a_crash(
+    log_rolled_with_many_producers: PartitionLog, tmp_path: Path
+) -> None:
+    del log_rolled_with_many_producers
+    reopened = open_log(tmp_path, recovery_point=0)
+    known = reopened.history.producers.producers
+    assert {each: entry.last_sequence for each, entry in known.items()} == dict.fromkeys(range(PRODUCERS), 1)

@@ -265,3 +265,44 @@ def test_producer_with_one_batch_takes_little_memory() -> None:
     finally:
         tracemalloc.stop()
     assert (after - before) / 2000 < 600
+
+
+ACTIONS = st.lists(
+    st.tuples(st.sampled_from(["data", "transaction", "marker", "expire", "clear", "encode"]), st.integers(1, 6)),
+    max_size=20,
+)
+
+
+@given(st.sets(st.integers(1, 5)), ACTIONS)
+def test_frozen_producers_stay_as_they_were(pids: set[int], actions: list[tuple[str, int]]) -> None:
+    """Whatever happens to the producers while they are encoded piece by piece."""
+    states = ProducerStates(expiration_ms=100)
+    for pid in sorted(pids):
+        states.apply(header(0, pid=pid), pid)
+    before, frozen = states.snapshot(), states.freeze()
+    for offset, (action, pid) in enumerate(actions, start=10):
+        if action == "marker":
+            states.apply_marker(end(epoch=1, pid=pid), offset, COMMIT)
+        elif action == "expire":
+            states.remove_expired(NOW + 100)
+        elif action == "clear":
+            states.clear()
+        elif action == "encode":
+            frozen.encode(1)
+        else:
+            states.apply(header(1, pid=pid, transactional=action == "transaction"), offset)
+
+    def by_id(data: bytes) -> dict[int, tuple[int, int, int]]:
+        return {e.producer_id: (e.epoch, e.last_sequence, e.transaction_first_offset) for e in decode_snapshot(data)}
+
+    assert by_id(frozen.snapshot()) == by_id(before)
+
+
+def test_thawed_producers_are_encoded_no_longer() -> None:
+    states = ProducerStates()
+    states.apply(header(0, pid=1), 0)
+    frozen = states.freeze()
+    states.thaw()
+    states.apply(header(1, pid=1), 1)
+    (entry,) = decode_snapshot(frozen.snapshot())
+    assert entry.last_sequence == 1

@@ -30,6 +30,9 @@ class LogFlusher:
     async def flush(self, log: RolledLog, offset: int) -> bool:
         """Sync the log up to the offset; False after a transient failure. Another takes its directory out of use."""
         while not log.is_offline:
+            if log.encode_snapshot():
+                await asyncio.sleep(0)
+                continue
             try:
                 plan = log.plan_flush(offset, most_segments=_MOST_SEGMENTS)
             except KafkaError as error:

@@ -57,6 +57,9 @@ class AppendedBatch(NamedTuple):
         return (self.last_sequence - self.offset_delta) & MAX_SEQUENCE
 
 
+_NO_BATCH: Final = AppendedBatch(NO_SEQUENCE, NO_OFFSET, 0, -1)
+
+
 class ProducerEntry:
     """A producer's state in this partition."""
 
@@ -103,11 +106,12 @@ class CompletedTransaction(NamedTuple):
 class ProducerStates:
     """All producers of a partition."""
 
-    __slots__ = ("_guards", "_old_guards", "_ongoing", "_unreplicated", "expiration_ms", "producers")
+    __slots__ = ("_frozen", "_guards", "_old_guards", "_ongoing", "_unreplicated", "expiration_ms", "producers")
 
     def __init__(self, expiration_ms: int = DEFAULT_EXPIRATION_MS) -> None:
         self.expiration_ms = expiration_ms
         self.producers: dict[int, ProducerEntry] = {}
+        self._frozen: FrozenProducers | None = None
         self._guards: dict[int, object] = {}
         self._old_guards: set[object] = set()
         # First offset of open transactions -> producer id. Offsets only grow, so the order of insertion is theirs.
@@ -249,6 +253,9 @@ class ProducerStates:
         return AbortedTransaction(transaction.producer_id, transaction.first_offset, transaction.last_offset, stable)
 
     def _entry(self, producer_id: int) -> ProducerEntry:
+        """The producer's entry, which is about to change."""
+        if self._frozen is not None:
+            self._frozen.keep(producer_id)
         entry = self.producers.get(producer_id)
         if entry is None:
             entry = self.producers[producer_id] = ProducerEntry(producer_id)
@@ -355,6 +362,43 @@ class ProducerStates:
         """The content of a `.snapshot` file."""
         return encode_snapshot(self.producers.values())
 
+    def freeze(self) -> FrozenProducers:
+        """The producers as they are now, to be encoded while they change; until `thaw`."""
+        self._frozen = FrozenProducers(self.producers)
+        return self._frozen
+
+    def thaw(self) -> None:
+        """What was frozen is encoded, or given up."""
+        self._frozen = None
+
+
+class FrozenProducers:
+    """A snapshot of many producers, encoded piece by piece: a producer that changes meanwhile is encoded before."""
+
+    __slots__ = ("_left", "_packed")
+
+    def __init__(self, producers: dict[int, ProducerEntry]) -> None:
+        self._left = producers.copy()
+        self._packed: list[bytes] = []
+
+    def keep(self, producer_id: int) -> None:
+        """Encode the producer as it still is."""
+        entry = self._left.pop(producer_id, None)
+        if entry is not None:
+            self._packed.append(_packed(entry))
+
+    def encode(self, most: int) -> bool:
+        """Encode this number of producers at most; whether there are more."""
+        left = self._left
+        for _ in range(min(most, len(left))):
+            self._packed.append(_packed(left.popitem()[1]))
+        return bool(left)
+
+    def snapshot(self) -> bytes:
+        """The content of a `.snapshot` file; encodes all that is left."""
+        self.encode(len(self._left))
+        return _snapshot_of(self._packed)
+
 
 def _out_of_order(entry: ProducerEntry, header: BatchHeader, reason: str = "") -> KafkaError:
     return KafkaError(
@@ -367,21 +411,24 @@ def _out_of_order(entry: ProducerEntry, header: BatchHeader, reason: str = "") -
 
 def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
     """Kafka's ProducerSnapshot version 1: version int16, CRC-32C of what follows it, then an array of entries."""
-    packed = []
-    for entry in entries:
-        last = entry.batches[-1] if entry.batches else AppendedBatch(NO_SEQUENCE, NO_OFFSET, 0, -1)
-        packed.append(
-            _SNAPSHOT_ENTRY.pack(
-                entry.producer_id,
-                entry.epoch,
-                last.last_sequence,
-                last.last_offset,
-                last.offset_delta,
-                entry.last_timestamp,
-                entry.coordinator_epoch,
-                entry.transaction_first_offset,
-            )
-        )
+    return _snapshot_of(list(map(_packed, entries)))
+
+
+def _packed(entry: ProducerEntry) -> bytes:
+    last = entry.batches[-1] if entry.batches else _NO_BATCH
+    return _SNAPSHOT_ENTRY.pack(
+        entry.producer_id,
+        entry.epoch,
+        last[0],
+        last[1],
+        last[2],
+        entry.last_timestamp,
+        entry.coordinator_epoch,
+        entry.transaction_first_offset,
+    )
+
+
+def _snapshot_of(packed: list[bytes]) -> bytes:
     body = _SNAPSHOT_COUNT.pack(len(packed)) + b"".join(packed)
     return _SNAPSHOT_HEADER.pack(_SNAPSHOT_VERSION, crc32c(body)) + body
 

@@ -161,8 +161,11 @@ class LocalLog:
         segment.configure(self.config.index_interval_bytes, self.config.segment_index_bytes)
         return segment
 
-    def roll(self, offset: int, producers: bytes) -> None:
-        """Begin a new active segment, and write the snapshot of the producers as of there; or change nothing."""
+    def roll(self, offset: int, producers: bytes | None) -> None:
+        """Begin a new active segment, and write the snapshot of the producers as of there; or change nothing.
+
+        With None the caller takes the snapshot later.
+        """
         active = self.active
         is_empty = not active.size + active.queued
         if not is_empty:
@@ -170,7 +173,8 @@ class LocalLog:
         segment = self.new_segment(offset)
         try:
             segment.create()
-            self.take_snapshot(offset, producers)
+            if producers is not None:
+                self.take_snapshot(offset, producers)
         except OSError:
             self._take_back(segment)
             raise

@@ -59,6 +59,10 @@ class RolledLog(Protocol):
         """Write out what is in memory and name the files to sync. Raises KafkaError KAFKA_STORAGE_ERROR."""
         ...
 
+    def encode_snapshot(self) -> bool:
+        """Do a piece of the work that the next plan would have to do at once; whether there is more."""
+        ...
+
     def finish_flush(self, plan: FlushPlan) -> None:
         """Move the recovery point: the plan is synced."""
         ...
