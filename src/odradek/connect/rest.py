@@ -26,7 +26,7 @@ from odradek.connect.model import Target
 from odradek.connect.plugins import PLUGINS, Plugin
 from odradek.connect.settings import Checked, Setting, Type
 from odradek.connect.worker import AlreadyExists, Conflict, NotFound, Worker
-from odradek.ports.hosts import is_loopback
+from odradek.ports.hosts import host_of_header, is_loopback
 from odradek.version import __version__
 from odradek.wire.errors import KafkaError
 
@@ -374,8 +374,7 @@ class _Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             headers = Headers(scope=scope)
-            host = headers.get("host", "").lower()
-            name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+            name = host_of_header(headers.get("host", ""))
             if name not in self._hosts and not is_loopback(name):
                 await _failure(421, f"this worker does not serve {name}: --allowed-host adds names")(
                     scope, receive, send

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import socket
 from collections.abc import Callable, Mapping
 
-import uvicorn
-
 from odradek.connect.rest import build
 from odradek.connect.worker import Worker, WorkerSettings
-
-STOP_S = 2
-"""Seconds that requests get at a stop."""
+from odradek.ports.web_server import address_of, listen, serve_web, stop_by_signal
 
 
 def serve(
@@ -27,9 +22,7 @@ def serve(
 
     Raises OSError, ConnectError, KafkaError, ClientError.
     """
-    host, port = address
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.create_server((host, port), family=family) as listener:
+    with listen(*address) as listener:
         asyncio.run(_serve(settings, connectors, listener, hosts, ready))
 
 
@@ -40,30 +33,14 @@ async def _serve(
     hosts: frozenset[str],
     ready: Callable[[str], None],
 ) -> None:
-    host, port = listener.getsockname()[:2]
-    name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    name = address_of(listener)
     worker = Worker(settings._replace(worker_id=name))
-    config = uvicorn.Config(
-        build(worker, hosts),
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        timeout_graceful_shutdown=STOP_S,
-    )
-    server = uvicorn.Server(config)
-    loop = asyncio.get_running_loop()
-
-    def end() -> None:
-        server.should_exit = True
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, end)
+    stop = stop_by_signal()
     try:
         await worker.start()
         for connector, given in connectors.items():
             await worker.create(connector, given)
         ready(f"http://{name}/")
-        await server.serve(sockets=[listener])
+        await serve_web(build(worker, hosts), listener, stop)
     finally:
         await worker.close()

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from odradek.console.messages.masks import Masks
 from odradek.console.messages.schemas import Schemas
-from odradek.ports.hosts import is_loopback
+from odradek.ports.hosts import host_of_header, is_loopback
 from odradek.ports.http import FetchError, check_url
 
 LOGIN_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -142,15 +142,7 @@ class ConsoleSettings:
 
     def accepts_host(self, header: str) -> bool:
         """Whether a Host header names this console: a page of a foreign name may not use it (DNS rebinding)."""
-        name = host_of(header)
+        name = host_of_header(header)
         if self.public_url and name == urlsplit(self.public_url).hostname:
             return True
         return name in LOOPBACK_NAMES or name == self.host.lower() or name in self.hosts
-
-
-def host_of(header: str) -> str:
-    """The host of a Host header, without its port and in lower case."""
-    text = header.strip().lower()
-    if text.startswith("["):
-        return text[1:].partition("]")[0]
-    return text.partition(":")[0] if text.count(":") == 1 else text

@@ -5,6 +5,14 @@ from __future__ import annotations
 import ipaddress
 
 
+def host_of_header(header: str) -> str:
+    """The host of a Host header, without its port and brackets, in lower case."""
+    text = header.strip().lower()
+    if text.startswith("["):
+        return text[1:].partition("]")[0]
+    return text.partition(":")[0] if text.count(":") == 1 else text
+
+
 def is_loopback(host: str) -> bool:
     """Whether the host is `localhost` or an address of loopback, which only programs of this machine reach."""
     try:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from odradek.console.settings import ConsoleSettings, OpenIdSettings, SettingsError, host_of
+from odradek.console.settings import ConsoleSettings, OpenIdSettings, SettingsError
 
 CLUSTERS = {"c": {"bootstrap_servers": "127.0.0.1:9092"}}
 
@@ -71,20 +71,6 @@ def test_public_url_is_a_host_of_the_console() -> None:
     assert settings.accepts_host("kafka.example")
     assert not settings.accepts_host("login.example")
     assert settings.redirect_uri("127.0.0.1:8080") == "https://kafka.example/login/callback"
-
-
-@pytest.mark.parametrize(
-    ("header", "host"),
-    [
-        ("LocalHost:8080", "localhost"),
-        ("[::1]:8080", "::1"),
-        ("example.org", "example.org"),
-        ("", ""),
-        ("a:1:2", "a:1:2"),
-    ],
-)
-def test_host_is_read_from_header(header: str, host: str) -> None:
-    assert host_of(header) == host
 
 
 def test_host_names_are_those_of_the_settings() -> None:

@@ -16,7 +16,7 @@ from typing import Any, Final
 from odradek.broker.observability.http_messages import HttpRequest, HttpResponse, text_response
 from odradek.ports.clock import Clock
 from odradek.ports.disk import Disk
-from odradek.ports.hosts import is_loopback
+from odradek.ports.hosts import host_of_header, is_loopback
 from odradek.ports.stacks import MAX_DEPTH, Profile, Stack, current_thread, place_of, sample_thread, thread_stacks
 
 MAX_PROFILE_S: Final = 20.0
@@ -97,9 +97,8 @@ def is_local(request: HttpRequest) -> bool:
     """Whether a program of this machine asks, neither through a proxy nor from a page of a foreign name."""
     if any(name in request.headers for name in _PROXY_HEADERS):
         return False
-    host = request.headers.get("host", "")
-    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
-    return name.lower() in _LOCAL_HOSTS and is_loopback(request.peer_host.removeprefix(_MAPPED))
+    name = host_of_header(request.headers.get("host", ""))
+    return name in _LOCAL_HOSTS and is_loopback(request.peer_host.removeprefix(_MAPPED))
 
 
 def _reject() -> HttpResponse:
