@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from odradek.api.requests.context import Services
 from odradek.api.requests.long_work import LongWork
 from odradek.broker.cluster.cluster_secret import BrokerProof, ClusterSecret
-from odradek.broker.cluster.cluster_view import ClusterView
+from odradek.broker.cluster.cluster_view import ClusterView, controller_check
 from odradek.broker.cluster.controller import Controller
 from odradek.broker.cluster.controller_channel import control_connections
 from odradek.broker.cluster.controller_link import ControllerLink
@@ -42,6 +42,7 @@ from odradek.broker.storage.partitions import Partitions
 from odradek.log.config import LogConfig
 from odradek.metadata.image import Broker, ClusterImage, Topic
 from odradek.metadata.stores.selection import patience_seconds
+from odradek.metrics.invariants import InvariantCounters
 from odradek.ports.installation import install_hint
 from odradek.quotas.client_quotas import ClientQuotas
 from odradek.replication.fetch_sessions import FetchSessions
@@ -319,8 +320,11 @@ def _cluster_parts(config: BrokerConfig, ports: Ports, storage: Storage, tls: Tl
     peers = Peers(ports.network, _image_of(view), between, config.node_id, prove, tls.connector(between), limits)
     link = ControllerLink(controller, view, peers, config)
     leadership = Leadership(config.node_id, ports.clock.monotonic)
+    invariants = InvariantCounters()
+    view.subscribe(controller_check(invariants))
+    advance_starts = directories.checkpoints.advance_starts
     parts = replication_parts(
-        config, link, ports.clock, ports.random, _image_of(view), directories.checkpoints.advance_starts, leadership
+        config, link, ports.clock, ports.random, _image_of(view), advance_starts, leadership, invariants
     )
     partitions = Partitions(config.node_id, replicas, lambda topic: _log_config(config, topic), parts.environment)
     replication = ReplicationRuntime(config, partitions, peers, parts, ports.clock, _image_of(view))

@@ -16,6 +16,7 @@ from odradek.log.append import AppendResult, Examined, Origin
 from odradek.log.partition_log import PartitionLog
 from odradek.log.segments.reading import LogRead
 from odradek.metadata.image import NO_LEADER, PartitionState
+from odradek.metrics.invariants import Invariant, InvariantCounters
 from odradek.metrics.traffic import TopicTraffic
 from odradek.ports.disk import FileRange
 from odradek.replication.followers import Followers
@@ -86,6 +87,8 @@ class PartitionEnvironment(NamedTuple):
     """`replica.lag.time.max.ms`."""
     leadership: Leadership | None = None
     """The broker's right to act as a leader; None: it always may."""
+    invariants: InvariantCounters = InvariantCounters()
+    """The broker's count of violated invariants."""
 
 
 _ALONE = PartitionEnvironment()
@@ -155,7 +158,8 @@ class Partition:
         """Fetches that wait for records, and the fetch sessions of followers."""
         self.followers = Followers(self, environment)
         """The other replicas, empty unless this broker leads."""
-        self.replicated = ReplicatedLog(self, self.readers, self.traffic, partial(environment.persist_start, self))
+        persist_start = partial(environment.persist_start, self)
+        self.replicated = ReplicatedLog(self, self.readers, self.traffic, environment.invariants, persist_start)
         """The log as a follower changes it."""
         self.deletion = RecordDeletion(self, self.followers, self.readers, self.replicated)
         """The deletion of the oldest records, by the leader."""
@@ -185,6 +189,9 @@ class Partition:
             return
         if state.leader_epoch == self.leader_epoch:
             known = self.partition_epoch
+            if state.leader != self.leader and state.leader >= 0 <= self.leader:
+                found = f"brokers {self.leader} and {state.leader} in leader epoch {self.leader_epoch}"
+                self._violated(Invariant.ONE_LEADER_PER_EPOCH, found)
             # An answer to AlterPartition brings epochs of which the replicas are not known yet.
             unchanged = (
                 state.partition_epoch == known and state.leader == self.leader and state.replicas == self.replicas
@@ -204,6 +211,8 @@ class Partition:
         isr_before, self.isr = self.isr, state.isr
         self.followers.drop_outdated_proposal(state.partition_epoch, new_epoch=new_epoch)
         if self.is_leader:
+            if not set(state.isr).issubset(state.replicas):
+                self._violated(Invariant.ISR_WITHIN_REPLICAS, f"ISR {state.isr}, replicas {state.replicas}")
             if was_leader:
                 self.traffic.isr_shrinks += len(isr_before) > len(state.isr)
                 self.traffic.isr_expands += len(isr_before) < len(state.isr)
@@ -357,7 +366,11 @@ class Partition:
                 return
             appended_bytes = MANY_BYTES
         else:
-            self.high_watermark = self.log.end_offset
+            end_offset = self.log.end_offset
+            if end_offset < self.high_watermark:
+                found = f"{end_offset} after {self.high_watermark} in leader epoch {self.leader_epoch}"
+                self._violated(Invariant.HIGH_WATERMARK_MONOTONIC, found)
+            self.high_watermark = end_offset
         waiters = self.commit_waiters
         while waiters and waiters[0][0] < self.high_watermark:
             heapq.heappop(waiters)[2]()
@@ -386,6 +399,16 @@ class Partition:
         for session in self.readers.sessions:
             session.committed()
         return True
+
+    def check_offsets(self) -> None:
+        """Count the invariant of a leader's offsets, if it is violated: for those who look at all partitions anyway."""
+        log, mark = self.log, self.high_watermark
+        if self.is_leader and not log.log_start_offset <= mark <= log.end_offset and not log.is_offline:
+            found = f"high watermark {mark}, log from {log.log_start_offset} to {log.end_offset}"
+            self._violated(Invariant.HIGH_WATERMARK_WITHIN_LOG, found)
+
+    def _violated(self, invariant: Invariant, found: str) -> None:
+        self._environment.invariants.violated(invariant, f"{self.topic}-{self.index}", found)
 
     def is_committed(self, last_offset: int) -> bool:
         """Whether the high watermark is past the offset."""

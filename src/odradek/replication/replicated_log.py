@@ -11,6 +11,7 @@ from typing import Protocol
 
 from odradek.log.append import Origin
 from odradek.log.partition_log import PartitionLog
+from odradek.metrics.invariants import Invariant, InvariantCounters
 from odradek.metrics.traffic import TopicTraffic
 from odradek.replication.readers import MANY_BYTES, PartitionReaders
 
@@ -18,6 +19,8 @@ from odradek.replication.readers import MANY_BYTES, PartitionReaders
 class FollowingReplica(Protocol):
     """The partition, as far as its replicated log depends on it."""
 
+    topic: str
+    index: int
     log: PartitionLog
     leader_epoch: int
     high_watermark: int
@@ -31,19 +34,21 @@ class FollowingReplica(Protocol):
 class ReplicatedLog:
     """The log of a partition as a copy of its leader's log."""
 
-    __slots__ = ("_partition", "_persist_start", "_persisted_start", "_readers", "_traffic")
+    __slots__ = ("_invariants", "_partition", "_persist_start", "_persisted_start", "_readers", "_traffic")
 
     def __init__(
         self,
         partition: FollowingReplica,
         readers: PartitionReaders,
         traffic: TopicTraffic,
+        invariants: InvariantCounters,
         persist_start: Callable[[int], None],
     ) -> None:
         """`persist_start` writes a new log start offset to the disk, then calls `start_persisted`."""
         self._partition = partition
         self._readers = readers
         self._traffic = traffic
+        self._invariants = invariants
         self._persist_start = persist_start
         # When the log was opened, its start was read from the disk.
         self._persisted_start = partition.log.log_start_offset
@@ -91,6 +96,10 @@ class ReplicatedLog:
         """Remove the records from the offset on, which the leader does not have. Raises KAFKA_STORAGE_ERROR."""
         partition = self._partition
         log = partition.log
+        if offset < partition.high_watermark:
+            place = f"{partition.topic}-{partition.index}"
+            found = f"truncation to {offset}, below the high watermark {partition.high_watermark}"
+            self._invariants.violated(Invariant.COMMITTED_RECORDS_KEPT, place, found)
         log.truncate_to(offset)
         self._persisted_start = min(self._persisted_start, log.log_start_offset)
         # In its last epochs this broker may have led and written nothing: the leader does not know those epochs.

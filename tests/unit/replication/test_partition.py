@@ -12,6 +12,7 @@ from odradek.log.config import LogConfig
 from odradek.log.environment import LogEnvironment
 from odradek.log.partition_log import PartitionLog
 from odradek.metadata.image import PartitionState
+from odradek.metrics.invariants import Invariant, InvariantCounters
 from odradek.ports.clock import SystemClock
 from odradek.ports.disk import SystemDisk
 from odradek.records.builder import BatchFields, encode_batch
@@ -31,12 +32,18 @@ def make(tmp_path: Path) -> Make:
         directory.mkdir()
         environment = LogEnvironment(SystemDisk(), SystemClock())
         log = PartitionLog.open("t", 0, str(directory), LogConfig(**settings), environment, clean=True)  # type: ignore[arg-type]
-        replication = PartitionEnvironment(is_eligible=lambda _id, _epoch: False)
+        replication = PartitionEnvironment(is_eligible=lambda _id, _epoch: False, invariants=InvariantCounters())
         partition = Partition("t", bytes(16), 0, 1, log, replication)
         partition.apply_state(PartitionState(1, 0, replicas, isr))
         return partition
 
     return make
+
+
+def violations(partition: Partition) -> dict[Invariant, int]:
+    """What the partition's broker has counted."""
+    counts = partition._environment.invariants.counts
+    return {invariant: count for invariant, count in counts.items() if count}
 
 
 def batch(*values: bytes, fields: BatchFields | None = None) -> memoryview:
@@ -289,3 +296,46 @@ def test_clients_are_released_while_the_leader_may_not_act(make: Make) -> None:
     assert called == ["client"]
     partition.apply_state(PartitionState(2, 1, (1, 2), (2,)))
     assert called == ["client", "coordinator"]
+
+
+def test_healthy_partition_violates_no_invariant(make: Make) -> None:
+    partition = make()
+    partition.append(batch(b"a", b"b"), now_ms=NOW_MS)
+    partition.apply_state(PartitionState(2, 1, (1, 2), (1, 2)))
+    partition.replicated.truncate_to(2)
+    partition.apply_state(PartitionState(1, 2, (1, 2), (1, 2)))
+    partition.check_offsets()
+    assert violations(partition) == {}
+
+
+def test_high_watermark_that_goes_back_is_counted(make: Make) -> None:
+    partition = make()
+    partition.append(batch(b"a", b"b"), now_ms=NOW_MS)
+    partition.high_watermark = 5
+    partition.append(batch(b"c"), now_ms=NOW_MS)
+    assert violations(partition) == {Invariant.HIGH_WATERMARK_MONOTONIC: 1}
+
+
+def test_high_watermark_beyond_the_log_is_counted(make: Make) -> None:
+    partition = make()
+    partition.high_watermark = 5
+    partition.check_offsets()
+    assert violations(partition) == {Invariant.HIGH_WATERMARK_WITHIN_LOG: 1}
+
+
+def test_second_leader_of_an_epoch_is_counted(make: Make) -> None:
+    partition = make()
+    partition.apply_state(PartitionState(2, 0, (1, 2), (2,)))
+    assert violations(partition) == {Invariant.ONE_LEADER_PER_EPOCH: 1}
+
+
+def test_isr_outside_the_replicas_is_counted(make: Make) -> None:
+    assert violations(make(isr=(1, 3), replicas=(1, 2))) == {Invariant.ISR_WITHIN_REPLICAS: 1}
+
+
+def test_truncation_of_committed_records_is_counted(make: Make) -> None:
+    partition = make()
+    partition.append(batch(b"a", b"b"), now_ms=NOW_MS)
+    partition.apply_state(PartitionState(2, 1, (1, 2), (1, 2)))
+    partition.replicated.truncate_to(1)
+    assert violations(partition) == {Invariant.COMMITTED_RECORDS_KEPT: 1}

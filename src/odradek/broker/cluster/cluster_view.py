@@ -20,6 +20,7 @@ from odradek.metadata.configs.definitions import RefusedConfig
 from odradek.metadata.configs.effect_rules import ensure_not_refused
 from odradek.metadata.image import DEFAULT_BROKER, NO_LEADER, Broker, ClusterImage, Topic
 from odradek.metadata.nodes import FEATURES
+from odradek.metrics.invariants import Invariant, InvariantCounters
 from odradek.ports.store import MetadataStore, StoreError
 
 logger = logging.getLogger(__name__)
@@ -195,6 +196,17 @@ class ClusterView:
             waiting = on_image(old, image)
             if waiting is not None:
                 await waiting
+
+
+def controller_check(invariants: InvariantCounters) -> OnImage:
+    """A subscriber that counts images of a controller that was replaced before."""
+
+    def check(old: ClusterImage, new: ClusterImage) -> None:
+        if new.controller_epoch < old.controller_epoch:
+            found = f"epoch {new.controller_epoch} after {old.controller_epoch}"
+            invariants.violated(Invariant.CONTROLLER_EPOCH_MONOTONIC, "the controller", found)
+
+    return check
 
 
 def without_leaders(image: ClusterImage) -> ClusterImage:

@@ -13,7 +13,7 @@ from odradek.broker.storage.partitions import Partitions
 from odradek.log.directories.log_directories import LogDirectories
 from odradek.log.partition_log import PartitionLog
 from odradek.metadata.image import ClusterImage, PartitionState
-from odradek.metrics.definition import Family, Metric, gauge, label, several, single
+from odradek.metrics.definition import Family, Metric, counter, gauge, label, several, single
 from odradek.replication.partition import Partition
 
 NONE: Final = "none"
@@ -51,6 +51,12 @@ REASSIGNING: Final = gauge(
     "kafka_server_replicamanager_reassigningpartitions",
     "Partitions led here that are being reassigned",
     f"{_RM}ReassigningPartitions",
+)
+INVARIANTS: Final = counter(
+    "odradek_invariant_violations",
+    "How often an invariant of replication was violated here, by its name: 0 unless there was an unclean election, or "
+    "software, disk or memory are defective. The log names the partitions",
+    labels=("invariant",),
 )
 REPLICA_LAG: Final = gauge(
     "odradek_replica_lag_records",
@@ -191,6 +197,7 @@ class PartitionMetrics:
         OFFLINE_REPLICAS,
         REASSIGNING,
         REPLICA_LAG,
+        INVARIANTS,
         LOG_SIZE,
         LOG_START,
         LOG_END,
@@ -248,6 +255,8 @@ class PartitionMetrics:
                 min_isr = min(least, len(state.replicas))
                 totals.replicas += 1
                 totals.offline += self._directories.is_offline(name, index)
+                if partition is not None:
+                    partition.check_offsets()
                 if is_led:
                     totals.add_led(state, min_isr, partition)
                 if is_shown and (is_led or detail == ALL):
@@ -258,6 +267,8 @@ class PartitionMetrics:
                     columns.led.append(is_led)
                     columns.watermarks.append(self._high_watermark(name, index, partition))
         yield from _of_broker(totals)
+        counts = self._partitions.invariants.counts
+        yield several(INVARIANTS, [(label("invariant", each.value), count) for each, count in counts.items()])
         yield from _of_logs(columns)
         yield from _of_leaders(columns)
 

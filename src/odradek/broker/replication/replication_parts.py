@@ -10,6 +10,7 @@ from odradek.broker.replication.followed_replicas import FollowedReplicas
 from odradek.broker.replication.followed_starts import FollowedStarts, WriteStarts
 from odradek.broker.replication.isr_changes import ControllerLink, IsrChanges
 from odradek.metadata.image import ClusterImage
+from odradek.metrics.invariants import InvariantCounters
 from odradek.ports.clock import Clock
 from odradek.ports.randomness import Random
 from odradek.replication.leadership import Leadership
@@ -40,7 +41,8 @@ def replication_parts(
     random: Random,
     image: Callable[[], ClusterImage],
     write_starts: WriteStarts,
-    leadership: Leadership | None = None,
+    leadership: Leadership | None,
+    invariants: InvariantCounters,
 ) -> ReplicationParts:
     """Make the parts. Must run on the event loop that the broker uses."""
 
@@ -61,5 +63,6 @@ def replication_parts(
         starts.persist,
         config.number("replica.lag.time.max.ms"),
         leadership,
+        invariants,
     )
     return ReplicationParts(followed, starts, changes, sessions, environment)

@@ -33,6 +33,7 @@ class Partitions:
         "_refused",
         "_settings",
         "_stopped",
+        "invariants",
         "traffic",
     )
 
@@ -53,6 +54,8 @@ class Partitions:
         """Epochs of replicas whose data went by StopReplica, which comes before the image says so."""
         self._refused: dict[PartitionKey, RefusedBatches] = {}
         """Batches for replicas that could not be opened when they came."""
+        self.invariants = self._environment.invariants
+        """How often invariants were violated on this broker."""
         self.traffic = BrokerTraffic()
         """Records and bytes by topic."""
 

@@ -160,6 +160,18 @@ class ClusterWatch:
             self._writability.look()
         if self._world.profile.name == "silent":
             self._writability_without_store.look()
+        self._look_at_counters()
+
+    def _look_at_counters(self) -> None:
+        """What brokers count of their own invariants stays 0, unless the world loses records by its rules."""
+        world = self._world
+        if world.power == ALL_AT_ONCE or world.unclean_topics:
+            return
+        for host in world.brokers:
+            found = host.inspect() if host.is_up else None
+            counts = {} if found is None else found.partitions.invariants.counts
+            if violated := [each.value for each, count in counts.items() if count]:
+                raise Violation("brokers count no violation", f"{host.host}: {', '.join(violated)}")
 
     def _see_one_speaks(self) -> None:
         """At no moment two brokers may act as the leader of a partition."""

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odradek.broker.cluster import cluster_view
-from odradek.broker.cluster.cluster_view import ClusterView
+from odradek.broker.cluster.cluster_view import ClusterView, controller_check
 from odradek.broker.cluster.controller_channel import (
     leader_and_isr_request,
     stop_replica_request,
@@ -30,6 +30,7 @@ from odradek.metadata.nodes import (
     TopicNode,
 )
 from odradek.metadata.stores.memory_store import MemoryStore
+from odradek.metrics.invariants import Invariant, InvariantCounters
 from odradek.ports.store import Create, Delete, MetadataStore, Node, Put, StoreError
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequest
@@ -466,3 +467,14 @@ async def test_images_of_the_controller_in_this_process_replace_each_other() -> 
     assert set(view.image.topics) == {"old", "new"}
     await view.take(mine.with_controller(SELF, 2).without_topics({"old"}))
     assert (set(view.image.topics), view.image.controller_epoch) == (set(), 2)
+
+
+def test_image_of_a_replaced_controller_is_counted() -> None:
+    invariants = InvariantCounters()
+    check = controller_check(invariants)
+    newer = ClusterImage().with_controller(1, 4)
+    check(ClusterImage().with_controller(1, 3), newer)
+    check(newer, newer)
+    assert not any(invariants.counts.values())
+    check(newer, ClusterImage().with_controller(1, 3))
+    assert invariants.counts[Invariant.CONTROLLER_EPOCH_MONOTONIC] == 1

@@ -23,6 +23,7 @@ from odradek.log.config import LogConfig
 from odradek.log.environment import LogEnvironment
 from odradek.log.partition_log import PartitionLog
 from odradek.metadata.image import Broker, ClusterImage, PartitionState, Topic
+from odradek.metrics.invariants import InvariantCounters
 from odradek.ports.clock import SystemClock
 from odradek.ports.disk import SystemDisk
 from odradek.ports.randomness import SeededRandom
@@ -103,7 +104,8 @@ class World:
         self.publish(self.image)
 
     def make_parts(self, config: BrokerConfig) -> ReplicationParts:
-        return replication_parts(config, self, SystemClock(), SeededRandom("s"), lambda: self.image, self.write_starts)
+        clock, random, invariants = SystemClock(), SeededRandom("s"), InvariantCounters()
+        return replication_parts(config, self, clock, random, lambda: self.image, self.write_starts, None, invariants)
 
     def make_runtime(self, config: BrokerConfig, parts: ReplicationParts) -> ReplicationRuntime:
         partitions = cast(Partitions, self.partitions)
