@@ -191,7 +191,7 @@ class Partition:
             known = self.partition_epoch
             if state.leader != self.leader and state.leader >= 0 <= self.leader:
                 found = f"brokers {self.leader} and {state.leader} in leader epoch {self.leader_epoch}"
-                self._violated(Invariant.ONE_LEADER_PER_EPOCH, found)
+                _violated(self, self._environment.invariants, Invariant.ONE_LEADER_PER_EPOCH, found)
             # An answer to AlterPartition brings epochs of which the replicas are not known yet.
             unchanged = (
                 state.partition_epoch == known and state.leader == self.leader and state.replicas == self.replicas
@@ -212,7 +212,8 @@ class Partition:
         self.followers.drop_outdated_proposal(state.partition_epoch, new_epoch=new_epoch)
         if self.is_leader:
             if not set(state.isr).issubset(state.replicas):
-                self._violated(Invariant.ISR_WITHIN_REPLICAS, f"ISR {state.isr}, replicas {state.replicas}")
+                found = f"ISR {state.isr}, replicas {state.replicas}"
+                _violated(self, self._environment.invariants, Invariant.ISR_WITHIN_REPLICAS, found)
             if was_leader:
                 self.traffic.isr_shrinks += len(isr_before) > len(state.isr)
                 self.traffic.isr_expands += len(isr_before) < len(state.isr)
@@ -369,7 +370,7 @@ class Partition:
             end_offset = self.log.end_offset
             if end_offset < self.high_watermark:
                 found = f"{end_offset} after {self.high_watermark} in leader epoch {self.leader_epoch}"
-                self._violated(Invariant.HIGH_WATERMARK_MONOTONIC, found)
+                _violated(self, self._environment.invariants, Invariant.HIGH_WATERMARK_MONOTONIC, found)
             self.high_watermark = end_offset
         waiters = self.commit_waiters
         while waiters and waiters[0][0] < self.high_watermark:
@@ -399,16 +400,6 @@ class Partition:
         for session in self.readers.sessions:
             session.committed()
         return True
-
-    def check_offsets(self) -> None:
-        """Count the invariant of a leader's offsets, if it is violated: for those who look at all partitions anyway."""
-        log, mark = self.log, self.high_watermark
-        if self.is_leader and not log.log_start_offset <= mark <= log.end_offset and not log.is_offline:
-            found = f"high watermark {mark}, log from {log.log_start_offset} to {log.end_offset}"
-            self._violated(Invariant.HIGH_WATERMARK_WITHIN_LOG, found)
-
-    def _violated(self, invariant: Invariant, found: str) -> None:
-        self._environment.invariants.violated(invariant, f"{self.topic}-{self.index}", found)
 
     def is_committed(self, last_offset: int) -> bool:
         """Whether the high watermark is past the offset."""
@@ -476,6 +467,18 @@ class Partition:
         """Read for a follower, up to the log's end. Raises KafkaError OFFSET_OUT_OF_RANGE or KAFKA_STORAGE_ERROR."""
         log = self.log
         return log.reader.read(offset, max_bytes, upper_offset=log.end_offset, min_one_batch=min_one_batch)
+
+
+def check_offsets(partition: Partition, invariants: InvariantCounters) -> None:
+    """Count a leader's offsets that contradict each other, for those who look at all partitions anyway."""
+    log, mark = partition.log, partition.high_watermark
+    if partition.is_leader and not log.log_start_offset <= mark <= log.end_offset and not log.is_offline:
+        found = f"high watermark {mark}, log from {log.log_start_offset} to {log.end_offset}"
+        _violated(partition, invariants, Invariant.HIGH_WATERMARK_WITHIN_LOG, found)
+
+
+def _violated(partition: Partition, invariants: InvariantCounters, invariant: Invariant, found: str) -> None:
+    invariants.violated(invariant, f"{partition.topic}-{partition.index}", found)
 
 
 def release_clients(partition: Partition) -> None:

@@ -17,7 +17,13 @@ from odradek.ports.clock import SystemClock
 from odradek.ports.disk import SystemDisk
 from odradek.records.builder import BatchFields, encode_batch
 from odradek.replication.leadership import Leadership
-from odradek.replication.partition import READ_COMMITTED, Partition, PartitionEnvironment, release_clients
+from odradek.replication.partition import (
+    READ_COMMITTED,
+    Partition,
+    PartitionEnvironment,
+    check_offsets,
+    release_clients,
+)
 from odradek.replication.readers import PartitionReaders
 from odradek.wire.errors import ErrorCode, KafkaError
 
@@ -304,7 +310,7 @@ def test_healthy_partition_violates_no_invariant(make: Make) -> None:
     partition.apply_state(PartitionState(2, 1, (1, 2), (1, 2)))
     partition.replicated.truncate_to(2)
     partition.apply_state(PartitionState(1, 2, (1, 2), (1, 2)))
-    partition.check_offsets()
+    check_offsets(partition, partition._environment.invariants)
     assert violations(partition) == {}
 
 
@@ -319,7 +325,7 @@ def test_high_watermark_that_goes_back_is_counted(make: Make) -> None:
 def test_high_watermark_beyond_the_log_is_counted(make: Make) -> None:
     partition = make()
     partition.high_watermark = 5
-    partition.check_offsets()
+    check_offsets(partition, partition._environment.invariants)
     assert violations(partition) == {Invariant.HIGH_WATERMARK_WITHIN_LOG: 1}
 
 

@@ -14,7 +14,7 @@ from odradek.log.directories.log_directories import LogDirectories
 from odradek.log.partition_log import PartitionLog
 from odradek.metadata.image import ClusterImage, PartitionState
 from odradek.metrics.definition import Family, Metric, counter, gauge, label, several, single
-from odradek.replication.partition import Partition
+from odradek.replication.partition import Partition, check_offsets
 
 NONE: Final = "none"
 LEADERS: Final = "leaders"
@@ -256,7 +256,7 @@ class PartitionMetrics:
                 totals.replicas += 1
                 totals.offline += self._directories.is_offline(name, index)
                 if partition is not None:
-                    partition.check_offsets()
+                    check_offsets(partition, self._partitions.invariants)
                 if is_led:
                     totals.add_led(state, min_isr, partition)
                 if is_shown and (is_led or detail == ALL):

@@ -34,11 +34,13 @@ def scraped(collector: Collector) -> dict[Metric, list[tuple[str, float]]]:
 
 
 def replica(end_offset: int) -> Any:
-    log = SimpleNamespace(end_offset=end_offset, log_start_offset=0, size_bytes=1, segments=[1])
+    log = SimpleNamespace(end_offset=end_offset, log_start_offset=0, size_bytes=1, segments=[1], is_offline=False)
     return SimpleNamespace(
         high_watermark=end_offset,
         log=log,
-        check_offsets=lambda: None,
+        topic="t",
+        index=0,
+        is_leader=True,
         followers=SimpleNamespace(progress={}),
     )
 
@@ -69,14 +71,14 @@ def test_partitions_of_further_topics_have_no_series() -> None:
     assert found[LEADER_COUNT] == [("", 3)]
 
 
-def test_scrape_looks_at_the_offsets_of_each_replica(monkeypatch: pytest.MonkeyPatch) -> None:
-    metrics, looked = partition_metrics("none"), []
-    leader = replica(5)
-    leader.check_offsets = lambda: looked.append(leader)
+def test_scrape_finds_a_high_watermark_outside_of_its_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    metrics, leader = partition_metrics("none"), replica(5)
+    assert not sum(value for _, value in scraped(metrics)[INVARIANTS])
+    leader.high_watermark = 6
     monkeypatch.setattr(metrics._partitions, "opened_partition", lambda _name, _index: leader)
-    found = scraped(metrics)
-    assert len(looked) == 6
-    assert dict(found[INVARIANTS]) == {f'invariant="{each.value}"': 0 for each in Invariant}
+    found = dict(scraped(metrics)[INVARIANTS])
+    assert found[f'invariant="{Invariant.HIGH_WATERMARK_WITHIN_LOG.value}"'] == 6
+    assert len(found) == len(Invariant)
 
 
 def test_topics_with_the_most_bytes_have_series() -> None:
