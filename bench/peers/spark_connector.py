@@ -48,7 +48,12 @@ def jars() -> list[str]:
             if subprocess.run(command, cwd=CACHE, stdout=sys.stderr).returncode:
                 sys.exit(f"spark_connector.py: mvn could not fetch {artifact}")
         (CACHE / "complete").touch()
-    return sorted(str(jar) for jar in (CACHE / "lib").glob("*.jar"))
+    return cached_jars()
+
+
+def cached_jars() -> list[str]:
+    """The jars that were fetched; none before."""
+    return sorted(str(jar) for jar in (CACHE / "lib").glob("*.jar")) if (CACHE / "complete").exists() else []
 
 
 def out_of_time(limit: float) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from bench.peers import spark_connector
 from odradek.client.blocking import Blocking
 from odradek.spark.interpreter import launcher
 from odradek.spark.java import ensure_java
@@ -81,6 +82,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory, faults_file: Path) -> Iterat
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+        # A class path cannot grow later: Spark's own connector, where it is cached, is there for tests/spark/parity.
+        "spark.driver.extraClassPath": os.pathsep.join(spark_connector.cached_jars()),
     }
     for name, value in settings.items():
         builder = builder.config(name, value)

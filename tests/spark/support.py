@@ -1,5 +1,6 @@
 """Fills and reads topics for the Spark tests, from the outside of Spark."""
 
+import asyncio
 import uuid
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -62,6 +63,16 @@ class Topics:
 
     def delete(self, name: str) -> None:
         self._blocking.run(self._admin.delete_topics([name]))
+
+    def wait_until_gone(self, name: str, wait_s: float = 60) -> None:
+        """Wait until brokers no longer know a topic that was deleted."""
+
+        async def wait() -> None:
+            async with asyncio.timeout(wait_s):
+                while name in await self._admin.list_topics():
+                    await asyncio.sleep(0.05)
+
+        self._blocking.run(wait())
 
     def delete_records(self, name: str, partition: int, before: int) -> None:
         raise_first(self._blocking.run(self._admin.delete_records({TopicPartition(name, partition): before})))

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -29,10 +30,13 @@ def is_cached(name: str) -> bool:
 class Target:
     """One broker. Clients may be sent through a proxy: then that is the only address they learn."""
 
-    def __init__(self, name: str, home: Path, proxy_port: int | None = None) -> None:
+    def __init__(
+        self, name: str, home: Path, proxy_port: int | None = None, settings: Mapping[str, object] | None = None
+    ) -> None:
         self.name = name
         self._home = home
         self._settings: dict[str, object] = {"num.partitions": 4, "group.initial.rebalance.delay.ms": 0}
+        self._settings.update(settings or {})
         self._proxy_port = proxy_port
         if proxy_port is not None:
             self._settings["advertised.listeners"] = f"PLAINTEXT://127.0.0.1:{proxy_port}"

@@ -41,11 +41,15 @@ class OdradekDataSource(DataSource):
         return BatchReader(SourceOptions.parse(self.options, streaming=False))
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """A reader of a streaming query. Raises OptionError."""
+        """A reader of a streaming query; one that raises OptionError when it is used, if an option is wrong."""
+        from odradek.spark.option_names import OptionError
         from odradek.spark.options import SourceOptions
-        from odradek.spark.source import StreamReader
+        from odradek.spark.source import RejectedReader, StreamReader
 
-        return StreamReader(SourceOptions.parse(self.options, streaming=True))
+        try:
+            return StreamReader(SourceOptions.parse(self.options, streaming=True))
+        except OptionError as error:
+            return RejectedReader(error)
 
     def writer(self, schema: Any, overwrite: bool) -> DataSourceWriter:
         """A writer of a batch query. Raises OptionError."""

@@ -33,6 +33,7 @@ from odradek.spark.offsets import (
     split_ranges,
     to_json,
 )
+from odradek.spark.option_names import OptionError
 from odradek.spark.options import SourceOptions
 from odradek.spark.topics import Topics
 from odradek.spark.workers import freeze_modules
@@ -239,3 +240,33 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """Connections belong to the process and stay for the next query."""
+
+
+class RejectedReader(DataSourceStreamReader):
+    """Raises what is wrong with the options as soon as Spark asks for offsets.
+
+    PySpark 4.3 covers what `streamReader` itself raises with an UnboundLocalError of its own.
+    """
+
+    def __init__(self, error: OptionError) -> None:
+        self._error = error
+
+    def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802
+        """Raises OptionError."""
+        raise self._error
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Raises OptionError."""
+        raise self._error
+
+    def latestOffset(self, start: dict[str, dict[str, int]], limit: ReadLimit) -> dict[str, dict[str, int]]:  # noqa: N802
+        """Raises OptionError."""
+        raise self._error
+
+    def partitions(self, start: dict[str, dict[str, int]], end: dict[str, dict[str, int]]) -> list[InputPartition]:
+        """Raises OptionError."""
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Raises OptionError."""
+        raise self._error

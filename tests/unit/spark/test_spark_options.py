@@ -260,3 +260,13 @@ def test_pattern_that_python_reads_otherwise_is_an_error(text: str) -> None:
 )
 def test_pattern_is_found_anywhere_in_a_name(text: str, name: str) -> None:
     assert compile_pattern(text).search(name)
+
+
+def test_stream_reader_raises_wrong_options_when_used() -> None:
+    """PySpark covers what `streamReader` itself raises with an UnboundLocalError."""
+    pytest.importorskip("pyspark")
+    from odradek.spark.data_source import OdradekDataSource
+
+    reader = OdradekDataSource({**SUBSCRIBED, "endingoffsets": "latest"}).streamReader(None)
+    with pytest.raises(OptionError, match="endingOffsets is not valid in streaming queries"):
+        reader.initialOffset()
