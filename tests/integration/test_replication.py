@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import signal
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -14,6 +16,8 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.peers.cluster import ClusterProcess
+from odradek.client import Consumer as OurConsumer
+from odradek.client import TopicPartition as OurPartition
 from odradek.metadata.image import PartitionState
 from odradek.records.builder import BatchFields, encode_batch
 from odradek.wire.messages import alter_configs, delete_records, fetch, list_offsets, metadata, produce
@@ -21,6 +25,7 @@ from tests.integration.clusters import described
 from tests.integration.waiting import PATIENCE, until
 
 Connect = Callable[[str], Any]
+LARGE = bytes(200_000)
 DEBUGGING_REPLICA = -2
 """The replica id with which anybody may ask any replica for the end of its log."""
 
@@ -30,6 +35,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess
     settings = {
         "min.insync.replicas": 2,
         "broker.rack": "rack-{id}",
+        "group.initial.rebalance.delay.ms": 0,
         "replica.fetch.max.bytes": 65536,
         # What was sent before a follower came back, however long ago, does not change how fast it catches up.
         "replication.quota.window.num": 1,
@@ -113,6 +119,59 @@ def test_a_consumer_is_sent_to_its_rack_and_reads_there_what_is_committed(nodes:
         lambda: nodes.fetch(other, topic, 0, f"rack-{other}").high_watermark == 2, "a follower knows what is committed"
     )
     assert nodes.fetch(other, topic, 0).records == nodes.fetch(leader, topic, 0).records != b""
+
+
+def test_our_consumer_reads_from_the_follower_of_its_rack(cluster: ClusterProcess, nodes: Nodes, topic: str) -> None:
+    """KIP-392, end to end: the leader names the replica, and all records come from there."""
+    leader = nodes.state(topic).leader
+    near = next(broker_id for broker_id in (1, 2, 3) if broker_id != leader)
+
+    async def read() -> tuple[list[bytes], float]:
+        options: Any = {"bootstrap_servers": cluster.bootstrap, "client_rack": f"rack-{near}"}
+        async with OurConsumer(**options, auto_offset_reset="earliest") as consumer, asyncio.timeout(PATIENCE):
+            consumer.assign([OurPartition(topic, 0)])
+            values: list[bytes] = []
+            async for record in consumer:
+                values.append(record.value)
+                if len(values) == 1:
+                    # From here on the position is at the follower: this is in no answer of the leader.
+                    await asyncio.to_thread(nodes.produce, topic, LARGE, LARGE)
+                if len(values) == 3:
+                    break
+            received = consumer.metrics().value("incoming-byte-total", node_id=f"node-{leader}")
+            return values, received
+
+    assert nodes.produce(topic, b"first") == 0
+    values, from_leader = asyncio.run(read())
+    assert values == [b"first", LARGE, LARGE]
+    assert from_leader < len(LARGE), "the leader has sent no record"
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_group_members_get_partitions_of_their_racks(cluster: ClusterProcess, strategy: str) -> None:
+    """KIP-881, end to end: three members in three racks, three partitions of one replica each."""
+    name, admin = f"t{uuid.uuid4().hex[:8]}", AdminClient({"bootstrap.servers": cluster.bootstrap})
+    wanted = NewTopic(name, 3, replica_assignment=[[3], [1], [2]], config={"min.insync.replicas": "1"})
+    admin.create_topics([wanted])[name].result(20)
+
+    async def joined() -> None:
+        async with AsyncExitStack() as stack:
+            members = {}
+            for rack in (1, 2, 3):
+                member: Any = OurConsumer(
+                    bootstrap_servers=cluster.bootstrap,
+                    group_id=name,
+                    client_rack=f"rack-{rack}",
+                    partition_assignment_strategy=[strategy],
+                )
+                members[rack] = await stack.enter_async_context(member)
+                member.subscribe([name])
+            expected = {1: {OurPartition(name, 1)}, 2: {OurPartition(name, 2)}, 3: {OurPartition(name, 0)}}
+            async with asyncio.timeout(2 * PATIENCE):
+                while {rack: member.assignment() for rack, member in members.items()} != expected:
+                    await asyncio.gather(*(member.poll(timeout_ms=50) for member in members.values()))
+
+    asyncio.run(joined())
 
 
 def test_deleted_records_are_gone_everywhere_when_it_is_answered(nodes: Nodes, topic: str) -> None:

@@ -25,7 +25,8 @@ class CommonOptions(SecurityOptions, total=False):
     client_id: str
     """The name in the brokers' logs, metrics and quotas."""
     client_rack: str
-    """Where this client runs; consumers then fetch from a replica in the same rack (KIP-392)."""
+    """Where this client runs; consumers then fetch from a replica in the same rack (KIP-392), and members of classic
+    groups get partitions with a replica there as far as numbers stay even (KIP-881; not with `roundrobin`)."""
     request_timeout_ms: int
     """How long to wait for the answer to one request."""
     retry_backoff_ms: int

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from odradek.client.errors import ConfigError
 from odradek.client.group.assignors import (
     Assignment,
+    Assignor,
     CooperativeStickyAssignor,
     MemberSubscription,
     RangeAssignor,
@@ -19,6 +20,7 @@ from odradek.client.group.assignors import (
     find_assignors,
     withhold_moving,
 )
+from odradek.client.group.racks import PartitionRacks
 from odradek.client.group.sticky import assign_sticky
 from odradek.client.group.subscriptions import (
     decode_assignment,
@@ -197,3 +199,82 @@ def test_names_of_java_are_understood() -> None:
     with pytest.raises(ConfigError):
         find_assignors(["random"])
     assert all(left != right for left, right in pairwise(found))
+
+
+def in_racks(*racks: str) -> dict[str, MemberSubscription]:
+    """Members C0, C1, ... of t, each in a rack."""
+    return {f"C{i}": MemberSubscription(["t"], rack_id=rack) for i, rack in enumerate(racks)}
+
+
+EACH_ELSEWHERE: PartitionRacks = {"t": [frozenset({rack}) for rack in "cab"]}
+"""Three partitions of one replica each."""
+
+
+@pytest.mark.parametrize("assignor", [RangeAssignor(), StickyAssignor(), CooperativeStickyAssignor()])
+def test_members_get_partitions_of_their_racks(assignor: Assignor) -> None:
+    assigned = assignor.assign({"t": 3}, in_racks("a", "b", "c"), EACH_ELSEWHERE)
+    assert assigned == {"C0": parts("t1"), "C1": parts("t2"), "C2": parts("t0")}
+
+
+@pytest.mark.parametrize("assignor", [RangeAssignor(), StickyAssignor(), CooperativeStickyAssignor()])
+def test_racks_leave_the_assignment_balanced(assignor: Assignor) -> None:
+    all_in_a: PartitionRacks = {"t": [frozenset("a")] * 3 + [frozenset("b")]}
+    assigned = assignor.assign({"t": 4}, in_racks("a", "b"), all_in_a)
+    assert [len(each) for each in assigned.values()] == [2, 2]
+    assert TopicPartition("t", 3) in assigned["C1"]
+
+
+def test_racks_do_not_matter_where_all_partitions_are_in_all_of_them() -> None:
+    everywhere: PartitionRacks = {"t": [frozenset("abc")] * 3}
+    assigned = RangeAssignor().assign({"t": 3}, in_racks("c", "b", "a"), everywhere)
+    assert assigned == {"C0": parts("t0"), "C1": parts("t1"), "C2": parts("t2")}
+
+
+def test_racks_of_no_member_do_not_matter() -> None:
+    assigned = RangeAssignor().assign({"t": 3}, in_racks("x", "", "y"), EACH_ELSEWHERE)
+    assert assigned == {"C0": parts("t0"), "C1": parts("t1"), "C2": parts("t2")}
+
+
+def test_topics_of_the_same_shape_are_assigned_alike_within_racks() -> None:
+    members = {f"C{i}": MemberSubscription(["t", "u"], rack_id=rack) for i, rack in enumerate("abc")}
+    racks: PartitionRacks = {
+        "t": [frozenset(each) for each in ("bc", "ac", "ab")],
+        "u": [frozenset(each) for each in ("c", "a", "b")],
+    }
+    assigned = RangeAssignor().assign({"t": 3, "u": 3}, members, racks)
+    assert assigned == {"C0": parts("t1 u1"), "C1": parts("t2 u2"), "C2": parts("t0 u0")}
+
+
+def test_owned_partitions_move_to_members_of_their_racks() -> None:
+    owned = {"C0": parts("t0"), "C1": parts("t1")}
+    members = {m: each._replace(owned=owned[m], generation=1) for m, each in in_racks("a", "c").items()}
+    assert StickyAssignor().assign({"t": 2}, members, EACH_ELSEWHERE) == {"C0": parts("t1"), "C1": parts("t0")}
+
+
+def test_members_keep_partitions_that_no_other_member_is_near() -> None:
+    owned = {"C0": parts("t0 t1"), "C1": parts("t2 t3")}
+    members = {m: each._replace(owned=owned[m], generation=1) for m, each in in_racks("a", "b").items()}
+    racks: PartitionRacks = {"t": [frozenset(each) for each in "xyaz"]}
+    assigned = StickyAssignor().assign({"t": 4}, members, racks)
+    assert assigned == {"C0": parts("t0 t2"), "C1": parts("t1 t3")}, "t2 is near C0, and one had to make room for it"
+
+
+@given(
+    counts,
+    wishes,
+    st.lists(st.sampled_from("abc"), min_size=12, max_size=12),
+    st.lists(st.sampled_from("abcx"), min_size=7, max_size=7),
+    names,
+)
+def test_assignments_with_racks_are_complete_and_balanced(
+    counts: dict[str, int], topics: dict[str, set[str]], of_partitions: list[str], of_members: list[str], name: str
+) -> None:
+    racks: PartitionRacks = {topic: [frozenset(each) for each in of_partitions] for topic in TOPICS}
+    members = {m: MemberSubscription(sorted(t), rack_id=of_members[int(m[1:])]) for m, t in topics.items()}
+    assigned = find_assignors([name])[name].assign(counts, members, racks)
+    check_complete(assigned, counts, topics)
+    if "sticky" in name:
+        check_balanced(assigned, topics)
+    again = {m: each._replace(owned=assigned[m], generation=1) for m, each in members.items()}
+    if name == "cooperative-sticky":
+        assert find_assignors([name])[name].assign(counts, again, racks) == assigned, "nothing moves to and fro"

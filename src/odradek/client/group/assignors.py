@@ -13,6 +13,8 @@ from struct import error as struct_error
 from typing import Final, NamedTuple, Protocol
 
 from odradek.client.errors import ConfigError
+from odradek.client.group.racks import PartitionRacks, Racks
+from odradek.client.group.ranges import assign_ranges
 from odradek.client.group.sticky import assign_sticky
 from odradek.records.topic_partition import TopicPartition
 
@@ -33,6 +35,7 @@ class MemberSubscription(NamedTuple):
 
 
 Assignment = dict[str, list[TopicPartition]]
+NO_RACKS: Final[PartitionRacks] = {}
 
 
 class Assignor(Protocol):
@@ -41,8 +44,13 @@ class Assignor(Protocol):
     name: str
     cooperative: bool
 
-    def assign(self, counts: Mapping[str, int], members: Mapping[str, MemberSubscription]) -> Assignment:
-        """Every partition of `counts` (partitions by topic) to exactly one member that subscribes to its topic."""
+    def assign(
+        self, counts: Mapping[str, int], members: Mapping[str, MemberSubscription], racks: PartitionRacks = NO_RACKS
+    ) -> Assignment:
+        """Every partition of `counts` (partitions by topic) to exactly one member that subscribes to its topic.
+
+        `racks` are those of the partitions' replicas, by which members in the same racks are preferred (KIP-881).
+        """
         ...
 
     def user_data(self, owned: Sequence[TopicPartition], generation: int) -> bytes | None:
@@ -65,28 +73,25 @@ def _order(member_id: str, subscription: MemberSubscription) -> tuple[bool, str,
     return (instance is None, instance or "", member_id)
 
 
+def _racks(members: Mapping[str, MemberSubscription], partitions: PartitionRacks) -> Racks:
+    return Racks({member_id: each.rack_id for member_id, each in members.items()}, partitions)
+
+
 class RangeAssignor:
-    """Topic by topic, consecutive partitions to each member; the first members get one more."""
+    """Topic by topic, consecutive partitions to each member, nearby ones first; the first members get one more."""
 
     __slots__ = ()
 
     name = "range"
     cooperative = False
 
-    def assign(self, counts: Mapping[str, int], members: Mapping[str, MemberSubscription]) -> Assignment:
+    def assign(
+        self, counts: Mapping[str, int], members: Mapping[str, MemberSubscription], racks: PartitionRacks = NO_RACKS
+    ) -> Assignment:
         """As `Assignor.assign`."""
-        assignment: Assignment = {member_id: [] for member_id in members}
-        for topic in sorted(counts):
-            subscribed = _in_order(members, topic)
-            if not subscribed:
-                continue
-            each, extra = divmod(counts[topic], len(subscribed))
-            start = 0
-            for index, member_id in enumerate(subscribed):
-                end = start + each + (index < extra)
-                assignment[member_id] += [TopicPartition(topic, number) for number in range(start, end)]
-                start = end
-        return assignment
+        subscribers = {topic: _in_order(members, topic) for topic in counts}
+        assignment = assign_ranges(counts, subscribers, _racks(members, racks))
+        return {member_id: assignment.get(member_id, []) for member_id in members}
 
     def user_data(self, owned: Sequence[TopicPartition], generation: int) -> bytes | None:  # noqa: ARG002
         """None: the leader needs only the subscription."""
@@ -104,8 +109,13 @@ class RoundRobinAssignor:
     name = "roundrobin"
     cooperative = False
 
-    def assign(self, counts: Mapping[str, int], members: Mapping[str, MemberSubscription]) -> Assignment:
-        """As `Assignor.assign`."""
+    def assign(
+        self,
+        counts: Mapping[str, int],
+        members: Mapping[str, MemberSubscription],
+        racks: PartitionRacks = NO_RACKS,  # noqa: ARG002
+    ) -> Assignment:
+        """As `Assignor.assign`; racks make no difference, as in Kafka."""
         assignment: Assignment = {member_id: [] for member_id in members}
         ring = sorted(members, key=lambda each: _order(each, members[each]))
         turn = 0
@@ -139,7 +149,9 @@ class StickyAssignor:
         self._last: Sequence[TopicPartition] = ()
         self._generation = NO_GENERATION
 
-    def assign(self, counts: Mapping[str, int], members: Mapping[str, MemberSubscription]) -> Assignment:
+    def assign(
+        self, counts: Mapping[str, int], members: Mapping[str, MemberSubscription], racks: PartitionRacks = NO_RACKS
+    ) -> Assignment:
         """As `Assignor.assign`."""
         claims = {}
         for member_id, each in members.items():
@@ -147,7 +159,7 @@ class StickyAssignor:
             if each.owned and each.generation > generation:
                 owned, generation = list(each.owned), each.generation
             claims[member_id] = (owned, generation)
-        return assign_sticky(counts, {m: each.topics for m, each in members.items()}, claims)
+        return assign_sticky(counts, {m: each.topics for m, each in members.items()}, claims, _racks(members, racks))
 
     def user_data(self, owned: Sequence[TopicPartition], generation: int) -> bytes | None:  # noqa: ARG002
         """The last assignment and its generation."""
@@ -168,7 +180,9 @@ class CooperativeStickyAssignor:
     name = "cooperative-sticky"
     cooperative = True
 
-    def assign(self, counts: Mapping[str, int], members: Mapping[str, MemberSubscription]) -> Assignment:
+    def assign(
+        self, counts: Mapping[str, int], members: Mapping[str, MemberSubscription], racks: PartitionRacks = NO_RACKS
+    ) -> Assignment:
         """As `Assignor.assign`."""
         claims = {}
         for member_id, each in members.items():
@@ -176,7 +190,9 @@ class CooperativeStickyAssignor:
             if generation < 0 and each.user_data is not None and len(each.user_data) >= _INT.size:
                 (generation,) = _INT.unpack_from(each.user_data)
             claims[member_id] = (list(each.owned), generation)
-        assignment = assign_sticky(counts, {m: each.topics for m, each in members.items()}, claims)
+        assignment = assign_sticky(
+            counts, {m: each.topics for m, each in members.items()}, claims, _racks(members, racks)
+        )
         return withhold_moving(assignment, {m: each.owned for m, each in members.items()})
 
     def user_data(self, owned: Sequence[TopicPartition], generation: int) -> bytes | None:  # noqa: ARG002

@@ -278,7 +278,9 @@ class GroupDriver:
                 await self._cluster.refresh_metadata()
         counts = {name: len(metadata.topics[name].partitions) if name in metadata.topics else 0 for name in wanted}
         self._counts = counts
-        assignment = self._assignors[protocol].assign({n: c for n, c in counts.items() if c}, subscriptions)
+        counted = {name: count for name, count in counts.items() if count}
+        racks = {name: metadata.racks(name) for name in counted}
+        assignment = self._assignors[protocol].assign(counted, subscriptions, racks)
         return {member_id: encode_assignment(partitions) for member_id, partitions in assignment.items()}
 
     # --- commits ---

@@ -8,17 +8,24 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Final
 
+from odradek.client.group.racks import Racks
 from odradek.records.topic_partition import TopicPartition
 
+_NO_RACKS: Final = Racks({}, {})
 Claims = Mapping[str, tuple[Sequence[TopicPartition], int]]
 """(partitions, generation) that each member claims to own."""
 
 
 def assign_sticky(
-    counts: Mapping[str, int], topics: Mapping[str, Sequence[str]], claims: Claims
+    counts: Mapping[str, int], topics: Mapping[str, Sequence[str]], claims: Claims, racks: Racks = _NO_RACKS
 ) -> dict[str, list[TopicPartition]]:
-    """Every partition of a subscribed topic to exactly one of its subscribers; lists are sorted."""
+    """Every partition of a subscribed topic to exactly one of its subscribers; lists are sorted.
+
+    Of the members that may get a partition without an owner, one in a rack of its replicas comes first.
+    """
     wanted = {member_id: set(names) for member_id, names in topics.items()}
     subscribers: dict[str, list[str]] = defaultdict(list)
     for member_id in sorted(topics):
@@ -35,10 +42,10 @@ def assign_sticky(
     # Those with the fewest candidates first: they have the least choice.
     free = sorted((each for each in partitions if each not in owner), key=lambda p: (len(subscribers[p.topic]), p))
     if len({frozenset(each) for each in wanted.values()}) <= 1:
-        _share_evenly(held, free, len(partitions), claims)
+        _share_evenly(held, free, len(partitions), claims, racks)
     else:
         for partition in free:
-            member_id = min(subscribers[partition.topic], key=lambda m: (loads[m], m))
+            member_id = min(subscribers[partition.topic], key=lambda m: (loads[m], not racks.are_near(m, partition), m))
             held[member_id].add(partition)
             loads[member_id] += 1
         _balance(held, loads, subscribers)
@@ -64,7 +71,9 @@ def _valid_claims(
     return owner
 
 
-def _share_evenly(held: dict[str, set[TopicPartition]], free: list[TopicPartition], total: int, claims: Claims) -> None:
+def _share_evenly(
+    held: dict[str, set[TopicPartition]], free: list[TopicPartition], total: int, claims: Claims, racks: Racks
+) -> None:
     """All members subscribe to the same topics: each gets the quotient, some one more; a surplus is revoked."""
     if not held:
         return
@@ -73,6 +82,8 @@ def _share_evenly(held: dict[str, set[TopicPartition]], free: list[TopicPartitio
     ranked = sorted(held, key=lambda m: (-len(held[m]), m))
     targets = {member_id: quota + (index < extra) for index, member_id in enumerate(ranked)}
     pool = list(free)
+    if racks.matter(held, {each.topic for each in chain(pool, *held.values())}):
+        pool = _share_nearby(held, pool, targets, racks)
     for member_id in ranked:
         surplus = len(held[member_id]) - targets[member_id]
         if surplus > 0:
@@ -90,6 +101,36 @@ def _share_evenly(held: dict[str, set[TopicPartition]], free: list[TopicPartitio
             else:
                 needy.remove(member_id)
     assert not pool, (total, claims)
+
+
+def _share_nearby(
+    held: dict[str, set[TopicPartition]], free: list[TopicPartition], targets: Mapping[str, int], racks: Racks
+) -> list[TopicPartition]:
+    """Let members have partitions of their racks, within the targets; returns those that are still free.
+
+    A member keeps a partition of another rack only if no member in one of its racks has room: racks come before
+    stickiness, as in Kafka.
+    """
+    owner: dict[TopicPartition, str] = {}
+    for member_id, partitions in held.items():
+        kept = sorted(each for each in partitions if racks.are_near(member_id, each))[: targets[member_id]]
+        owner |= dict.fromkeys(partitions.difference(kept), member_id)
+        held[member_id] = set(kept)
+    left = []
+    for partition in sorted(chain(free, owner)):
+        near = [m for m in held if len(held[m]) < targets[m] and racks.are_near(m, partition)]
+        if near:
+            held[min(near, key=lambda m: (len(held[m]), m))].add(partition)
+        else:
+            left.append(partition)
+    found = []
+    for partition in left:
+        before = owner.get(partition)
+        if before is not None and len(held[before]) < targets[before]:
+            held[before].add(partition)
+        else:
+            found.append(partition)
+    return found
 
 
 def _balance(

@@ -71,6 +71,14 @@ class MetadataCache:
         info = self.topics.get(topic)
         return info.partitions[partition] if info is not None and 0 <= partition < len(info.partitions) else None
 
+    def racks(self, topic: str) -> list[frozenset[str]]:
+        """For each partition of a known topic, the racks of its replicas."""
+        of_brokers = {node_id: broker.rack for node_id, broker in self.brokers.items() if broker.rack}
+        return [
+            frozenset(of_brokers[node_id] for node_id in each.replicas if node_id in of_brokers)
+            for each in self.topics[topic].partitions
+        ]
+
     def topic_id(self, topic: str) -> bytes:
         """Sixteen bytes, zeros when unknown."""
         info = self.topics.get(topic)
