@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import io
 import json
-import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +17,7 @@ from uuid import uuid4
 
 import pytest
 from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
 
 from odradek.cli.main import main
 from odradek.client.admin import Admin
@@ -51,6 +52,21 @@ def write(table, rows, **options):
         os.kill(os.getpid(), signal.SIGKILL)
 
 deltalake.write_deltalake = write
+if settings.get("format") == "iceberg":
+    from pyiceberg.table import Transaction
+
+    commit_snapshots = Transaction.commit_transaction
+
+    def commit_transaction(self):
+        # the data files of the transaction are in the folder by now
+        has_rows = any(glob.iglob(settings["catalog.warehouse"] + "/**/*.parquet", recursive=True))
+        if has_rows and step == "files of iceberg":
+            os.kill(os.getpid(), signal.SIGKILL)
+        commit_snapshots(self)
+        if has_rows and step == "commit of iceberg":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    Transaction.commit_transaction = commit_transaction
 clients = {"bootstrap_servers": servers}
 asyncio.run(run_tables([spec_of("t", settings)], clients, asyncio.Event(), lambda *_: None, once=True))
 """
@@ -93,6 +109,12 @@ def run_once(broker: BlockingBroker, *specs: TableSpec) -> dict[str, str]:
     return {name: str(error) for name, error in failures.items()}
 
 
+def killed_at(step: str, broker: BlockingBroker, settings: dict[str, str]) -> bool:
+    """Write the table in a child process that kills itself at a step; whether it did."""
+    words = [sys.executable, "-c", CRASHING, step, broker.bootstrap_servers, json.dumps(settings)]
+    return subprocess.run(words, timeout=60).returncode == KILLED
+
+
 def ids(path: str) -> list[int]:
     return sorted(DeltaTable(path).to_pyarrow_table(columns=["id"]).column("id").to_pylist())
 
@@ -102,13 +124,27 @@ def test_killed_runner_loses_and_repeats_nothing(broker: BlockingBroker, topic: 
     values = [b"bad" if number % 5 == 0 else {"id": number} for number in range(40)]
     produce(broker, topic, values)
     settings = settings_of(topic, tmp_path)
-    done = subprocess.run(
-        [sys.executable, "-c", CRASHING, step, broker.bootstrap_servers, json.dumps(settings)], timeout=60
-    )
-    assert done.returncode == KILLED
+    assert killed_at(step, broker, settings)
     assert run_once(broker, spec_of("t", settings)) == {}
     assert ids(settings["path"]) == [each["id"] for each in values if isinstance(each, dict)]
     assert DeltaTable(f"{settings['path']}_bad").count() == 8
+
+
+@pytest.mark.parametrize("step", ["files of iceberg", "commit of iceberg"])
+def test_killed_runner_of_iceberg_loses_and_repeats_nothing(
+    broker: BlockingBroker, topic: str, tmp_path: Path, step: str
+) -> None:
+    produce(broker, topic, [{"id": number} for number in range(20)])
+    catalog = {"uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"{tmp_path}/lake"}
+    settings = {
+        **settings_of(topic, tmp_path, format="iceberg"),
+        **{f"catalog.{name}": text for name, text in catalog.items()},
+        "path": "lake.t",
+    }
+    assert killed_at(step, broker, settings)
+    assert run_once(broker, spec_of("t", settings)) == {}
+    found = load_catalog("default", **catalog).load_table("lake.t").scan(selected_fields=("id",)).to_arrow()
+    assert sorted(found.column("id").to_pylist()) == list(range(20))
 
 
 @pytest.mark.parametrize(("mode", "found"), [("append", list(range(24))), ("upsert", list(range(18, 24)))])
@@ -201,28 +237,34 @@ def test_failure_of_a_table_leaves_others_at_work(broker: BlockingBroker, topic:
     assert ids(good["path"]) == [1]
 
 
-def test_page_is_followed_step_by_step(broker: BlockingBroker, tmp_path: Path) -> None:
-    """The commands, the file and the program of docs/TABLES.md."""
+def test_page_is_followed_step_by_step(
+    broker: BlockingBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The commands, the files and the programs of docs/TABLES.md."""
     guide = Page("docs/TABLES.md")
-    (specification,) = re.findall(r"^```yaml\n(.*?)^```$", guide.text, re.MULTILINE | re.DOTALL)
-    (tmp_path / "tables.yml").write_text(specification)
-    environment = {**os.environ, "ODRADEK_BOOTSTRAP_SERVER": broker.bootstrap_servers}
-    program = f"{sys.executable} -m odradek.cli.main"
+    specifications = re.findall(r"^```yaml\n(.*?)^```$", guide.text, re.MULTILINE | re.DOTALL)
+    for name, text in zip(("tables.yml", "iceberg.yml"), specifications, strict=True):
+        (tmp_path / name).write_text(text)
+    monkeypatch.setenv("ODRADEK_BOOTSTRAP_SERVER", broker.bootstrap_servers)
+    monkeypatch.setattr("odradek.broker.log_output.configure_logging", lambda *_: None)
+    monkeypatch.chdir(tmp_path)
 
     def run(command: str) -> str:
-        line = command.replace("| odradek ", f"| {program} ")
-        line = f"{program} {line.removeprefix('odradek ')}" if line.startswith("odradek ") else line
-        return subprocess.run(
-            ["bash", "-c", line], cwd=tmp_path, env=environment, check=True, timeout=60, capture_output=True, text=True
-        ).stdout
+        if not command.startswith("odradek "):
+            line = command.replace("| odradek ", f"| {sys.executable} -m odradek.cli.main ")
+            subprocess.run(["bash", "-c", line], check=True, timeout=60)
+        else:
+            assert main(shlex.split(command)[1:]) == 0
+        return capsys.readouterr().out
 
     shown = [run(command) for command in guide.commands("Try it")]
     assert "valid: orders (a new table)" in shown[1]
     assert "committed table=orders rows=2 deleted=0 bad=1 offsets=0:3" in shown[2]
     assert "bad_records: 1" in shown[3]
-    (example,) = guide.programs()
-    done = subprocess.run([sys.executable, "-c", example.code], cwd=tmp_path, capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == (example.shown, "")
+    assert "committed table=orders rows=2 deleted=0 bad=1 offsets=0:3" in run(guide.commands("Iceberg")[0])
+    for example in guide.programs():
+        exec(example.code, {})
+        assert capsys.readouterr().out == example.shown
     (offsets,) = guide.commands("Files and versions")
     assert re.search(r"orders +orders +0 +0$", run(offsets), re.MULTILINE)
 

@@ -21,7 +21,7 @@ COMMANDS = {
     "demo": "run producer, broker, Spark query and consumer group on real flights and verify every total",
     "pipeline": "run a Spark pipeline with its checkpoints and a line of progress for every batch",
     "connect": "run connectors between topics and databases, files, HTTP services and other clusters",
-    "tables": "write topics into Delta tables continuously, every record once",
+    "tables": "write topics into Delta and Iceberg tables continuously, every record once",
     "dlq": "list dead letters and send them back to their topics",
     "offsets": "print the first or last offsets of topics, or those of a time",
     "delete-records": "delete the oldest records of partitions",

@@ -10,8 +10,10 @@ from typing import Any, Final
 from odradek.connect.errors import ConnectError
 from odradek.connect.sinks.delta_commits import DeltaCommits, table_failures
 from odradek.records.topic_partition import TopicPartition
-from odradek.tables.planning import BAD_COLUMNS, BadRecord, Changes, Decoded, changes, wanted_columns
-from odradek.tables.schema import KINDS, Row, arrow_rows, arrow_type, kind_of_arrow, misfits, timestamp_of
+from odradek.tables.batches import bad_description, bad_rows, foreign_bad_table, write_batch
+from odradek.tables.fitting import Existing, created_again, missing_columns
+from odradek.tables.planning import BAD_COLUMNS, BadRecord, Changes, Decoded
+from odradek.tables.schema import KINDS, Row, arrow_rows, arrow_type, kind_of_arrow
 from odradek.tables.specification import TableSpec
 from odradek.tables.store import Written
 
@@ -25,7 +27,6 @@ class DeltaStore:
     def __init__(self, spec: TableSpec) -> None:
         self._spec = spec
         self._commits = DeltaCommits(spec.path, spec.storage, f"{WRITER}/{spec.name}")
-        self._bad = DeltaCommits(spec.bad_path, spec.storage, f"{WRITER}/{spec.name}/bad")
         self._held: dict[TopicPartition, int] = {}
         self._marks: dict[str, int] = {}
 
@@ -51,11 +52,7 @@ class DeltaStore:
             number = uuid.UUID(bytes=topic_id).int >> 65
             before = table.transaction_version(self._topic_mark)
             if number and before is not None and before != number:
-                raise ConnectError(
-                    f"{self._spec.path}: topic {self._spec.topic} was deleted and created again, and the table has "
-                    "positions of the former one: give the table of the specification another name, with "
-                    "existing.table=append, to add the new topic's records"
-                )
+                raise created_again(self._spec)
             self._marks = {self._partitions_mark: max(partitions) + 1}
             if number:
                 self._marks[self._topic_mark] = number
@@ -68,31 +65,20 @@ class DeltaStore:
             table = self._commits.load()
             ends = self._by_partition(offsets)
             self._commits.check(table, self._held, ends)
-            self._append(table, [], _kinds(table), ends)
+            _LoadedDelta(self._spec, table, self._commits, self._marks).append([], _kinds(table), offsets)
         self._held.update(ends)
 
     def write(self, records: Sequence[Decoded], ends: Mapping[int, int]) -> Written:
-        """See `TableStore`. The order of the commits is explained in `planning`."""
+        """See `TableStore`."""
         positions = self._by_partition(ends)
         with table_failures(self._spec.path):
             table = self._commits.load()
             self._commits.check(table, self._held, positions)
-            kinds = _kinds(table)
-            wanted = wanted_columns(kinds, records, self._spec.rules)
-            if wanted:
-                _add_columns(table, wanted)
-                kinds |= wanted
-            bad_table = self._bad.load() if self._spec.bad_path else None
-            bad_positions = self._bad.positions(bad_table, positions)
-            known = {each.partition: at for each, at in bad_positions.items()}
-            made = changes(kinds, records, self._spec.rules, known)
-            if made.bad:
-                self._write_bad(bad_table, made.bad, {
-                    each: max(end, bad_positions.get(each, 0)) for each, end in positions.items()
-                })  # fmt: skip
-            self._write(table, made, kinds, positions)
+            written = write_batch(
+                _LoadedDelta(self._spec, table, self._commits, self._marks), self._spec, records, ends
+            )
         self._held.update(positions)
-        return Written(len(made.rows), len(made.deleted), len(made.bad))
+        return written
 
     def compact(self) -> int:
         """See `TableStore`."""
@@ -118,7 +104,7 @@ class DeltaStore:
         """See `TableStore`."""
         with table_failures(self._spec.path):
             table = self._existing()
-            bad = self._bad.load() if self._spec.bad_path else None
+            bad = _bad_commits(self._spec).load() if self._spec.bad_path else None
             return {
                 "format": "delta",
                 "path": self._spec.path,
@@ -166,30 +152,80 @@ class DeltaStore:
 
     def _missing(self, table: Any) -> dict[str, str]:
         """Columns that an existing table has to get. Raises ConnectError if the table cannot be written into."""
-        spec = self._spec
-        is_ours = table.transaction_version(self._partitions_mark) is not None
-        is_ours = is_ours or table.metadata().description == self._description
-        if not is_ours and not spec.may_adopt:
-            raise ConnectError(
-                f"{spec.path}: a table is there that `odradek tables` has not made as {spec.name}; "
-                "existing.table=append would add rows to it"
-            )
-        found = _kinds(table)
-        wrong = misfits(self._all_columns(), found)
-        divided_by = list(table.metadata().partition_columns)
-        if divided_by != self._divided_by():
-            wrong.append(f"it is divided by {', '.join(divided_by) or 'nothing'}, not as partition.by says")
-        required = [
-            each.name for each in table.schema().fields if not each.nullable and each.name not in self._all_columns()
-        ]
-        if required:
-            wrong.append(f"column {required[0]} cannot be null, and no record has a value for it")
-        missing = {name: kind for name, kind in self._all_columns().items() if name not in found}
-        if missing and not is_ours and spec.rules.new_fields != "add":
-            wrong.append(f"it has no column {', '.join(missing)}, and new.fields is {spec.rules.new_fields}")
-        if wrong:
-            raise ConnectError(f"{spec.path}: the table does not fit: {'; '.join(wrong)}")
-        return missing
+        has_positions = table.transaction_version(self._partitions_mark) is not None
+        existing = Existing(
+            kinds=_kinds(table),
+            divided_by=table.metadata().partition_columns,
+            required=[each.name for each in table.schema().fields if not each.nullable],
+            is_ours=has_positions or table.metadata().description == self._description,
+        )
+        return missing_columns(self._spec, self._all_columns(), existing)
+
+
+class _LoadedDelta:
+    """See `OpenTable`."""
+
+    def __init__(self, spec: TableSpec, table: Any, commits: DeltaCommits, marks: Mapping[str, int]) -> None:
+        """`marks` are further numbers of each commit."""
+        self._spec = spec
+        self._table = table
+        self._commits = commits
+        self._marks = marks
+        self._bad = _bad_commits(spec)
+        self._bad_table: Any = None
+
+    def kinds(self) -> dict[str, str]:
+        """See `OpenTable`."""
+        return _kinds(self._table)
+
+    def add_columns(self, columns: Mapping[str, str]) -> None:
+        """See `OpenTable`."""
+        _add_columns(self._table, columns)
+
+    def bad_positions(self, partitions: Sequence[int]) -> Mapping[int, int]:
+        """See `OpenTable`."""
+        self._bad_table = self._bad.load()
+        found = self._bad.positions(self._bad_table, self._by_partition(dict.fromkeys(partitions, 0)))
+        return {each.partition: at for each, at in found.items()}
+
+    def append_bad(self, bad: Sequence[BadRecord], ends: Mapping[int, int]) -> None:
+        """See `OpenTable`."""
+        from deltalake import write_deltalake
+
+        if self._bad_table is None:
+            self._bad_table = _create(self._bad, BAD_COLUMNS, [], bad_description(self._spec))
+        if self._bad_table.metadata().description != bad_description(self._spec):
+            raise foreign_bad_table(self._spec)
+        properties = self._bad.properties(self._by_partition(ends))
+        write_deltalake(self._bad_table, bad_rows(self._spec, bad), mode="append", commit_properties=properties)
+
+    def commit(self, made: Changes, kinds: Mapping[str, str], ends: Mapping[int, int]) -> None:
+        """See `OpenTable`."""
+        if not self._spec.rules.keys:
+            self.append(made.rows, kinds, ends)
+            return
+        if made.rows or made.deleted:
+            self._merge(made, kinds, ends)
+            self._table.update_incremental()
+        positions = self._by_partition(ends)
+        # A merge that changes no file makes no commit, and so has no positions.
+        if self._commits.positions(self._table, positions) != positions:
+            self.append([], kinds, ends)
+
+    def append(self, rows: Sequence[Row], kinds: Mapping[str, str], ends: Mapping[int, int]) -> None:
+        """Commit rows with positions."""
+        from deltalake import write_deltalake
+
+        write_deltalake(
+            self._table,
+            self._rows(rows, kinds),
+            mode="append",
+            schema_mode="merge",
+            commit_properties=self._commits.properties(self._by_partition(ends), self._marks),
+        )
+
+    def _by_partition(self, offsets: Mapping[int, int]) -> dict[TopicPartition, int]:
+        return {TopicPartition(self._spec.topic, number): at for number, at in offsets.items()}
 
     def _rows(self, rows: Sequence[Row], kinds: Mapping[str, str]) -> Any:
         """Rows as an Arrow table, with the columns of units of time."""
@@ -199,31 +235,7 @@ class DeltaStore:
             rows = [{**row, **{each.column: each.value(row) for each in units}} for row in rows]
         return arrow_rows(writable, rows)
 
-    def _write(self, table: Any, made: Changes, kinds: Mapping[str, str], ends: Mapping[TopicPartition, int]) -> None:
-        if not self._spec.rules.keys:
-            self._append(table, made.rows, kinds, ends)
-            return
-        if made.rows or made.deleted:
-            self._merge(table, made, kinds, ends)
-            table.update_incremental()
-        # A merge that changes no file makes no commit, and so has no positions.
-        if self._commits.positions(table, ends) != ends:
-            self._append(table, [], kinds, ends)
-
-    def _append(
-        self, table: Any, rows: Sequence[Row], kinds: Mapping[str, str], ends: Mapping[TopicPartition, int]
-    ) -> None:
-        from deltalake import write_deltalake
-
-        write_deltalake(
-            table,
-            self._rows(rows, kinds),
-            mode="append",
-            schema_mode="merge",
-            commit_properties=self._commits.properties(ends, self._marks),
-        )
-
-    def _merge(self, table: Any, made: Changes, kinds: Mapping[str, str], ends: Mapping[TopicPartition, int]) -> None:
+    def _merge(self, made: Changes, kinds: Mapping[str, str], ends: Mapping[int, int]) -> None:
         """Replace the rows of keys, add those of new keys, delete those of deleted ones, in one commit."""
         import pyarrow as pa
 
@@ -231,12 +243,12 @@ class DeltaStore:
         flags = [False] * len(made.rows) + [True] * len(made.deleted)
         values = {_quoted(name): f"s.{_quoted(name)}" for name in rows.schema.names}
         (
-            table.merge(
+            self._table.merge(
                 rows.append_column(_DELETED, pa.array(flags, pa.bool_())),
                 " AND ".join(f"t.{_quoted(each)} = s.{_quoted(each)}" for each in self._spec.rules.keys),
                 source_alias="s",
                 target_alias="t",
-                commit_properties=self._commits.properties(ends, self._marks),
+                commit_properties=self._commits.properties(self._by_partition(ends), self._marks),
             )
             .when_matched_delete(f"s.{_DELETED} = true")
             .when_matched_update(values)
@@ -244,32 +256,10 @@ class DeltaStore:
             .execute()
         )
 
-    def _write_bad(self, table: Any, bad: Sequence[BadRecord], ends: Mapping[TopicPartition, int]) -> None:
-        from deltalake import write_deltalake
 
-        if not self._spec.bad_path:
-            record, reason = bad[0]
-            raise ConnectError(f"record {self._partition(record.partition)}@{record.offset}: {reason}")
-        description = f"records that table {self._spec.name} of `odradek tables` could not take"
-        if table is None:
-            table = _create(self._bad, BAD_COLUMNS, [], description)
-        if table.metadata().description != description:
-            raise ConnectError(f"{self._spec.bad_path}: a table is there that is not for bad records of this one")
-        rows = [
-            {
-                "topic": self._spec.topic,
-                "partition": record.partition,
-                "offset": record.offset,
-                "timestamp": timestamp_of(record.timestamp_ms),
-                "key": record.key,
-                "value": record.value,
-                "reason": reason,
-            }
-            for record, reason in bad
-        ]
-        write_deltalake(
-            table, arrow_rows(BAD_COLUMNS, rows), mode="append", commit_properties=self._bad.properties(ends)
-        )
+def _bad_commits(spec: TableSpec) -> DeltaCommits:
+    """The commits of the table of bad records."""
+    return DeltaCommits(spec.bad_path, spec.storage, f"{WRITER}/{spec.name}/bad")
 
 
 def _create(commits: DeltaCommits, columns: Mapping[str, str], divided_by: Sequence[str], description: str) -> Any:

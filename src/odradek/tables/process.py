@@ -14,6 +14,7 @@ from odradek.connect.client_failures import failure_of
 from odradek.connect.errors import ConnectError, TargetAway
 from odradek.connect.retries import Retries
 from odradek.tables.delta import DeltaStore
+from odradek.tables.iceberg import IcebergStore
 from odradek.tables.runner import OnCommit, TableRunner
 from odradek.tables.specification import TableSpec
 from odradek.tables.store import TableStore
@@ -32,7 +33,7 @@ _CONSUMER: Final[Mapping[str, Any]] = {
 
 def store_of(spec: TableSpec) -> TableStore:
     """The table of a specification."""
-    return DeltaStore(spec)
+    return IcebergStore(spec) if spec.is_iceberg else DeltaStore(spec)
 
 
 async def run_tables(

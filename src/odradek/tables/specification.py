@@ -25,13 +25,16 @@ from odradek.tables.planning import Rules
 from odradek.tables.schema import COORDINATES, check_name, parse_columns
 
 STORAGE_PREFIX: Final = "storage."
+CATALOG_PREFIX: Final = "catalog."
 CONSUMER_PREFIX: Final = "consumer.override."
 _SHARED: Final = ("key.converter", "value.converter", "errors.retry.timeout", "errors.retry.delay.max.ms")
 
 SETTINGS: Final = (
     Setting("topic", Type.STRING, REQUIRED, "the topic", Importance.HIGH),
-    Setting("path", Type.STRING, REQUIRED, "folder or URL of the Delta table; settings of an object store as "
-            "storage.NAME", Importance.HIGH),
+    Setting("format", Type.STRING, "delta", "the format of the table", choices=("delta", "iceberg")),
+    Setting("path", Type.STRING, REQUIRED, "folder or URL of a Delta table, with settings of an object store as "
+            "storage.NAME; or NAMESPACE.TABLE of an Iceberg table, with settings of its catalog as catalog.NAME",
+            Importance.HIGH),
     Setting("mode", Type.STRING, "append", "append: each record is a row; upsert: the last record of a key replaces "
             "its row, and a null value deletes it", Importance.HIGH, choices=("append", "upsert")),
     *(each for each in connector_settings.COMMON if each.name in _SHARED),
@@ -78,8 +81,11 @@ class TableSpec(NamedTuple):
     """Stands for the writer in the table for ever."""
     topic: str
     path: str
+    is_iceberg: bool
     storage: Mapping[str, str]
     """Options of the object store."""
+    catalog: Mapping[str, str]
+    """Properties of the catalog."""
     bad_path: str
     """Where bad records go; empty if they fail the table."""
     columns: Mapping[str, str]
@@ -125,7 +131,9 @@ def spec_of(name: str, given: Mapping[str, str], secrets: Path | None = None) ->
         config = placeholders.resolve(given, secrets)
     except ValueError as error:
         raise ConfigInvalid({"": [f"table {name}: {error}"]}) from None
-    checked = check(SETTINGS, config, (*CONVERTER_PREFIXES, STORAGE_PREFIX, CONSUMER_PREFIX), of="a table")
+    checked = check(
+        SETTINGS, config, (*CONVERTER_PREFIXES, STORAGE_PREFIX, CATALOG_PREFIX, CONSUMER_PREFIX), of="a table"
+    )
     if not checked.errors:
         spec = _spec(name, checked, config)
     if checked.errors:
@@ -146,8 +154,8 @@ def _spec(name: str, checked: Checked, config: Mapping[str, str]) -> TableSpec:
             checked.errors.setdefault(setting, []).append(f"{setting}: {error}")
             return otherwise
 
-    if importlib.util.find_spec("deltalake") is None:
-        checked.errors["path"] = [f"path: Delta tables need a package: {install_hint('stores')}"]
+    is_iceberg = values["format"] == "iceberg"
+    part("format", lambda: _check_format(values, config), None)
     keys = tuple(values["key.columns"]) or (KEY,)
     key = part("key.converter", lambda: _converter(values, config, "key"), StringConverter())
     value = part("value.converter", lambda: _converter(values, config, "value"), JsonConverter())
@@ -162,7 +170,9 @@ def _spec(name: str, checked: Checked, config: Mapping[str, str]) -> TableSpec:
         name=name,
         topic=values["topic"],
         path=values["path"],
+        is_iceberg=is_iceberg,
         storage=subset(config, STORAGE_PREFIX),
+        catalog=subset(config, CATALOG_PREFIX),
         bad_path=bad_path if values["bad.records"] == "table" else "",
         columns=columns,
         divisions=divisions,
@@ -173,7 +183,7 @@ def _spec(name: str, checked: Checked, config: Mapping[str, str]) -> TableSpec:
         skips_lost=values["data.loss"] == "skip",
         commit_records=values["commit.records"],
         commit_interval_s=values["commit.interval.ms"] / 1000,
-        compact_interval_s=compact_ms / 1000 if compact_ms else math.inf,
+        compact_interval_s=compact_ms / 1000 if compact_ms and not is_iceberg else math.inf,
         compact_target_bytes=values["compact.target.bytes"],
         policy=ErrorPolicy(
             tolerates_records=bool(bad_path),
@@ -185,6 +195,22 @@ def _spec(name: str, checked: Checked, config: Mapping[str, str]) -> TableSpec:
         ),
         consumer=consumer,
     )
+
+
+def _check_format(values: Mapping[str, Any], config: Mapping[str, str]) -> None:
+    """Raises ValueError for settings that the format does not have, or that it lacks."""
+    is_iceberg = values["format"] == "iceberg"
+    package, extra = ("pyiceberg", "iceberg") if is_iceberg else ("deltalake", "stores")
+    if importlib.util.find_spec(package) is None:
+        raise ValueError(f"{values['format']} needs a package: {install_hint(extra)}")
+    foreign = (STORAGE_PREFIX, "compact.") if is_iceberg else (CATALOG_PREFIX,)
+    wrong = [name for name in config if name.startswith(foreign)]
+    if wrong:
+        raise ValueError(f"{wrong[0]} has no effect on a table in {values['format'].capitalize()}")
+    if is_iceberg and "." not in values["path"]:
+        raise ValueError(f"path={values['path']}: NAMESPACE.TABLE expected")
+    if is_iceberg and not subset(config, CATALOG_PREFIX).keys() & {"uri", "type"}:
+        raise ValueError("catalog.uri is missing: the address of the catalog, such as sqlite:///catalog.db")
 
 
 def _converter(values: Mapping[str, Any], config: Mapping[str, str], part: str) -> Converter:

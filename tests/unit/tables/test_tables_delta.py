@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
@@ -15,39 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from odradek.connect.errors import ConnectError, PositionMoved
 from odradek.tables.delta import DeltaStore
 from odradek.tables.specification import TableSpec, spec_of
-
-TOPIC_ID = b"\x11" * 16
-AT_MS = 1_767_225_600_000
-"""2026-01-01 in UTC."""
-
-
-class Writer:
-    """A store, with records made of JSON values."""
-
-    def __init__(self, spec: TableSpec, *, topic_id: bytes = TOPIC_ID) -> None:
-        self.spec = spec
-        self.store = DeltaStore(spec)
-        self.positions = dict(self.store.open([0], topic_id))
-        if not self.positions:
-            self.store.begin({0: 0})
-            self.positions = {0: 0}
-
-    def write(self, *records: Any) -> None:
-        """Write records: values, or (key, value); bytes as they are."""
-        first = self.positions[0]
-        pairs = [each if isinstance(each, tuple) else ("k", each) for each in records]
-        values = [each if isinstance(each, bytes | None) else json.dumps(each).encode() for _, each in pairs]
-        count = len(pairs)
-        table = pa.table({
-            "topic": ["orders"] * count,
-            "partition": [0] * count,
-            "offset": range(first, first + count),
-            "timestamp": pa.array([AT_MS] * count, pa.timestamp("ms", "UTC")),
-            "key": pa.array([key.encode() for key, _ in pairs], pa.binary()),
-            "value": pa.array(values, pa.binary()),
-        })  # fmt: skip
-        self.store.write(list(self.spec.decoder.decode(table)), {0: first + count})
-        self.positions = {0: first + count}
+from tests.unit.tables.writers import TOPIC_ID, Writer
 
 
 @pytest.fixture
@@ -94,13 +61,15 @@ def test_rival_between_look_and_commit_writes_nothing(
 ) -> None:
     """The table itself rejects the second commit: another one came after the positions were compared."""
     first, second = Writer(spec()), Writer(spec())
-    compared = second.store._commits.check
+    assert isinstance(second.store, DeltaStore)
+    commits = second.store._commits
+    compared = commits.check
 
     def check(*arguments: Any) -> None:
         compared(*arguments)
         first.write({"id": 1})
 
-    monkeypatch.setattr(second.store._commits, "check", check)
+    monkeypatch.setattr(commits, "check", check)
     with pytest.raises(PositionMoved, match="another task has committed"):
         second.write({"id": 1})
     assert rows(spec(), "id") == [(1,)]

@@ -1,4 +1,4 @@
-"""`odradek tables`: topics continuously written into Delta tables, every record once."""
+"""`odradek tables`: topics continuously written into Delta and Iceberg tables, every record once."""
 
 from __future__ import annotations
 

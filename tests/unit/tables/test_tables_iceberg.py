@@ -1,0 +1,163 @@
+"""Iceberg tables without a broker, in a catalog of SQLite: what differs from Delta tables, and what must not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import Catalog, load_catalog
+
+from odradek.connect.errors import ConfigInvalid, ConnectError, PositionMoved
+from odradek.tables import iceberg
+from odradek.tables.specification import TableSpec, spec_of
+from tests.unit.tables.writers import TOPIC_ID, Writer
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> Callable[..., TableSpec]:
+    """Specifications of the table `lake.orders` of the same catalog."""
+    catalog = {"catalog.uri": f"sqlite:///{tmp_path}/catalog.db", "catalog.warehouse": f"file://{tmp_path}/lake"}
+
+    def make(name: str = "orders", **settings: str) -> TableSpec:
+        given = {each.replace("_", "."): text for each, text in settings.items()}
+        return spec_of(name, {"topic": "orders", "path": "lake.orders", "format": "iceberg", **catalog, **given})
+
+    return make
+
+
+def catalog_of(spec: TableSpec) -> Catalog:
+    return load_catalog("default", **spec.catalog)
+
+
+def rows(spec: TableSpec, *columns: str, path: str = "") -> list[tuple[Any, ...]]:
+    found = catalog_of(spec).load_table(path or spec.path).scan(selected_fields=columns).to_arrow().select(columns)
+    return sorted((tuple(each.values()) for each in found.to_pylist()), key=str)
+
+
+def test_rows_positions_and_new_columns(spec: Callable[..., TableSpec]) -> None:
+    Writer(spec()).write({"id": 1}, b"bad")
+    again = Writer(spec())
+    assert again.positions == {0: 2}
+    again.write({"id": 2, "price": 1.5, "Ab.C": "x"})
+    assert rows(spec(), "id", "price", "__offset", "__key") == [(1, None, 0, "k"), (2, 1.5, 2, "k")]
+    assert rows(spec(), "offset", "value", path=spec().bad_path) == [(1, b"bad")]
+
+
+def test_first_positions_are_there_without_a_record(spec: Callable[..., TableSpec]) -> None:
+    Writer(spec())
+    assert Writer(spec()).store.offsets(None) == {0: 0}
+
+
+def test_rival_with_the_same_positions_writes_nothing(spec: Callable[..., TableSpec]) -> None:
+    first, second = Writer(spec()), Writer(spec())
+    first.write({"id": 1}, b"bad")
+    with pytest.raises(PositionMoved):
+        second.write({"id": 1}, b"bad")
+    assert rows(spec(), "id") == [(1,)]
+    assert len(rows(spec(), "offset", path=spec().bad_path)) == 1
+
+
+@pytest.mark.parametrize("mode", ["append", "upsert"])
+def test_rival_between_look_and_commit_writes_nothing(
+    spec: Callable[..., TableSpec], monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """The catalog rejects the second commit; PyIceberg's own retries would add its rows."""
+    first, second = Writer(spec(mode=mode)), Writer(spec(mode=mode))
+    first.write({"id": 1})
+    second.store.open([0], TOPIC_ID)
+    second.positions = {0: 1}
+    exclusive = iceberg._exclusive
+
+    def rivalled(table: Any) -> Any:
+        monkeypatch.undo()
+        first.write({"id": 2})
+        return exclusive(table)
+
+    monkeypatch.setattr(iceberg, "_exclusive", rivalled)
+    with pytest.raises(PositionMoved, match="another task has committed"):
+        second.write({"id": 2})
+    assert len(rows(spec(), "id")) == (2 if mode == "append" else 1)
+
+
+def test_upsert_replaces_rows_and_deletes_keys(spec: Callable[..., TableSpec]) -> None:
+    writer = Writer(spec(mode="upsert"))
+    writer.write(("a", {"n": 1}), ("b", {"n": 2}), ("c", {"n": 3}))
+    writer.write(("a", {"n": 4, "m": 1}), ("b", None))
+    assert rows(spec(), "__key", "n", "m", "__offset") == [("a", 4, 1, 3), ("c", 3, None, 2)]
+    writer.write(("z", None))
+    assert Writer(spec(mode="upsert")).positions == {0: 6}
+
+
+def test_upsert_by_several_columns(spec: Callable[..., TableSpec]) -> None:
+    made = spec(mode="upsert", key_converter="json", key_columns="a,b", columns="a bigint,b string")
+    writer = Writer(made)
+    writer.write(*((f'{{"a": {number}, "b": "x"}}', {"n": number}) for number in range(5)))
+    writer.write(('{"a": 1, "b": "x"}', {"n": 10}), ('{"a": 1, "b": "y"}', {"n": 11}), ('{"a": 4, "b": "x"}', None))
+    assert rows(made, "n") == [(0,), (10,), (11,), (2,), (3,)]
+
+
+@pytest.mark.parametrize("unit", ["hour", "day", "month"])
+def test_table_is_divided_by_units_of_time(spec: Callable[..., TableSpec], unit: str) -> None:
+    made = spec(partition_by=f"{unit}(__timestamp)")
+    Writer(made).write({"id": 1})
+    table = catalog_of(made).load_table(made.path)
+    assert [(each.name, str(each.transform)) for each in table.spec().fields] == [(f"__timestamp_{unit}", unit)]
+    assert Writer(made).positions == {0: 1}
+
+
+def test_offsets_of_earlier_snapshots_are_known(spec: Callable[..., TableSpec]) -> None:
+    writer = Writer(spec())
+    writer.write({"id": 1})
+    version = writer.store.describe()["version"]
+    writer.write({"id": 2}, {"id": 3})
+    assert writer.store.offsets(str(version)) == {0: 1}
+    assert writer.store.offsets((datetime.now(UTC) + timedelta(days=1)).isoformat()) == {0: 3}
+    with pytest.raises(ConnectError, match="no such snapshot"):
+        writer.store.offsets("17")
+
+
+def test_positions_outlast_snapshots_of_others(spec: Callable[..., TableSpec]) -> None:
+    writer = Writer(spec())
+    writer.write({"id": 1})
+    table = catalog_of(spec()).load_table(spec().path)
+    table.append(pa.table({"id": [7]}))
+    again = Writer(spec())
+    assert again.positions == {0: 1}
+    again.write({"id": 2})
+    assert rows(spec(), "id") == [(1,), (2,), (7,)]
+
+
+def test_table_of_something_else_is_left_alone(spec: Callable[..., TableSpec]) -> None:
+    catalog = catalog_of(spec())
+    catalog.create_namespace("lake")
+    catalog.create_table("lake.orders", pa.schema([("id", pa.int64())])).append(pa.table({"id": [7]}))
+    with pytest.raises(ConnectError, match="=append would add rows"):
+        Writer(spec())
+    Writer(spec(existing_table="append")).write({"id": 1})
+    assert rows(spec(), "id") == [(1,), (7,)]
+
+
+def test_topic_that_was_created_again_is_noticed(spec: Callable[..., TableSpec]) -> None:
+    Writer(spec()).write({"id": 1})
+    with pytest.raises(ConnectError, match="was deleted and created again"):
+        Writer(spec(), topic_id=b"\x22" * 16)
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"path": "orders"}, "NAMESPACE.TABLE expected"),
+        ({"compact_interval_ms": "5"}, "compact.interval.ms has no effect on a table in Iceberg"),
+        ({"storage_x": "5"}, "storage.x has no effect"),
+        ({"format": "delta"}, "catalog.uri has no effect on a table in Delta"),
+    ],
+)
+def test_settings_of_the_other_format_are_rejected(
+    spec: Callable[..., TableSpec], settings: dict[str, str], line: str
+) -> None:
+    with pytest.raises(ConfigInvalid, match=line):
+        spec(**settings)
