@@ -32,6 +32,8 @@ class _Topic:
         return max(0, self._each + (self._extra > 0) - self._given[member_id])
 
     def give(self, member_id: str, numbers: Sequence[int]) -> None:
+        if not numbers:
+            return
         self._given[member_id] += len(numbers)
         self._extra -= self._given[member_id] > self._each
         self.left = [number for number in self.left if number not in numbers]
