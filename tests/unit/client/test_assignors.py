@@ -237,9 +237,9 @@ def test_racks_of_no_member_do_not_matter() -> None:
 
 def test_extra_partition_is_counted_once() -> None:
     """A member that has one more, by its rack, leaves the others their share."""
-    racks: PartitionRacks = {"t": [frozenset(each) for each in "aabb"]}
-    assigned = RangeAssignor().assign({"t": 4}, in_racks("a", "c", "c"), racks)
-    assert assigned == {"C0": parts("t0 t1"), "C1": parts("t2"), "C2": parts("t3")}
+    racks: PartitionRacks = {"t": [frozenset(each) for each in "aabbb"]}
+    assigned = RangeAssignor().assign({"t": 5}, in_racks("a", "c", "c"), racks)
+    assert assigned == {"C0": parts("t0 t1"), "C1": parts("t2 t3"), "C2": parts("t4")}
 
 
 def test_topics_of_the_same_shape_are_assigned_alike_within_racks() -> None:
