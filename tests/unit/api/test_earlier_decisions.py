@@ -21,13 +21,16 @@ READ_GROUP = (AclOperation.READ, ResourceType.GROUP)
 class Remembering(Access):
     """Denies what it is asked, and remembers decisions (1: allowed, -1: denied)."""
 
-    def __init__(self, known: dict[str, int], *granted: tuple[AclOperation, ResourceType]) -> None:
+    def __init__(self, known: dict[Any, int], *granted: tuple[AclOperation, ResourceType]) -> None:
         super().__init__(*granted)
         self.known = known
         self.loud: list[str] = []
 
-    def remembered(self, _right: int) -> dict[str, int]:
+    def remembered(self, _right: int) -> dict[Any, int]:
         return self.known
+
+    def remember_id(self, _right: int, topic_id: bytes) -> None:
+        self.known[topic_id] = 1
 
     def allows(self, operation: AclOperation, kind: ResourceType, name: str, *, quiet: bool = False) -> bool:
         if not quiet:
@@ -35,7 +38,7 @@ class Remembering(Access):
         return super().allows(operation, kind, name, quiet=quiet)
 
 
-def denied_of(topics: list[Any], known: dict[str, int]) -> Any:
+def denied_of(topics: list[Any], known: dict[Any, int]) -> Any:
     """The topics that a commit may not use, given earlier decisions."""
     image = SimpleNamespace(topic_names={ORDERS: "orders", BILLS: "bills"})
     context: Any = SimpleNamespace(services=SimpleNamespace(image=lambda: image), denied=None)
@@ -58,7 +61,13 @@ def denied_of(topics: list[Any], known: dict[str, int]) -> Any:
     ],
 )
 def test_only_topics_that_were_allowed_need_no_decision(topics: list[Any], known: dict[str, int], denied: Any) -> None:
-    assert denied_of(topics, known) == denied
+    assert denied_of(topics, dict(known)) == denied
+
+
+def test_allowed_topic_is_remembered_by_its_id() -> None:
+    known: dict[Any, int] = {"orders": 1}
+    assert denied_of([ORDERS], known) is None
+    assert known == {"orders": 1, ORDERS: 1}
 
 
 @pytest.mark.parametrize(

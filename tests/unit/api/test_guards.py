@@ -17,6 +17,7 @@ from odradek.api.requests.declarations import DECLARATIONS, Declaration
 from odradek.api.requests.failures import failure_response
 from odradek.api.requests.registry import endpoint
 from odradek.api.requests.rights import Denial
+from odradek.api.requests.session import Session
 from odradek.wire.acls import AclOperation, ResourceType
 from odradek.wire.apis import APIS, ApiKey, request_class, response_class
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -117,8 +118,12 @@ async def _awaited(answer: Any) -> Any:
 def context_of(access: Access) -> Any:
     """What a guarded handler reads before its guard."""
     authorization = SimpleNamespace(access=lambda _session: access)
+    session = Session("PLAINTEXT", "127.0.0.1")
     return SimpleNamespace(
-        services=SimpleNamespace(authorization=authorization), connection=SimpleNamespace(session=None), client_id=None
+        services=SimpleNamespace(authorization=authorization),
+        connection=SimpleNamespace(session=session),
+        access=access,
+        client_id=None,
     )
 
 
