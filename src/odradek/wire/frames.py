@@ -6,7 +6,7 @@
             ...
 
 A frame is a writable view, without the four bytes of its size, and valid until the next call of `space` of any reader
-with the same buffers: who wants to keep bytes copies them.
+with the same buffers, unless it is kept (`FrameReader.keep`).
 
 A connection that is between two frames owns no buffer: all of them receive into one (`ReceiveBuffers`), of which only
 the beginning of an unfinished frame is kept. A frame too large for it gets a buffer of its own until it is whole.
@@ -14,6 +14,7 @@ the beginning of an unfinished frame is kept. A frame too large for it gets a bu
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -23,8 +24,11 @@ SHARED_BYTES: Final = 131_072
 # size alone must not cost memory.
 EARNEST_BYTES: Final = 32_768
 TRUST_BYTES: Final = (1 << 20) + 65_536  # a batch of Kafka's default limit fits
+SERVER_TRUST_BYTES: Final = 1 << 26  # the same where a client believes the server that it has chosen
 # Large buffers are handed from frame to frame, because a fresh one has to be zeroed; so much may lie idle.
 SPARE_BYTES: Final = 4 * TRUST_BYTES
+KEPT_BUFFERS: Final = 4
+"""So many buffers of kept frames are looked at for one that nothing refers to, before a fresh one is made."""
 _NOTHING: Final = memoryview(b"")
 _TLS_RECORDS: Final = frozenset((0x1503, 0x1603))
 """The first two bytes of a TLS alert and of a TLS handshake."""
@@ -51,13 +55,14 @@ class ReceiveBuffers:
     buffer may exceed it, as in Kafka: else a frame above the limit could never come.
     """
 
-    __slots__ = ("_spares", "_waiting", "in_use", "limit", "shared")
+    __slots__ = ("_kept", "_spares", "_waiting", "in_use", "limit", "shared")
 
     def __init__(self, limit: int | None = None) -> None:
         self.shared = memoryview(bytearray(SHARED_BYTES))
         self.limit = limit
         self.in_use = 0
         self._spares: list[memoryview] = []
+        self._kept: deque[bytearray] = deque(maxlen=KEPT_BUFFERS)
         self._waiting: deque[Callable[[], None]] = deque()
 
     def take(self, size: int) -> memoryview | None:
@@ -71,7 +76,7 @@ class ReceiveBuffers:
                 found = self._spares.pop(index)
                 break
         if found is None:
-            found = memoryview(bytearray(size))
+            found = self._unreferenced(size) or memoryview(bytearray(size))
         self.in_use += len(found)
         return found
 
@@ -80,6 +85,22 @@ class ReceiveBuffers:
         if sum(map(len, self._spares)) + len(buffer) <= SPARE_BYTES:
             self._spares.append(buffer)
         self.release(len(buffer))
+
+    def part_with(self, buffer: memoryview) -> None:
+        """Give up a buffer of `take` of which views are kept; it is used again when they are gone."""
+        self._kept.append(buffer.obj)  # type: ignore[arg-type]
+        self.release(len(buffer))
+
+    def _unreferenced(self, size: int) -> memoryview | None:
+        for _ in range(len(self._kept)):
+            buffer = self._kept.popleft()
+            if size <= len(buffer) <= 2 * size:
+                with contextlib.suppress(BufferError):
+                    buffer.pop()  # impossible as long as there are views of it
+                    buffer.append(0)
+                    return memoryview(buffer)
+            self._kept.append(buffer)
+        return None
 
     def charge(self, size: int) -> None:
         """Count bytes of requests that are kept elsewhere until `release`."""
@@ -113,6 +134,8 @@ class FrameReader:
     __slots__ = (
         "_fault",
         "_filled",
+        "_is_kept",
+        "_is_trusting",
         "_large",
         "_limit",
         "_most_bytes",
@@ -128,8 +151,12 @@ class FrameReader:
         max_frame_bytes: int | Callable[[], int],
         buffers: ReceiveBuffers | None = None,
         most_bytes: Callable[[int], int | None] | None = None,
+        *,
+        is_trusting: bool = False,
     ) -> None:
-        """`buffers` may be shared by all readers of an event loop.
+        """`is_trusting` makes a buffer as large as the peer says its frame is, up to 64 MiB, before the bytes come.
+
+        `buffers` may be shared by all readers of an event loop.
 
         A limit that depends on the peer's authentication is a function; it is called again before a frame is rejected.
 
@@ -145,6 +172,8 @@ class FrameReader:
         self._fault: FrameError | None = None
         self._rest = b""  # the beginning of an unfinished frame, unless `_large` has it
         self._large: memoryview | None = None  # the buffer of an unfinished large frame
+        self._is_kept = False  # whether `keep` has given out a view of it
+        self._is_trusting = is_trusting
         self._filled = 0  # bytes of that in `_large`, or after `space` what lies in the shared buffer
         self._view: memoryview | None = None  # what the last `space` was of; None after `received`
 
@@ -201,11 +230,25 @@ class FrameReader:
         self._filled += count
         return self._complete(view, self._filled)
 
+    def keep(self, frame: memoryview) -> memoryview:
+        """The bytes of a frame, of which `received` has just given out a view, for longer than its view is valid.
+
+        A frame with a buffer of its own keeps that; a small one is copied.
+        """
+        if self._large is not None and frame.obj is self._large.obj:
+            self._is_kept = True
+            return frame
+        return memoryview(bytes(frame))
+
     def close(self) -> None:
         """Give up what is unfinished."""
         self._rest = b""
         if self._large is not None:
-            self.buffers.give_back(self._large)
+            if self._is_kept:
+                self.buffers.part_with(self._large)
+                self._is_kept = False
+            else:
+                self.buffers.give_back(self._large)
             self._large = None
             self.missing = 0
 
@@ -259,7 +302,8 @@ class FrameReader:
                 raise self._fault
         if large is None or filled == len(large):
             # Complete frames that were not taken yet may fill the space, too.
-            fresh = self.buffers.take(min(size, max(TRUST_BYTES, 2 * filled)) if size > filled else 2 * filled)
+            trusted = max(SERVER_TRUST_BYTES if self._is_trusting else TRUST_BYTES, 2 * filled)
+            fresh = self.buffers.take(min(size, trusted) if size > filled else 2 * filled)
             if fresh is None:
                 return _NOTHING
             fresh[:filled] = self._rest if large is None else large

@@ -198,3 +198,50 @@ def test_tls_alert_is_recognized_where_frames_are_unlimited() -> None:
     reader.space()[:7] = bytes.fromhex("15030300020246")
     assert not list(reader.received(7))
     assert reader.begins_with_tls
+
+
+def kept(reader: FrameReader, payload: bytes) -> memoryview:
+    """The frame of that content, kept."""
+    data, position = framed(payload), 0
+    while True:
+        space = reader.space()
+        size = min(len(space), len(data) - position)
+        space[:size] = data[position : position + size]
+        position += size
+        for frame in reader.received(size):
+            return reader.keep(frame)
+
+
+@pytest.mark.parametrize("size", [100, 400_000, 3_000_000])
+@pytest.mark.parametrize("is_trusting", [False, True])
+def test_kept_frames_stay_valid(size: int, is_trusting: bool) -> None:
+    reader = FrameReader(LIMIT, is_trusting=is_trusting)
+    frames = [kept(reader, bytes([number]) * size) for number in range(8)]
+    assert [bytes(frame) for frame in frames] == [bytes([number]) * size for number in range(8)]
+    assert reader.buffers.in_use == 0
+
+
+def test_buffer_of_a_kept_frame_is_used_again_when_nothing_refers_to_it() -> None:
+    reader = FrameReader(LIMIT, is_trusting=True)
+    frame = kept(reader, bytes(3_000_000))
+    part, buffer = frame[10:20], id(frame.obj)
+    del frame
+    other = kept(reader, b"\1" * 3_000_000)
+    assert id(other.obj) != buffer, "a part of the frame is still in use"
+    assert part == bytes(10)
+    del part
+    assert id(kept(reader, bytes(3_000_000)).obj) == buffer
+
+
+def test_bytes_behind_a_kept_frame_begin_the_next_one() -> None:
+    reader = FrameReader(LIMIT)
+    data = framed(b"\1" * 300_000) + framed(b"next")
+    position = 0
+    frames: list[memoryview] = []
+    while position < len(data):
+        space = reader.space()
+        size = min(len(space), len(data) - position)
+        space[:size] = data[position : position + size]
+        position += size
+        frames += [reader.keep(frame) for frame in reader.received(size)]
+    assert [bytes(frame) for frame in frames] == [b"\1" * 300_000, b"next"]

@@ -76,7 +76,7 @@ class Connection:
         self._stream = stream
         self._client_id = client_id
         self._loop = loop
-        self._reader = FrameReader(_MAX_FRAME_BYTES)
+        self._reader = FrameReader(_MAX_FRAME_BYTES, is_trusting=True)
         self._out: deque[bytes | bytearray | memoryview] = deque()
         self._held: list[bytearray] | None = None
         self._writing = False
@@ -283,7 +283,7 @@ class Connection:
         if pending.response_type.API_KEY == _FETCH and getattr(pending.response_type, "COPIES_FRAME", True):
             # Record batches are handed on as slices; the receive buffer is used again at once. A follower's fetch has
             # appended them by then.
-            frame = memoryview(bytes(frame))
+            frame = self._reader.keep(frame)
         try:
             if pending.flexible:
                 position = skip_tags(frame, position)
