@@ -79,9 +79,9 @@ class Filler:
         if end == "open":
             self._open.append(producer)
         else:
-            self._wait_for_markers(self.name(short), 1 + max(each.partition for each in written))
+            self.wait_for_markers(self.name(short), 1 + max(each.partition for each in written))
 
-    def _wait_for_markers(self, topic: str, partitions: int) -> None:
+    def wait_for_markers(self, topic: str, partitions: int) -> None:
         """Brokers may answer EndTxn before the markers are written: later records would lie before or behind them."""
         deadline = time.monotonic() + MARKERS_WAIT_S
         while self.topics.ends(topic, partitions, committed=True) != self.topics.ends(topic, partitions):

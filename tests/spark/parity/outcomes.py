@@ -26,11 +26,15 @@ KINDS: Final[Mapping[str, tuple[str, str]]] = {
         "Some data may have been lost|Could not read records in offset|OffsetOutOfRangeException",
         "some data may have been missed|lies beyond the end of the log|the topic was deleted or records expired",
     ),
+    "too large": ("RecordTooLargeException", "MESSAGE_TOO_LARGE"),
+    "no such partition": ("not present in metadata after|Invalid partition: -", r"a row asks for -?\d+"),
+    "null topic": ("contains a null topic", "a row has a null topic"),
     "option": (
         (
             "options (must|can) be specified|No topics to subscribe to|Pattern to subscribe is empty|Unclosed group"
             "|No topicpartitions to assign|ConfigException|can't be (latest|earliest) for batch|AssertionError"
             "|Expected e\\.g\\.|Expected a single long|No value found for|must be positive|For input string"
+            "|Required attribute|attribute unsupported type|topic option required"
             "|is not supported|not valid in streaming|is higher than the maxOffsetsPerTrigger|Failed to parse time"
         ),
         r"(OptionError|ConfigError): (?!(.|\n)*UnboundLocalError)",

@@ -15,7 +15,8 @@ from tests.spark.parity.differences import DIFFERENCES
 from tests.spark.parity.outcomes import FORMATS
 from tests.spark.parity.recording import plain
 from tests.spark.parity.stream_cases import SCENARIOS
-from tests.spark.parity.streams import Scenario, run_scenario
+from tests.spark.parity.streams import Create, Fill, Query, Run, Scenario, run_scenario
+from tests.spark.parity.writes import WRITES, Write, run_write
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -49,6 +50,12 @@ def test_stream_equals_official(spark: Any, filler: Filler, scenario: Scenario, 
     check(scenario.name, next(found, ""))
 
 
+@pytest.mark.parametrize("write", WRITES, ids=lambda write: write.name)
+def test_write_equals_official(spark: Any, filler: Filler, write: Write) -> None:
+    official, ours = (run_write(spark, filler, write, side) for side in FORMATS)
+    check(write.name, official.difference(ours))
+
+
 def test_used_frame_keeps_its_end_in_ours_only(spark: Any, filler: Filler) -> None:
     """A difference that the documentation lists: Spark plans a Python source once per DataFrame."""
     there = filler.renamed()
@@ -63,6 +70,18 @@ def test_used_frame_keeps_its_end_in_ours_only(spark: Any, filler: Filler) -> No
     assert [each.count() for each in frames] == [17, 17]
     there.send("small", numbered(5, 0, 10))
     assert [each.count() for each in frames] == [22, 17]
+
+
+def test_checkpoint_continues_under_either_connector(spark: Any, filler: Filler, tmp_path: Path) -> None:
+    there = filler.renamed()
+    Create("a", 2).apply(there)
+    scenario = Scenario("moved", (), {"subscribe": "$a", "startingOffsets": "earliest"})
+    found = []
+    for side in ("official", "ours", "official", "ours"):
+        Fill("a", (5, 2)).apply(there)
+        reading = Query(spark, there, scenario, side, tmp_path / "checkpoint").run(Run())
+        found.append([(partition, offset) for _, partition, offset, *_ in reading.rows])
+    assert found == [[*((0, 5 * turn + n) for n in range(5)), (1, 2 * turn), (1, 2 * turn + 1)] for turn in range(4)]
 
 
 def test_continuous_trigger_is_of_official_only(spark: Any, filler: Filler, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from tests.spark.parity.data import Filler, make
 from tests.spark.parity.differences import DIFFERENCES
 from tests.spark.parity.recording import DATASETS, RECORDED, load, plain
 from tests.spark.parity.stream_cases import SCENARIOS
+from tests.spark.parity.writes import WRITES
 from tests.spark.support import Topics
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -36,7 +37,7 @@ def test_batch_equals_recorded_official(spark: Any, recorded_topics: Filler, cas
 
 
 def test_every_listed_difference_is_documented() -> None:
-    names = [*(each.name for each in CASES), *(each.name for each in SCENARIOS)]
+    names = [*(each.name for each in CASES), *(each.name for each in SCENARIOS), *(each.name for each in WRITES)]
     assert len(names) == len(set(names))
     assert DIFFERENCES.keys() <= set(names)
     rows = [line for line in DOCS.read_text().splitlines() if line.startswith("| ")]
