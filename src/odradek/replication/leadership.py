@@ -40,6 +40,40 @@ class LedPartition(Protocol):
         ...
 
 
+class UnopenedPartition:
+    """A `LedPartition` whose log is not open: it has no proposals, and nothing of it but the image is known."""
+
+    __slots__ = ("_min_isr", "index", "isr", "leader_epoch", "replicas", "topic", "topic_id")
+
+    def __init__(
+        self, topic: str, topic_id: bytes, index: int, state: PartitionState, min_isr: Callable[[], int]
+    ) -> None:
+        """`min_isr` is called where it matters, as it takes long."""
+        self.topic = topic
+        """Its topic."""
+        self.topic_id = topic_id
+        """The id of its topic."""
+        self.index = index
+        """Its number."""
+        self.leader_epoch = state.leader_epoch
+        """The epoch of its leader."""
+        self.replicas = state.replicas
+        """Its replicas."""
+        self.isr = state.isr
+        """Its ISR."""
+        self._min_isr = min_isr
+
+    @property
+    def min_isr(self) -> int:
+        """See `LedPartition`."""
+        return self._min_isr()
+
+    @property
+    def counted_replicas(self) -> tuple[int, ...]:
+        """See `LedPartition`."""
+        return self.isr
+
+
 class _Promise(NamedTuple):
     until: float
     places: frozenset[TopicIdPartition]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Protocol
 
 from odradek.api.requests.capabilities import HasImage, HasLeadership, HasNodeId, HasPartitions, HasUnreachable
 from odradek.api.requests.context import RequestContext
 from odradek.metadata.image import NO_LEADER, ClusterImage
-from odradek.replication.partition import Partition
-from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.errors import ErrorCode
 from odradek.wire.produce import NodeEndpoint, TopicKey
 
 MOVED = frozenset(
@@ -53,21 +52,11 @@ def reachable_image(context: RequestContext[ShowsLeaders]) -> ClusterImage:
     image = context.services.image()
     leadership = context.services.leadership
     if leadership is not None:
-        find = context.services.partitions.find
-        image = leadership.shown(image, lambda topic, index: _may_lead(find, topic, index))
+        image = leadership.shown(image, context.services.partitions.may_lead)
     unreachable = context.services.unreachable
     if not unreachable:
         return image
     return image.with_brokers({i: broker for i, broker in image.brokers.items() if i not in unreachable})
-
-
-def _may_lead(find: Callable[[str, int], Partition | None], topic: str, index: int) -> bool:
-    try:
-        partition = find(topic, index)
-    except KafkaError:
-        # Its log cannot be used now: requests for it learn why.
-        return True
-    return partition is None or partition.may_lead
 
 
 def endpoints(context: RequestContext[HasImage], leaders: Iterable[tuple[int, int] | None]) -> list[NodeEndpoint]:

@@ -123,6 +123,10 @@ class PartitionLookup(Protocol):
         """The same, of a topic named by name or id; raises UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID for none."""
         ...
 
+    def may_lead(self, topic: str, index: int) -> bool:
+        """Whether this broker may act as the leader of a partition that it leads; opens no log."""
+        ...
+
     def log_config(self, topic: TopicKey, index: int) -> LogConfig | None:
         """The settings of a replica's log, which is not opened for this; None for a topic that does not exist."""
         ...

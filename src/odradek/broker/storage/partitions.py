@@ -10,6 +10,7 @@ from odradek.log.producers.state import ProducerStates
 from odradek.metadata.image import ClusterImage, Topic
 from odradek.metrics.traffic import BrokerTraffic
 from odradek.records.topic_partition import PartitionKey, TopicIdPartition
+from odradek.replication.leadership import UnopenedPartition
 from odradek.replication.partition import Partition, PartitionEnvironment
 from odradek.replication.refused_batches import RefusedBatches
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -89,6 +90,21 @@ class Partitions:
         state = self._image.partition(name, index)
         if state is not None and self._local_id in state.replicas:
             self._refused.setdefault((name, index), RefusedBatches()).note(batches, code, ProducerStates(), now_ms)
+
+    def may_lead(self, topic: str, index: int) -> bool:
+        """Whether this broker may act as the leader of a partition that it leads; opens no log."""
+        opened = self._open.get((topic, index))
+        if opened is not None:
+            return opened.may_lead
+        leadership, state = self._environment.leadership, self._image.partition(topic, index)
+        if leadership is None or state is None:
+            return True
+        found = self._image.topics[topic]
+
+        def min_isr() -> int:
+            return min(self._settings(found).min_insync_replicas, len(state.replicas))
+
+        return leadership.may_lead(UnopenedPartition(topic, found.id, index, state, min_isr))
 
     def settings_of(self, topic: str) -> LogConfig | None:
         """What the logs of the topic obey; None for a topic that does not exist."""

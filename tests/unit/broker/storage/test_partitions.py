@@ -18,7 +18,8 @@ from odradek.ports.clock import SystemClock
 from odradek.ports.disk import SystemDisk
 from odradek.ports.randomness import SeededRandom
 from odradek.records.builder import BatchFields, encode_batch
-from odradek.replication.partition import Partition
+from odradek.replication.leadership import Leadership
+from odradek.replication.partition import Partition, PartitionEnvironment
 from odradek.wire.errors import ErrorCode, KafkaError
 
 MANY = 300
@@ -36,11 +37,13 @@ def a_topic(name: str, topic_id: bytes, partitions: int) -> Topic:
     return Topic(name, topic_id, (state,) * partitions)
 
 
-def start(*paths: Path, disk: SystemDisk | None = None, clock: Any = None) -> tuple[LogDirectories, Partitions]:
+def start(
+    *paths: Path, disk: SystemDisk | None = None, clock: Any = None, environment: PartitionEnvironment | None = None
+) -> tuple[LogDirectories, Partitions]:
     random, names = SeededRandom("partitions"), [str(path) for path in paths]
     directories = LogDirectories(disk or SystemDisk(), clock or SystemClock(), random, names)
     directories.startup.load(cluster_id="c", node_id=1)
-    return directories, Partitions(1, ReplicaDirectories(1, directories), lambda _: LogConfig())
+    return directories, Partitions(1, ReplicaDirectories(1, directories), lambda _: LogConfig(), environment)
 
 
 async def turns_during(work: Partitions) -> int:
@@ -326,6 +329,28 @@ def test_settings_of_a_log_are_known_without_opening_it(tmp_path: Path, monkeypa
             assert partitions.log_config("t", 0) == partitions.log_config(b"t" * 16, 0) == LogConfig()
             assert partitions.log_config("u", 0) is partitions.log_config(b"u" * 16, 0) is None
         assert partitions.log_config("t", 0) == partitions.require("t", 0).log.config
+        await directories.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("replicas", "isr", "expected"), [((1,), (1,), True), ((1, 2), (1, 2), False), ((1, 2), (1,), True)]
+)
+def test_right_to_lead_is_known_without_opening_the_log(
+    tmp_path: Path, replicas: tuple[int, ...], isr: tuple[int, ...], expected: bool
+) -> None:
+    """After a restart a Metadata request asks for all partitions: to open thousands of logs would hold the loop."""
+
+    async def scenario() -> None:
+        environment = PartitionEnvironment(leadership=Leadership(1, lambda: 0.0))
+        directories, partitions = start(tmp_path, environment=environment)
+        state = PartitionState(leader=1, leader_epoch=0, isr=isr, replicas=replicas)
+        partitions.apply(image_with(Topic("t", b"t" * 16, (state,))))
+        assert partitions.may_lead("t", 0) is expected
+        assert partitions.opened() == []
+        assert partitions.require("t", 0).may_lead is expected
+        assert partitions.may_lead("t", 0) is expected
         await directories.close()
 
     asyncio.run(scenario())
