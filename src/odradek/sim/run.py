@@ -46,10 +46,12 @@ from odradek.sim.workloads import (
     raw_clients,
     recreated_topics,
     spark_sink,
+    wide_requests,
     witness,
 )
 from odradek.sim.workloads import clients as client_programs
 from odradek.sim.workloads import cluster as cluster_programs
+from odradek.sim.world.costs import charged
 from odradek.sim.world.hosts import PORT, BrokerHost, ClientHost, World
 from odradek.sim.world.loop import PROCESS, ProcessKilled, SimulationDeadlock, new_loop
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -181,7 +183,8 @@ def run_seed(
     try:
         with _watched(world, profile) as watcher:
             try:
-                with contextlib.nullcontext() if observe is None else observe(world.mark):
+                paying = charged(loop, world.serves) if profile.charges else contextlib.nullcontext()
+                with contextlib.nullcontext() if observe is None else observe(world.mark), paying:
                     loop.run_until_complete(_live(world, profile, safety_seconds))
                 check(world.history, _promises(world, profile))
                 check_access(world.history.access)
@@ -414,6 +417,7 @@ _WORKLOADS: dict[str, tuple[tuple[str, Program], ...]] = {
     "topics": (("topics", cluster_programs.topics_come_and_go),),
     "recreated": (("pilgrim", recreated_topics.commit_through_lives),),
     "handovers": (("administrator", handovers.hand_over),),
+    "wide": (("widely", wide_requests.ask_widely),),
     "rotten": (("rotten-writer", bit_rot.write), ("rotten-reader", bit_rot.read)),
     "compaction": (
         ("producer-5", lambda h: client_programs.produce(h, "table", 1, 0.5, 7)),

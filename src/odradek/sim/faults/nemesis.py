@@ -303,6 +303,8 @@ class Profile(NamedTuple):
     """How often the next fault does not wait for the end of the one before."""
     audits: bool = False
     """Whether brokers have an audit topic, which is judged."""
+    charges: bool = False
+    """Whether brokers' work takes simulated time: see `costs`."""
 
     @property
     def loses_power(self) -> bool:
@@ -362,6 +364,13 @@ PROFILES: dict[str, Profile] = {
             (Kind(few_files, 6), Kind(crash, 1), Kind(crash_in_a_write, 1), Kind(restart, 2), Kind(reset, 1)),
             3.0,
             (*_LOGS, "groups", "modern groups", "transactions", "rpw", "admin", "recreated"),
+        ),
+        Profile(
+            "holds",
+            (Kind(restart, 2), Kind(crash, 1), Kind(reset, 1), Kind(pause_broker, 1)),
+            5.0,
+            ("producers", "wide"),
+            charges=True,
         ),
         Profile(
             "rot",

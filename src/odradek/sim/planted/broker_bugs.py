@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 from odradek.sim.planted.access_bugs import ACCESS_BUGS
 from odradek.sim.planted.audit_bugs import AUDIT_BUGS
 from odradek.sim.planted.cluster_bugs import CLUSTER_BUGS
+from odradek.sim.planted.hold_bugs import HOLD_BUGS
 from odradek.sim.run import run_seed
 from odradek.sim.targets import locate
 
@@ -45,7 +46,7 @@ class Planted(NamedTuple):
     make: Callable[[Any], Any]
 
 
-BUGS: Final[list[Planted]] = [Planted(*row) for row in (*CLUSTER_BUGS, *ACCESS_BUGS, *AUDIT_BUGS)]
+BUGS: Final[list[Planted]] = [Planted(*row) for row in (*CLUSTER_BUGS, *ACCESS_BUGS, *AUDIT_BUGS, *HOLD_BUGS)]
 
 
 def _bug(name: str, story: str, profile: str, *targets: str) -> Callable[[Callable[[Any], Any]], None]:

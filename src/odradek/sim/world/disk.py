@@ -566,17 +566,17 @@ class SimulatedDisk:
         job = _Job(partial(function, *args, **kwargs))
         jobs.append(job)
 
-        async def thread() -> T:
+        async def thread() -> None:
             async with lock:
                 slow = self.volume.faults.slow
                 await asyncio.sleep(self.rng.uniform(0, 0.003) + (self.rng.uniform(0, slow) if slow else 0))
-                job.execute()
+                self._loop.off_loop(job.execute)
                 jobs.popleft()
                 await asyncio.sleep(self.rng.uniform(0, 0.003))
-                return job.result()
 
-        # A thread continues when the task that waits for it is cancelled.
-        return await asyncio.shield(asyncio.get_running_loop().create_task(thread()))
+        # A thread continues when the task that waits for it is cancelled. What it raises is for that task alone.
+        await asyncio.shield(asyncio.get_running_loop().create_task(thread()))
+        return job.result()
 
     def wait(self, lane: str) -> None:
         """No time passes: what is on its way happens now."""

@@ -47,11 +47,11 @@ class SimulatedClock:
 
     def now_ms(self) -> int:
         """Wall time in milliseconds since 1970, skew included."""
-        return EPOCH_MS + int(self._loop.time() * 1000) + self.skew_ms
+        return EPOCH_MS + int((self._loop.time() + self._loop.spent) * 1000) + self.skew_ms
 
     def monotonic(self) -> float:
         """Seconds since the start of the run, as this clock counts them."""
-        return self._loop.time() * self.rate
+        return (self._loop.time() + self._loop.spent) * self.rate
 
 
 class ClientHost:
@@ -341,6 +341,10 @@ class World:
     def is_stopping(self) -> bool:
         """Whether the liveness phase has begun."""
         return self.stopping
+
+    def serves(self, process: Process) -> bool:
+        """Whether the process is a broker on which clients rely: it has started, and does not stop."""
+        return any(host.process is process and host.serves and not host.is_stopping for host in self.brokers)
 
     def note(self, text: str) -> None:
         """Add a line to the trace; its text is part of the trace's digest."""

@@ -16,7 +16,7 @@ import random
 from asyncio import events
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
 
@@ -53,6 +53,14 @@ class Process:
 
 
 PROCESS: contextvars.ContextVar[Process | None] = contextvars.ContextVar("process", default=None)
+
+
+class StepCharges(Protocol):
+    """What learns of the end of each step; see `costs.Charges`."""
+
+    def end_step(self, process: Process | None, /) -> None:
+        """A step of the process is over."""
+        ...
 
 
 class Trace:
@@ -96,6 +104,10 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self._graveyard: list[asyncio.Task[Any] | asyncio.Handle] = []
         self.trace = Trace()
         self.steps = 0
+        self.spent = 0.0
+        """Seconds of a processor that the step under way has cost so far, where work is charged for."""
+        self.charges: StepCharges | None = None
+        """What ends each step, where work is charged for."""
         self.broken: Exception | None = None
         """A violation that a watch found: the run ends with it at once."""
         self.failures: list[str] = []
@@ -152,7 +164,15 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     async def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> T:  # type: ignore[override]
         """Inline, after a while: there are no threads in here."""
         await asyncio.sleep(self._disk_delays.uniform(0, 0.002))
-        return func(*args)
+        return self.off_loop(func, *args)
+
+    def off_loop(self, func: Callable[..., T], *args: Any) -> T:
+        """Call what runs in a thread: it costs the loop nothing."""
+        spent = self.spent
+        try:
+            return func(*args)
+        finally:
+            self.spent = spent
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """Keep the failure of a callback or task for the outcome of the run."""
@@ -235,6 +255,8 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self._now += STEP_SECONDS
         self.trace.mix(b"%d %d;" % (sequence, int(self._now * 1e9)))
         handle._run()
+        if self.charges is not None:
+            self.charges.end_step(process)
 
     def pause(self, process: Process, seconds: float) -> None:
         """The process does nothing for a while, as in a long garbage collection or after SIGSTOP."""

@@ -1,0 +1,53 @@
+"""Planted bugs of which work holds the event loop for too long; see `planted.broker_bugs`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any, Final
+
+Row = tuple[str, str, str, tuple[str, ...], Callable[[Any], Any]]
+
+HOLD_BUGS: Final[list[Row]] = []
+
+
+def _bug(name: str, story: str, *targets: str) -> Callable[[Callable[[Any], Any]], None]:
+    def register(make: Callable[[Any], Any]) -> None:
+        HOLD_BUGS.append((name, story, "holds", targets, make))
+
+    return register
+
+
+@_bug("slice never ends", "a request that is served in slices never yields",
+      "odradek.api.requests.long_work:Slices.is_over")  # fmt: skip
+def _(right: Any) -> Any:
+    return property(lambda self: False)
+
+
+@_bug("decision in one step", "the controller takes no turns while it decides on many partitions",
+      "odradek.api.requests.long_work:LongWork.complete")  # fmt: skip
+def _(right: Any) -> Any:
+    async def complete(self: Any, steps: Generator[None, None, Any]) -> Any:
+        while True:
+            try:
+                next(steps)
+            except StopIteration as over:
+                return over.value
+
+    return complete
+
+
+@_bug("directories at once", "a broker creates and deletes all directories of an image in one step",
+      "odradek.broker.storage.replica_directories:_CHUNK",
+      "odradek.broker.storage.replica_directories:_TURN_SECONDS")  # fmt: skip
+def _(right: Any) -> Any:
+    return 1_000_000
+
+
+@_bug("metadata opens logs", "a Metadata request without a lease opens the logs of all partitions",
+      "odradek.broker.storage.partitions:Partitions.may_lead")  # fmt: skip
+def _(right: Any) -> Any:
+    def may_lead(self: Any, topic: str, index: int) -> bool:
+        found = self.find(topic, index)
+        return found is None or bool(found.may_lead)
+
+    return may_lead

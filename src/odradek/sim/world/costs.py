@@ -1,0 +1,110 @@
+"""What a broker's work costs its processor in simulated time: a table of measured constants for the known work.
+
+In most profiles work takes no time, whatever it is. Where a profile charges for it, each call of a function in the
+table costs the step of the event loop in which it happens: the process's clocks advance within the step, and the
+process does nothing else until the time is over. A step that takes longer than `LIMIT_SECONDS` is a violation, so that
+a request that is not served in slices is a finding of a seed. What runs in a thread costs the loop nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+
+from odradek.sim.checkers.history import Violation
+from odradek.sim.targets import locate
+from odradek.sim.world.loop import Process, SimulatedLoop
+
+SLOWNESS: Final = 8
+"""The simulated processor is that many times slower than the one that was measured.
+
+A topic of the simulation has hundreds of partitions where one that is worth a thought has thousands.
+"""
+LIMIT_SECONDS: Final = 0.020
+"""The longest that a step of a serving broker may take."""
+
+
+class Cost(NamedTuple):
+    """A function of the product and its cost, in µs for each of the units that `units` finds in a call's arguments."""
+
+    work: str
+    target: str
+    us: float
+    units: Callable[[tuple[Any, ...]], float] = lambda _: 1
+
+
+COSTS: Final[tuple[Cost, ...]] = (
+    Cost("requests", "odradek.broker.network.dispatch:Dispatcher.__call__", 5),
+    Cost("KB of requests decoded", "odradek.broker.network.dispatch:Dispatcher.__call__", 5, lambda a: len(a[1]) / 1e3),
+    Cost("batches appended", "odradek.log.partition_log:PartitionLog.append", 8),
+    Cost("partitions read", "odradek.log.reader:LogReader.read", 6),
+    Cost("partitions looked up", "odradek.api.api_02_list_offsets:_row", 2.4),
+    Cost("producers described", "odradek.api.api_61_describe_producers:_state", 0.6),
+    Cost("logs opened", "odradek.log.directories.log_directories:LogDirectories.open", 60),
+    Cost("directories created", "odradek.log.directories.log_directories:LogDirectories.create", 100),
+    Cost("directories deleted", "odradek.log.directories.log_directories:LogDirectories.delete", 60),
+    Cost("partitions placed", "odradek.controller.topics:_new_partition", 2.5),
+    Cost("states encoded", "odradek.metadata.nodes:PartitionNode.encode", 3),
+)
+"""Measured on one core of the machine of docs/PERFORMANCE.md, rounded."""
+
+
+class Charges:
+    """What the steps of the loop cost. Belongs to one loop."""
+
+    __slots__ = ("_is_relied_on", "_loop", "_work", "longest")
+
+    def __init__(self, loop: SimulatedLoop, serves: Callable[[Process], bool]) -> None:
+        """`serves` finds whether clients rely on a process: a broker that starts or stops may take its time."""
+        self._loop = loop
+        self._is_relied_on = serves
+        self._work: dict[str, float] = {}
+        self.longest: tuple[float, str] = (0.0, "")
+        """Seconds of the longest step of a serving broker, and what it did."""
+
+    def add(self, work: str, units: float, us: float) -> None:
+        """Charge the step under way."""
+        self._work[work] = self._work.get(work, 0.0) + us * units
+        self._loop.spent += us * units * SLOWNESS / 1e6
+
+    def end_step(self, process: Process | None) -> None:
+        """The step is over: its process pays for it, and a step that took too long ends the run."""
+        loop = self._loop
+        spent, loop.spent = loop.spent, 0.0
+        work, self._work = self._work, {}
+        if not spent or process is None or not process.alive:
+            return
+        loop.pause(process, spent)
+        if not self._is_relied_on(process) or spent <= self.longest[0]:
+            return
+        parts = ", ".join(
+            f"{us * SLOWNESS / 1000:.1f} ms {name}" for name, us in sorted(work.items(), key=lambda item: -item[1])[:3]
+        )
+        self.longest = spent, f"{process.name} held its event loop for {spent * 1000:.1f} ms: {parts}"
+        if spent > LIMIT_SECONDS and loop.broken is None:
+            loop.broken = Violation("no step holds the event loop", self.longest[1])
+
+
+@contextlib.contextmanager
+def charged(loop: SimulatedLoop, serves: Callable[[Process], bool]) -> Iterator[Charges]:
+    """Charge for the work of the table within the context."""
+    charges = Charges(loop, serves)
+    loop.charges = charges
+    with contextlib.ExitStack() as undo:
+        for cost in COSTS:
+            owner, attribute = locate(cost.target)
+            right = owner.__dict__[attribute]
+            setattr(owner, attribute, _charging(right, cost, charges))
+            undo.callback(setattr, owner, attribute, right)
+        yield charges
+
+
+def _charging(right: Any, cost: Cost, charges: Charges) -> Any:
+    function = right.__func__ if isinstance(right, staticmethod) else right
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        charges.add(cost.work, cost.units(args), cost.us)
+        return function(*args, **kwargs)
+
+    return staticmethod(call) if isinstance(right, staticmethod) else call
