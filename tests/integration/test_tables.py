@@ -22,6 +22,7 @@ from pyiceberg.catalog import load_catalog
 from odradek.cli.main import main
 from odradek.client.admin import Admin
 from odradek.client.blocking_clients import BlockingProducer
+from odradek.client.producer.producer import Producer
 from odradek.client.producer.transactions import TransactionalProducer
 from odradek.records.topic_partition import TopicPartition
 from odradek.tables.process import run_tables
@@ -63,8 +64,6 @@ if settings.get("format") == "iceberg":
         if has_rows and step == "files of iceberg":
             os.kill(os.getpid(), signal.SIGKILL)
         commit_snapshots(self)
-        if has_rows and step == "commit of iceberg":
-            os.kill(os.getpid(), signal.SIGKILL)
 
     Transaction.commit_transaction = commit_transaction
 clients = {"bootstrap_servers": servers}
@@ -130,10 +129,7 @@ def test_killed_runner_loses_and_repeats_nothing(broker: BlockingBroker, topic: 
     assert DeltaTable(f"{settings['path']}_bad").count() == 8
 
 
-@pytest.mark.parametrize("step", ["files of iceberg", "commit of iceberg"])
-def test_killed_runner_of_iceberg_loses_and_repeats_nothing(
-    broker: BlockingBroker, topic: str, tmp_path: Path, step: str
-) -> None:
+def test_killed_runner_of_iceberg_loses_and_repeats_nothing(broker: BlockingBroker, topic: str, tmp_path: Path) -> None:
     produce(broker, topic, [{"id": number} for number in range(20)])
     catalog = {"uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"{tmp_path}/lake"}
     settings = {
@@ -141,20 +137,15 @@ def test_killed_runner_of_iceberg_loses_and_repeats_nothing(
         **{f"catalog.{name}": text for name, text in catalog.items()},
         "path": "lake.t",
     }
-    assert killed_at(step, broker, settings)
+    assert killed_at("files of iceberg", broker, settings)
     assert run_once(broker, spec_of("t", settings)) == {}
     found = load_catalog("default", **catalog).load_table("lake.t").scan(selected_fields=("id",)).to_arrow()
     assert sorted(found.column("id").to_pylist()) == list(range(20))
 
 
-@pytest.mark.parametrize(("mode", "found"), [("append", list(range(24))), ("upsert", list(range(18, 24)))])
-def test_two_runners_write_every_record_once(
-    broker: BlockingBroker, topic: str, tmp_path: Path, mode: str, found: list[int]
-) -> None:
-    produce(broker, topic, [b"bad", b"bad", *({"id": number} for number in range(24))])
-    settings = settings_of(
-        topic, tmp_path, mode=mode, commit_records="1", consumer_override_max_partition_fetch_bytes="200"
-    )
+def test_two_runners_write_every_record_once(broker: BlockingBroker, topic: str, tmp_path: Path) -> None:
+    produce(broker, topic, [b"bad", b"bad", *({"id": number} for number in range(12))])
+    settings = settings_of(topic, tmp_path, commit_records="1", consumer_override_max_partition_fetch_bytes="200")
     spec = spec_of("t", settings)
     clients = {"bootstrap_servers": broker.bootstrap_servers}
 
@@ -163,7 +154,7 @@ def test_two_runners_write_every_record_once(
         return await asyncio.gather(*runs)
 
     assert asyncio.run(both()) == [{}, {}]
-    assert ids(settings["path"]) == found
+    assert ids(settings["path"]) == list(range(12))
     assert DeltaTable(f"{settings['path']}_bad").count() == 2
 
 
@@ -290,3 +281,35 @@ def test_mistakes_are_one_line_and_status_two(
         assert main(["tables", *words]) == 2
     assert line in errors.getvalue()
     assert errors.getvalue().count("\n") == 1
+
+
+def test_running_table_follows_its_topic(
+    broker: BlockingBroker, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commits by time, small files, a partition that is added, and the end at a signal."""
+    monkeypatch.setattr("odradek.tables.runner.NEW_PARTITIONS_S", 0.2)
+    settings = settings_of(topic, tmp_path, commit_interval_ms="1", compact_interval_ms="1")
+    servers = broker.bootstrap_servers
+    clients = {"bootstrap_servers": servers}
+
+    async def follow() -> dict[str, Any]:
+        commits: asyncio.Queue[int] = asyncio.Queue()
+        stopping = asyncio.Event()
+        running = asyncio.create_task(
+            run_tables([spec_of("t", settings)], clients, stopping, lambda _, done, ends: commits.put_nowait(done.rows))
+        )
+        async with Producer(bootstrap_servers=servers) as producer, Admin(bootstrap_servers=servers) as admin:
+            for number in range(4):
+                await producer.send_and_wait(topic, json.dumps({"id": number}).encode(), partition=number % 2)
+                assert await asyncio.wait_for(commits.get(), 60) == 1
+            await admin.create_partitions({topic: 3})
+            await producer.cluster.refresh_metadata()
+            await producer.send_and_wait(topic, b'{"id": 4}', partition=2)
+            assert await asyncio.wait_for(commits.get(), 60) == 1
+        stopping.set()
+        return await running
+
+    assert asyncio.run(follow()) == {}
+    assert ids(settings["path"]) == [0, 1, 2, 3, 4]
+    operations = [each["operation"] for each in DeltaTable(settings["path"]).history()]
+    assert "OPTIMIZE" in operations

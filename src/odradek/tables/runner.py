@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from odradek.client.consumer.consumer import Consumer
@@ -60,7 +61,8 @@ class TableRunner:
             began = looked = compacted = loop.time()
             while not stopping.is_set():
                 had = bool(self._gathered.ends)
-                await self._attempt(self._read, stopping)
+                left_s = self._spec.commit_interval_s - (loop.time() - began) if had else _LOOK_S
+                await self._attempt(partial(self._read, min(max(left_s, 0.0), _LOOK_S)), stopping)
                 now = loop.time()
                 if not had:
                     began = now
@@ -171,14 +173,14 @@ class TableRunner:
 
     # --- reading and writing ---
 
-    async def _read(self) -> None:
+    async def _read(self, wait_s: float) -> None:
         """Gather what comes within a moment."""
         if self._tables is None:
             await self._locate()
         if self._next is None:
             assert self._tables is not None
             self._next = asyncio.ensure_future(anext(self._tables))
-        await asyncio.wait((self._next,), timeout=_LOOK_S)
+        await asyncio.wait((self._next,), timeout=wait_s)
         if self._next.done():
             task, self._next = self._next, None
             try:

@@ -118,7 +118,7 @@ class Runner:
 
 
 @given(LOGS, ATTEMPTS)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_every_record_appears_once_through_crashes_and_rivals(log: list[Any], attempts: list[Any]) -> None:
     """Two runners with batches of their own size and order, each killed at any step."""
     logs: dict[int, list[Decoded]] = {0: [], 1: []}
