@@ -104,7 +104,12 @@ def _arrow_files(location: str) -> tuple[Any, str]:
             f"{location}: Spark's Python processes read checkpoints on local disks and in {', '.join(sorted(_ARROW))}; "
             "the package fsspec adds others"
         ) from None
-    files, folder = fsspec.core.url_to_fs(location)
+    # fsspec takes Hadoop's short form, dbfs:/cp, for a path on the local disk
+    url = location if rest.startswith("//") else f"{scheme}://{rest}"
+    try:
+        files, folder = fsspec.core.url_to_fs(url)
+    except (ImportError, TypeError) as error:
+        raise CheckpointError(f"{location}: fsspec cannot open such a store here: {error}") from error
     return fs.PyFileSystem(fs.FSSpecHandler(files)), str(folder).rstrip("/")
 
 

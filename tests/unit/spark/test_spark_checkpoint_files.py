@@ -1,6 +1,7 @@
 """Checkpoints in stores: who reads which, and what is said where that cannot be."""
 
 import http.server
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -73,7 +74,20 @@ def test_driver_with_a_java_reads_remote_checkpoints_by_hadoop(tmp_path: Path) -
         assert query_id(files) == "q2"
 
 
-def test_store_that_python_cannot_read_is_named() -> None:
+def test_store_of_fsspec_is_read_by_hadoops_short_name() -> None:
+    fsspec = pytest.importorskip("fsspec")
+    fsspec.filesystem("memory").pipe("/checkpoints/cp/metadata", b'{"id": "q3"}')
+    assert query_id(open_files("memory:/checkpoints/cp")) == "q3"
+
+
+def test_store_that_fsspec_cannot_open_is_an_error() -> None:
+    pytest.importorskip("fsspec")
+    with pytest.raises(CheckpointError, match="dbfs:/cp: fsspec cannot open such a store here"):
+        open_files("dbfs:/cp").read("metadata")
+
+
+def test_store_that_python_cannot_read_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fsspec", None)
     with pytest.raises(CheckpointError, match=r"dbfs:/cp: .* fsspec adds others"):
         open_files("dbfs:/cp").read("metadata")
 
