@@ -46,7 +46,7 @@ class DurableMetadataLog:
 
     @classmethod
     def open(cls, parent: str, environment: LogEnvironment, *, segment_bytes: int = 1 << 30) -> DurableMetadataLog:
-        """Open or create the log below the directory `parent` (`metadata.log.dir`).
+        """Open or create the log in the directory `parent` (`metadata.log.dir`), which exists durably.
 
         All batches are checked, and the log is cut off at the first that is torn or damaged; the environment's owner
         reports a repair. `segment_bytes` is `metadata.log.segment.bytes`. Raises CorruptMetadata if the log does not
@@ -54,6 +54,8 @@ class DurableMetadataLog:
         """
         directory, disk = f"{parent}/{DIRECTORY}", environment.disk
         disk.make_directories(directory)
+        # A snapshot or a vote is durable only if the name of its directory is.
+        disk.sync_directory(parent)
         names = disk.list(directory)
         for name in names:
             if name.endswith(_PART):
