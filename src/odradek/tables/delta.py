@@ -173,6 +173,7 @@ class _LoadedDelta:
         self._marks = marks
         self._bad = _bad_commits(spec)
         self._bad_table: Any = None
+        self._bad_held: dict[TopicPartition, int] = {}
 
     def kinds(self) -> dict[str, str]:
         """See `OpenTable`."""
@@ -185,8 +186,8 @@ class _LoadedDelta:
     def bad_positions(self, partitions: Sequence[int]) -> Mapping[int, int]:
         """See `OpenTable`."""
         self._bad_table = self._bad.load()
-        found = self._bad.positions(self._bad_table, self._by_partition(dict.fromkeys(partitions, 0)))
-        return {each.partition: at for each, at in found.items()}
+        self._bad_held = self._bad.positions(self._bad_table, self._by_partition(dict.fromkeys(partitions, 0)))
+        return {each.partition: at for each, at in self._bad_held.items()}
 
     def append_bad(self, bad: Sequence[BadRecord], ends: Mapping[int, int]) -> None:
         """See `OpenTable`."""
@@ -196,7 +197,10 @@ class _LoadedDelta:
             self._bad_table = _create(self._bad, BAD_COLUMNS, [], bad_description(self._spec))
         if self._bad_table.metadata().description != bad_description(self._spec):
             raise foreign_bad_table(self._spec)
-        properties = self._bad.properties(self._by_partition(ends))
+        positions = self._by_partition(ends)
+        # A rival may have made the table, and committed, since it was found missing.
+        self._bad.check(self._bad_table, self._bad_held, positions)
+        properties = self._bad.properties(positions)
         write_deltalake(self._bad_table, bad_rows(self._spec, bad), mode="append", commit_properties=properties)
 
     def commit(self, made: Changes, kinds: Mapping[str, str], ends: Mapping[int, int]) -> None:

@@ -196,7 +196,7 @@ class _LoadedIceberg:
         self._store = store
         self._spec = store.spec
         self._table = table
-        self._bad_table: Any = None
+        self._bad_held: dict[int, int] = {}
 
     def kinds(self) -> dict[str, str]:
         """See `OpenTable`."""
@@ -208,11 +208,14 @@ class _LoadedIceberg:
 
     def bad_positions(self, partitions: Sequence[int]) -> Mapping[int, int]:
         """See `OpenTable`."""
-        return {each: at for each, at in self._store.bad_offsets().items() if each in partitions}
+        self._bad_held = self._store.bad_offsets()
+        return {each: at for each, at in self._bad_held.items() if each in partitions}
 
     def append_bad(self, bad: Sequence[BadRecord], ends: Mapping[int, int]) -> None:
         """See `OpenTable`."""
         table = self._store.load_bad()
+        if _offsets(_marks(table, self._spec.name)) != self._bad_held:
+            raise PositionMoved(f"{self._spec.bad_path}: another task has written to the table since")
         transaction = _exclusive(table)
         transaction.append(bad_rows(self._spec, bad), snapshot_properties=self._properties(table, ends))
         transaction.commit_transaction()

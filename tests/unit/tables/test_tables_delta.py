@@ -12,6 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from odradek.connect.errors import ConnectError, PositionMoved
+from odradek.tables import delta
 from odradek.tables.delta import DeltaStore
 from odradek.tables.specification import TableSpec, spec_of
 from tests.unit.tables.writers import TOPIC_ID, Writer
@@ -73,6 +74,24 @@ def test_rival_between_look_and_commit_writes_nothing(
     with pytest.raises(PositionMoved, match="another task has committed"):
         second.write({"id": 1})
     assert rows(spec(), "id") == [(1,)]
+
+
+def test_rival_that_makes_the_table_of_bad_records_first_wins(
+    spec: Callable[..., TableSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its commit is older than the table that the slower one loads then."""
+    first, second = Writer(spec()), Writer(spec())
+    create = delta._create
+
+    def rivalled(*arguments: Any) -> Any:
+        monkeypatch.undo()
+        first.write(b"bad")
+        return create(*arguments)
+
+    monkeypatch.setattr(delta, "_create", rivalled)
+    with pytest.raises(PositionMoved):
+        second.write(b"bad")
+    assert DeltaTable(spec().bad_path).count() == 1
 
 
 def test_upsert_replaces_rows_and_deletes_keys(spec: Callable[..., TableSpec]) -> None:

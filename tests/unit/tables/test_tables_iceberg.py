@@ -83,6 +83,23 @@ def test_rival_between_look_and_commit_writes_nothing(
     assert len(rows(spec(), "id")) == (2 if mode == "append" else 1)
 
 
+def test_rival_that_adds_bad_records_first_wins(
+    spec: Callable[..., TableSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = Writer(spec()), Writer(spec())
+    load = iceberg.IcebergStore.load_bad
+
+    def rivalled(store: iceberg.IcebergStore) -> Any:
+        monkeypatch.undo()
+        first.write(b"bad")
+        return load(store)
+
+    monkeypatch.setattr(iceberg.IcebergStore, "load_bad", rivalled)
+    with pytest.raises(PositionMoved):
+        second.write(b"bad")
+    assert len(rows(spec(), "offset", path=spec().bad_path)) == 1
+
+
 def test_upsert_replaces_rows_and_deletes_keys(spec: Callable[..., TableSpec]) -> None:
     writer = Writer(spec(mode="upsert"))
     writer.write(("a", {"n": 1}), ("b", {"n": 2}), ("c", {"n": 3}))
