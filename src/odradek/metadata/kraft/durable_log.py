@@ -194,7 +194,7 @@ class DurableMetadataLog:
         """Replace the log by the snapshot that has been written, and return its content.
 
         The log is then empty and begins at the snapshot's end. Raises CorruptMetadata, with the log unchanged, if the
-        file is damaged, and ValueError if its bytes were not written or records after `found` would be kept.
+        file is damaged, and ValueError if its bytes were not written, or it ends before `start`.
         """
         if self._part is None or self._part[0] != found or found.end_offset < self.start.offset:
             raise ValueError(f"{found.file_name} cannot be installed")
