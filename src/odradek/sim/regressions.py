@@ -121,6 +121,8 @@ ONCE_FAILED: Final = {
     "successor never received",
     "handover-1795384657": "a promise not to begin to lead partitions counted for one that was created after the "
     "question: two brokers acted as its leader",
+    "silent-5": "a promise not to begin to lead waited behind a request for a lease, on the same connection to a "
+    "controller whose metadata store was silent: the leader could not act",
 }
 """Seed -> the fault that it found, in short; "simulator" and "checker" are faults of the test itself."""
 

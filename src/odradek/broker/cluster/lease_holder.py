@@ -213,7 +213,7 @@ class LeaseHolder:
         request = LeadershipPromiseRequest(self._peers.node_id, lease_ms, topics)
         try:
             answer = await self._peers.request(
-                Purpose.LEASES, member, request, LeadershipPromiseResponse, _PROMISE_VERSION, lease_ms / 2
+                Purpose.PROMISES, member, request, LeadershipPromiseResponse, _PROMISE_VERSION, lease_ms / 2
             )
         except TransportError as error:
             logger.debug("broker %d does not promise: %s", member, error)

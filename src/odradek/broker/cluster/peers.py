@@ -29,6 +29,7 @@ class Purpose(Enum):
     METRICS = "ends of partitions that metrics of groups need"
     VERIFICATION = "whether transactions are open"
     LEASES = "leases of leadership"
+    PROMISES = "promises not to begin to lead"
     AUDIT = "events of the audit topic"
     TELEMETRY = "metrics that clients have pushed"
 

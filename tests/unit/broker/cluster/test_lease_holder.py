@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from odradek.broker.cluster.lease_holder import LeaseHolder
+from odradek.broker.cluster.peers import Purpose
 from odradek.client.errors import Disconnected
 from odradek.controller.lease_table import NO_GRANT, Grant
 from odradek.metadata.image import Broker, ClusterImage, PartitionState, Topic
@@ -31,6 +32,7 @@ class World:
         self.grant = NO_GRANT
         self.asked = 0
         self.promises: list[LeadershipPromiseRequest] = []
+        self.purposes: set[object] = set()
         self.gate: asyncio.Event | None = None
         self.promises_are_lost = False
         self.node_id = 1
@@ -51,9 +53,10 @@ class World:
         return grant
 
     async def request(
-        self, _purpose: object, _broker_id: int, request: LeadershipPromiseRequest, *_: object
+        self, purpose: object, _broker_id: int, request: LeadershipPromiseRequest, *_: object
     ) -> LeadershipPromiseResponse:
         self.promises.append(request)
+        self.purposes.add(purpose)
         if self.promises_are_lost:
             raise Disconnected("lost")
         return LeadershipPromiseResponse()
@@ -118,6 +121,18 @@ def test_answer_to_a_surrendered_registration_does_not_count(world: World) -> No
         world.gate.set()
         await world.until_asked(2)
         assert world.leadership.lease_until < 0
+
+    run(world, test)
+
+
+def test_promises_have_a_connection_of_their_own(world: World) -> None:
+    """The controller may be a replica, too, and answers requests for a lease late while its store is silent."""
+
+    async def test() -> None:
+        world.holder.registered()
+        while not world.promises:
+            await asyncio.sleep(0)
+        assert world.purposes == {Purpose.PROMISES}
 
     run(world, test)
 
