@@ -15,9 +15,11 @@ from itertools import count, islice
 
 from odradek.sim.faults.nemesis import PROFILES
 from odradek.sim.marks import SITUATIONS, counted
+from odradek.sim.quorum.run import QUORUM_PROFILES
 from odradek.sim.regressions import ONCE_FAILED, parse
 from odradek.sim.run import SAFETY_SECONDS, SeedResult, run_seed
 
+_PROFILES = (*PROFILES, *QUORUM_PROFILES)
 _RECYCLE = 50
 """Seeds per worker process, so that no run is the victim of what an earlier one left behind."""
 
@@ -90,13 +92,13 @@ def _known(arguments: argparse.Namespace) -> list[tuple[int, str]]:
     """What continuous integration always runs: seeds that once failed, and the first ones of all profiles in turn."""
     if not arguments.ci:
         return []
-    first = ((seed, profile) for seed in count(1) for profile in sorted(PROFILES))
+    first = ((seed, profile) for seed in count(1) for profile in sorted(_PROFILES))
     return [*map(parse, ONCE_FAILED), *islice(first, arguments.fixed)]
 
 
 def _jobs(arguments: argparse.Namespace, known: list[tuple[int, str]]) -> Iterator[tuple[int, str]]:
     yield from known
-    profiles = sorted(PROFILES) if arguments.profile == "every" else [arguments.profile]
+    profiles = sorted(_PROFILES) if arguments.profile == "every" else [arguments.profile]
     if arguments.seed is not None:
         for profile in profiles:
             yield arguments.seed, profile
@@ -167,7 +169,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=20, help="number of seeds per profile (20)")
     parser.add_argument("--first", type=int, help="the first seed (1; with --ci one that has not run before)")
     parser.add_argument("--seed", type=int, help="only this seed, with its complete trace")
-    parser.add_argument("--profile", default="every", choices=[*sorted(PROFILES), "every"], help="faults (every)")
+    parser.add_argument("--profile", default="every", choices=[*sorted(_PROFILES), "every"], help="faults (every)")
     parser.add_argument("--minutes", type=float, help="run for this duration, whatever the number of seeds")
     parser.add_argument(
         "--ci",

@@ -34,6 +34,7 @@ from odradek.sim.checkers.replicas import (
 )
 from odradek.sim.checkers.stories import story_of
 from odradek.sim.faults.nemesis import PROFILES, Profile, heal, torment
+from odradek.sim.quorum.run import QUORUM_PROFILES, run_quorum
 from odradek.sim.workloads import (
     access,
     administration,
@@ -173,6 +174,8 @@ def run_seed(
     `observe` is a context manager around the run, given what counts a coverage mark.
     """
     name = f"{profile_name}-{seed}"
+    if profile_name in QUORUM_PROFILES:
+        return SeedResult(name, profile_name, **vars(run_quorum(seed, profile_name)))
     profile = PROFILES[profile_name]
     loop = new_loop(name)
     world = World(loop, name, profile)

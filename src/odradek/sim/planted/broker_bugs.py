@@ -18,6 +18,7 @@ from odradek.sim.planted.access_bugs import ACCESS_BUGS
 from odradek.sim.planted.audit_bugs import AUDIT_BUGS
 from odradek.sim.planted.cluster_bugs import CLUSTER_BUGS
 from odradek.sim.planted.hold_bugs import HOLD_BUGS
+from odradek.sim.planted.quorum_bugs import QUORUM_BUGS
 from odradek.sim.run import run_seed
 from odradek.sim.targets import locate
 
@@ -46,7 +47,9 @@ class Planted(NamedTuple):
     make: Callable[[Any], Any]
 
 
-BUGS: Final[list[Planted]] = [Planted(*row) for row in (*CLUSTER_BUGS, *ACCESS_BUGS, *AUDIT_BUGS, *HOLD_BUGS)]
+BUGS: Final[list[Planted]] = [
+    Planted(*row) for row in (*CLUSTER_BUGS, *ACCESS_BUGS, *AUDIT_BUGS, *HOLD_BUGS, *QUORUM_BUGS)
+]
 
 
 def _bug(name: str, story: str, profile: str, *targets: str) -> Callable[[Callable[[Any], Any]], None]:

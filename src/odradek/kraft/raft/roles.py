@@ -1,0 +1,87 @@
+"""The roles of a replica in its epoch, with the state that ends with the role. Times are absolute milliseconds.
+
+A replica outside the voters is an observer: unattached, or a follower, that never starts an election.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from odradek.kraft.checkpoints import CheckpointId
+from odradek.kraft.raft.messages import FetchRequest
+
+
+@dataclass(slots=True)
+class Unattached:
+    """The replica knows no leader of its epoch; it may have voted. At `deadline_ms` a voter becomes prospective."""
+
+    deadline_ms: float
+
+
+@dataclass(slots=True)
+class Follower:
+    """The replica fetches from the leader of the epoch."""
+
+    deadline_ms: float
+    has_fetched: bool = False
+    """Whether the leader answered: then pre-votes are rejected."""
+    snapshot: CheckpointId | None = None
+    """The snapshot that it fetches, and how many bytes of it are written."""
+    snapshot_bytes: int = 0
+
+
+@dataclass(slots=True)
+class Ballot:
+    """The election of a prospective (pre-vote) or of a candidate."""
+
+    is_pre_vote: bool
+    deadline_ms: float
+    granted: set[int] = field(default_factory=set)
+    rejected: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a replica has fetched from the leader."""
+
+    end_offset: int = -1
+    fetched_ms: float = -1.0
+
+
+@dataclass(slots=True)
+class ParkedFetch:
+    """A Fetch that waits for records or for a high watermark."""
+
+    token: Any
+    request: FetchRequest
+    deadline_ms: float
+
+
+@dataclass(slots=True)
+class Leader:
+    """The replica leads its epoch. `epoch_start` is the offset of its LeaderChangeMessage."""
+
+    epoch_start: int
+    began_ms: float
+    progress: dict[int, Progress] = field(default_factory=dict)
+    parked: list[ParkedFetch] = field(default_factory=list)
+    pending: list[tuple[int, Any]] = field(default_factory=list)
+    """Counts and payloads of records that are to be appended at `linger_ms`."""
+    linger_ms: float = 0.0
+    announced_ms: dict[int, float] = field(default_factory=dict)
+    """When each voter was last sent BeginQuorumEpoch."""
+    has_committed: bool = False
+    """Whether a record of this epoch is committed: only then the high watermark is known."""
+
+
+@dataclass(slots=True)
+class Resigned:
+    """The replica led this epoch and does so no longer; at `deadline_ms` it may vote in the next epoch."""
+
+    deadline_ms: float
+    successors: tuple[int, ...] = ()
+    unnotified: set[int] = field(default_factory=set)
+
+
+Role = Unattached | Follower | Ballot | Leader | Resigned

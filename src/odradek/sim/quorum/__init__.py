@@ -1,0 +1,1 @@
+"""A quorum of Raft machines in virtual time, on simulated disks and a simulated network."""
