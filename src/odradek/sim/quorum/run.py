@@ -141,7 +141,7 @@ def _resign(world: QuorumWorld, host: Host) -> None:
 
 
 def _snapshot(world: QuorumWorld, host: Host) -> None:
-    world.write_snapshot(host)
+    world.compact_to_snapshot(host)
 
 
 _FAULTS: Final[tuple[tuple[str, Callable[[QuorumWorld, Host], None]], ...]] = (

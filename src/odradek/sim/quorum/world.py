@@ -295,7 +295,7 @@ class QuorumWorld:
             if host.machine is not None and isinstance(host.machine.quorum.role, Leader):
                 self.step(host, Propose(host.machine.quorum.epoch, 1, [value]))
 
-    def write_snapshot(self, host: Host) -> None:
+    def compact_to_snapshot(self, host: Host) -> None:
         """Write a snapshot of committed records, and begin the log at its end."""
         machine = host.machine
         is_frozen = self.now_ms < host.frozen_until_ms
