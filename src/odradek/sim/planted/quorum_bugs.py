@@ -191,7 +191,7 @@ def _(right: Any) -> Any:
     return fetch_from
 
 
-@_bug("divergence not reported", "a leader answers a diverging replica with its next records",
+@_bug("divergence not answered", "a leader answers a diverging replica with its next records",
       f"{_LOG}.check_position")  # fmt: skip
 def _(right: Any) -> Any:
     def check_position(self: Any, position: Any) -> Any:
