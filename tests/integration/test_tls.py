@@ -21,7 +21,9 @@ from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.lifecycle import Broker, StartError
 from odradek.cli.main import main
 from odradek.client import Admin, Consumer, Producer
+from odradek.client.admin import AlterConfig, ConfigResource, ConfigResourceType
 from odradek.client.errors import ClientError
+from odradek.wire.errors import KafkaError
 from tests.certificates import Authority
 from tests.conftest import MakeBroker
 from tests.integration.clusters import states
@@ -352,22 +354,48 @@ def test_commands_connect_by_a_properties_file_of_kafka(
     assert capsys.readouterr().out.strip() == "[]"
 
 
+def certificate_of(bootstrap: str) -> str:
+    """The certificate that a new connection gets, as PEM."""
+    return ssl.get_server_certificate(("127.0.0.1", int(bootstrap.rpartition(":")[2])), timeout=SECONDS)
+
+
+def test_certificate_is_replaced_by_a_dynamic_setting(security: Security, tmp_path: Path) -> None:
+    """As `kafka-configs --entity-type brokers --entity-name 1 --alter --add-config listener.name.…` does it."""
+    setting = "listener.name.ssl.ssl.keystore.location"
+    fresh = security.authority.issue("/CN=fresh").both
+    settings = security.settings(tmp_path)
+
+    async def alter(bootstrap: str, value: str) -> KafkaError | None:
+        broker = ConfigResource(ConfigResourceType.BROKER, "1")
+        async with Admin(**client_options(bootstrap, security)) as admin:
+            return (await admin.alter_configs({broker: [AlterConfig(setting, value)]}))[broker]
+
+    def use(bootstrap: str) -> bool:
+        rejected = asyncio.run(alter(bootstrap, "/nowhere/store.pem"))
+        assert rejected is not None
+        assert "No such file" in str(rejected)
+        before = certificate_of(bootstrap)
+        assert asyncio.run(alter(bootstrap, fresh)) is None
+        until(lambda: certificate_of(bootstrap) != before, "the new certificate is served")
+        return True
+
+    assert with_broker(settings, use)
+    assert with_broker(settings, certificate_of).strip() in Path(fresh).read_text(), "also after a restart"
+
+
 def test_certificate_is_replaced_while_a_client_is_connected(security: Security, tmp_path: Path) -> None:
     """The old connection stays open, new ones get the new certificate."""
     store = tmp_path / "store.pem"
     store.write_text(Path(security.broker.both).read_text())
     settings = security.settings(tmp_path / "data", ssl_keystore_location=str(store))
 
-    def served(bootstrap: str) -> str:
-        return ssl.get_server_certificate(("127.0.0.1", int(bootstrap.rpartition(":")[2])), timeout=SECONDS)
-
     def use(bootstrap: str) -> bool:
         host, _, port = bootstrap.rpartition(":")
         with socket.create_connection((host, int(port)), SECONDS) as plain:
             connection = trusting(security).wrap_socket(plain, server_hostname=host)
-            before = served(bootstrap)
+            before = certificate_of(bootstrap)
             store.write_text(Path(security.authority.issue("/CN=second").both).read_text())
-            until(lambda: served(bootstrap) != before, "the new certificate is served")
+            until(lambda: certificate_of(bootstrap) != before, "the new certificate is served")
             connection.sendall(API_VERSIONS)
             return connection.recv(100)[4:8] == bytes.fromhex("00000007")
 

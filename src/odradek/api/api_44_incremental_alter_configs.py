@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from odradek.api.requests.capabilities import HasController, HasLoggers
+from odradek.api.requests.capabilities import HasCertificates, HasController, HasLoggers
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.controller.configs import AlteredResource, ConfigChange, ResourceChanges, ResourceType
@@ -23,17 +23,30 @@ from odradek.wire.messages.incremental_alter_configs import (
 Complete = Callable[[IncrementalAlterConfigsResponse | None], IncrementalAlterConfigsResponse]
 
 
-class Uses(HasController, HasLoggers, Protocol):
+class Uses(HasCertificates, HasController, HasLoggers, Protocol):
     """What these handlers take of the broker."""
 
 
 def _own_part(
     request: IncrementalAlterConfigsRequest, context: RequestContext[Uses]
 ) -> tuple[IncrementalAlterConfigsRequest | None, Complete]:
-    """Set the levels of this broker's loggers; the controller decides on everything else."""
+    """Set the levels of this broker's loggers, and check its certificates; the controller decides on everything else.
+
+    No other broker reads the files of the certificates.
+    """
     loggers = [each for each in request.resources if each.resource_type == ResourceType.BROKER_LOGGER]
-    others = [each for each in request.resources if each.resource_type != ResourceType.BROKER_LOGGER]
     own = [_answer(each) for each in _alter_loggers(_changes(loggers), request, context)]
+    others = []
+    for resource in request.resources:
+        if resource.resource_type == ResourceType.BROKER:
+            try:
+                context.services.certificates.check_update(resource.resource_name, _changes([resource])[0].changes)
+            except KafkaError as error:
+                failure = Failure(error.code, error.message)
+                own.append(_answer(AlteredResource(resource.resource_type, resource.resource_name, failure)))
+                continue
+        if resource.resource_type != ResourceType.BROKER_LOGGER:
+            others.append(resource)
 
     def complete(answer: IncrementalAlterConfigsResponse | None) -> IncrementalAlterConfigsResponse:
         if answer is None:
@@ -41,7 +54,7 @@ def _own_part(
         answer.responses = own + answer.responses
         return answer
 
-    if loggers and not others:
+    if own and not others:
         return None, complete
     return IncrementalAlterConfigsRequest(others, request.validate_only), complete
 

@@ -140,6 +140,7 @@ class _ClientParts(NamedTuple):
     authorization: BrokerAuthorization | None
     telemetry: ClientTelemetry | None
     audit: AuditTrail | None
+    certificates: TlsListeners
 
 
 def assemble(
@@ -163,7 +164,7 @@ def assemble(
     )
     audit = _audit(config, ports, storage, cluster)
     trail = None if audit is None else audit.trail
-    clients = _client_parts(config, ports, storage, cluster, sasl, trail)
+    clients = _client_parts(config, ports, storage, cluster, sasl, tls, trail)
     holds = LoopHolds(ports.clock.monotonic)
     long_work = _long_work(config, ports)
     cluster.controller.share_turns(long_work)
@@ -238,15 +239,15 @@ def _client_parts(
     storage: Storage,
     cluster: ClusterParts,
     sasl: Mapping[str, SaslListener],
+    tls: TlsListeners,
     trail: AuditTrail | None,
 ) -> _ClientParts:
     view = storage.view
     tokens = StoredTokens(token_settings(config), storage.store, ports.disk, ports.clock, ports.random)
     credentials = Credentials(cluster.secret, _image_of(view), tokens)
     logins = Logins(config.node_id, config, sasl, credentials, ports.clock, trail)
-    return _ClientParts(
-        logins, tokens, _authorization(config, storage, trail), _telemetry(config, ports, storage, cluster), trail
-    )
+    authorization = _authorization(config, storage, trail)
+    return _ClientParts(logins, tokens, authorization, _telemetry(config, ports, storage, cluster), trail, tls)
 
 
 def _audit(config: BrokerConfig, ports: Ports, storage: Storage, cluster: ClusterParts) -> Audit | None:
@@ -425,6 +426,7 @@ def _services(
         groups=coordinators.groups,
         transactions=coordinators.transactions,
         loggers=BrokerLoggers(config.node_id),
+        certificates=clients.certificates,
         quotas=coordinators.quotas,
         log_directories=log_directories,
         logins=clients.logins,

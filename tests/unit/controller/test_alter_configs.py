@@ -129,14 +129,22 @@ def test_brokers_and_groups_have_a_node_while_something_is_set() -> None:
         (
             change(BROKER, "1", ("ssl.keystore.password", "secret", SET)),
             ErrorCode.INVALID_CONFIG,
-            "ssl.keystore.password is refused: it is read from the broker's file, when the broker starts",
+            "ssl.keystore.password is refused: set it for one listener, as listener.name.NAME.ssl.keystore.password",
         ),
         (
-            change(BROKER, "1", ("listener.name.a.ssl.keystore.location", "/k", SET)),
+            change(BROKER, "1", ("listener.name.a.ssl.client.auth", "none", SET)),
             ErrorCode.INVALID_CONFIG,
             (
-                "listener.name.a.ssl.keystore.location=/k is refused: it is read from the broker's file, "
+                "listener.name.a.ssl.client.auth=none is refused: it is read from the broker's file, "
                 "when the broker starts"
+            ),
+        ),
+        (
+            change(BROKER, "", ("listener.name.a.ssl.keystore.location", "/k", SET)),
+            ErrorCode.INVALID_REQUEST,
+            (
+                "Cannot update these configs at default cluster level, broker id must be specified: "
+                "[listener.name.a.ssl.keystore.location]"
             ),
         ),
         (

@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from odradek.api.requests.context import Configuration, Loggers, PartitionLookup
+    from odradek.api.requests.context import CertificateService, Configuration, Loggers, PartitionLookup
     from odradek.api.requests.long_work import LongWork
     from odradek.api.services.authorization_service import AuthorizationService
     from odradek.api.services.cluster_service import ClusterMember, ElectedController
@@ -173,6 +173,15 @@ class HasLoggers(Protocol):
     @property
     def loggers(self) -> Loggers:
         """The loggers of this process."""
+        ...
+
+
+class HasCertificates(Protocol):
+    """The key and trust stores of this broker's listeners."""
+
+    @property
+    def certificates(self) -> CertificateService:
+        """The key and trust stores of this broker's listeners."""
         ...
 
 

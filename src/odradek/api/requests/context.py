@@ -109,6 +109,17 @@ class Loggers(Protocol):
         ...
 
 
+class CertificateService(Protocol):
+    """The key and trust stores of this broker's listeners."""
+
+    def check_update(self, broker: str, changes: Sequence[ConfigChange]) -> None:
+        """Raise KafkaError INVALID_REQUEST where these dynamic settings would break a TLS listener of this broker.
+
+        `broker` is the id in the request; what is set for others is not checked.
+        """
+        ...
+
+
 class PartitionLookup(Protocol):
     """The replicas of this broker."""
 
@@ -156,6 +167,7 @@ class Services:
     groups: GroupService
     transactions: TransactionService
     loggers: Loggers
+    certificates: CertificateService
     quotas: ClientQuotas
     log_directories: LogDirectoryService
     logins: LoginService

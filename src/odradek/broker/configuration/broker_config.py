@@ -159,10 +159,21 @@ class BrokerConfig:
         return self._given.get(name)
 
     def listener_text(self, listener_name: str, name: str) -> str:
-        """A setting of one listener (`listener.name.NAME.…`) from the file, else that of all, else its default.
+        """A setting of one listener (`listener.name.NAME.…`), else that of all, else its default.
 
-        Dynamic settings do not count: the settings that are read here are refused among them. Listeners of SASL_SSL
-        read `ssl.client.auth` with their own name only, as in Kafka (KIP-684): the login proves who a client is.
+        Key and trust stores of one listener may be set dynamically, which counts first.
+        """
+        wanted = f"{LISTENER_PREFIX}{listener_name.lower()}.{name}"
+        for each, text in self._dynamic.items():
+            if each.lower() == wanted:
+                return text.strip()
+        return self.given_listener_text(listener_name, name)
+
+    def given_listener_text(self, listener_name: str, name: str) -> str:
+        """As `listener_text`, but of the file alone.
+
+        Listeners of SASL_SSL read `ssl.client.auth` with their own name only, as in Kafka (KIP-684): the login proves
+        who a client is.
         """
         wanted = f"{LISTENER_PREFIX}{listener_name.lower()}.{name}"
         for each, text in self._given.items():

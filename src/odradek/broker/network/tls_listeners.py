@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from odradek.broker.configuration.config_errors import ConfigError
+from odradek.controller.configs import ConfigChange, OperationType
+from odradek.metadata.configs.catalog import base_name
+from odradek.metadata.configs.effects import DYNAMIC_TLS_SETTINGS, TLS_SETTINGS
 from odradek.ports.clock import Clock
+from odradek.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     import ssl
+    from datetime import datetime
 
     from odradek.api.requests.session import Principal
     from odradek.broker.network.principal_rules import PrincipalRule
@@ -33,8 +38,17 @@ CHECK_SECONDS: Final = 5.0
 class ListenerSettings(Protocol):
     """The part of a broker's configuration that is read here."""
 
+    @property
+    def node_id(self) -> int:
+        """The broker's id."""
+        ...
+
+    def given_listener_text(self, listener_name: str, name: str) -> str:
+        """As `listener_text`, but of the file alone."""
+        ...
+
     def listener_text(self, listener_name: str, name: str) -> str:
-        """A setting of one listener from the file, else that of all, else its default."""
+        """A setting of one listener, set dynamically or in the file, else that of all, else its default."""
         ...
 
 
@@ -60,30 +74,33 @@ class TlsListeners:
         """Pause between two looks at the files."""
         self._listeners = {name: self._load(name) for name in names}
 
-    def _load(self, name: str) -> _Listener:
+    def _load(self, name: str, text: Callable[[str], str] | None = None) -> _Listener:
         from odradek.broker.network.principal_rules import parse_rules
         from odradek.ports.tls_contexts import (
             TlsSettingError,
             client_context,
-            file_stamps,
             server_context,
             tls_settings,
         )
 
         try:
-            settings = tls_settings(lambda setting: self._config.listener_text(name, setting))
+            settings = tls_settings(text or partial(self._config.listener_text, name))
             try:
                 rules = parse_rules(self._config.listener_text(name, "ssl.principal.mapping.rules"))
             except ValueError as error:
                 raise TlsSettingError(f"ssl.principal.mapping.rules: {error}") from error
-            return _Listener(file_stamps(settings), settings, rules, server_context(settings), client_context(settings))
+            stamps = self._stamps(name)
+            return _Listener(stamps, settings, rules, server_context(settings), client_context(settings))
         except TlsSettingError as error:
             raise ConfigError(f"listener {name}: {error}") from error
 
     def watch(self) -> None:
-        """Read the files of stores again whenever they change, until `close`."""
+        """Read the stores again whenever their files or dynamic settings change, until `close`.
+
+        Dynamic settings are known by now; without usable ones the file's remain.
+        """
         if self._listeners:
-            self._timer = asyncio.get_running_loop().call_later(self.check_seconds, self._check)
+            self._check()
 
     def close(self) -> None:
         """Stop watching."""
@@ -92,29 +109,72 @@ class TlsListeners:
             self._timer = None
 
     def _check(self) -> None:
-        from odradek.ports.tls_contexts import file_stamps
-
         for name, listener in self._listeners.items():
-            stamps = file_stamps(listener.settings)
+            stamps = self._stamps(name)
             if stamps != listener.stamps:
                 self._listeners[name] = self._reloaded(name, listener, stamps)
-        self.watch()
+        self._timer = asyncio.get_running_loop().call_later(self.check_seconds, self._check)
 
     def _reloaded(self, name: str, old: _Listener, stamps: tuple[object, ...]) -> _Listener:
         """The listener with the new files; with the old contents where the new ones cannot be used."""
-        from odradek.broker.network.distinguished_names import expiry_of
-        from odradek.ports.tls_contexts import own_certificate
-
         try:
-            fresh = self._load(name)._replace(stamps=stamps)
-            expiry = expiry_of(own_certificate(fresh.settings))
-            if expiry.timestamp() * 1000 <= self._clock.now_ms():
-                raise ConfigError(f"listener {name}: ssl.keystore.location: the certificate expired at {expiry}")
+            fresh, expiry = self._valid(name)
         except ValueError as error:
             logger.warning("cannot use the changed certificates: %s; connections get the previous ones", error)
             return old._replace(stamps=stamps)
         logger.info("listener %s has new certificates, valid until %s", name, expiry)
-        return fresh
+        return fresh._replace(stamps=stamps)
+
+    def _valid(self, name: str, text: Callable[[str], str] | None = None) -> tuple[_Listener, datetime]:
+        """A listener whose certificate is valid, and until when. Raises ValueError."""
+        from odradek.broker.network.distinguished_names import expiry_of
+        from odradek.ports.tls_contexts import own_certificate
+
+        fresh = self._load(name, text)
+        expiry = expiry_of(own_certificate(fresh.settings))
+        if expiry.timestamp() * 1000 <= self._clock.now_ms():
+            raise ConfigError(f"listener {name}: ssl.keystore.location: the certificate expired at {expiry}")
+        return fresh, expiry
+
+    def _stamps(self, name: str) -> tuple[object, ...]:
+        """What changes with the stores of a listener: their settings, and their files."""
+        from odradek.ports.tls_contexts import TlsSettingError, file_stamps, tls_settings
+
+        texts = {setting: self._config.listener_text(name, setting) for setting in TLS_SETTINGS}
+        try:
+            return (*texts.values(), *file_stamps(tls_settings(texts.__getitem__)))
+        except TlsSettingError as error:
+            return (*texts.values(), str(error))
+
+    def check_update(self, broker: str, changes: Iterable[ConfigChange]) -> None:
+        """Whether dynamic settings of this broker would make TLS listeners that work (KIP-226).
+
+        Raises KafkaError INVALID_REQUEST, which names the listener and the setting.
+        """
+        if broker != str(self._config.node_id):
+            return
+        changed: dict[str, dict[str, str | None]] = {}
+        for change in changes:
+            setting = base_name(change.name)
+            if setting in DYNAMIC_TLS_SETTINGS and setting != change.name:
+                listener = change.name.split(".", 3)[2].upper()
+                is_set = change.operation == OperationType.SET
+                changed.setdefault(listener, {})[setting] = change.value if is_set else None
+        named = {name.upper(): name for name in self._listeners}
+        for upper, texts in changed.items():
+            name = named.get(upper)
+            if name is None:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"{upper} is no TLS listener of broker {broker}")
+            try:
+                self._valid(name, partial(self._text_with, name, texts))
+            except ValueError as error:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"Invalid config value: {error}") from error
+
+    def _text_with(self, name: str, texts: Mapping[str, str | None], setting: str) -> str:
+        if setting not in texts:
+            return self._config.listener_text(name, setting)
+        text = texts[setting]
+        return self._config.given_listener_text(name, setting) if text is None else text.strip()
 
     def server_context(self, listener_name: str) -> ssl.SSLContext | None:
         """The TLS context of connections to a listener; None for one without TLS."""

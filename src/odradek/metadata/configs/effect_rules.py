@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
-from odradek.metadata.configs.catalog import BROKER, LISTENER_PREFIX, broker_definition, inner_name
+from odradek.metadata.configs.catalog import BROKER, LISTENER_PREFIX, base_name, broker_definition, inner_name
 from odradek.metadata.configs.definitions import InvalidConfig, RefusedConfig, Value
 from odradek.metadata.configs.effects import (
+    DYNAMIC_TLS_SETTINGS,
     FILE_ONLY,
     FILE_SETTINGS,
     GROUP_HARMLESS,
     HARMLESS,
+    LISTENER_ONLY,
     REFUSED,
     TOPIC_HARMLESS,
     TOPIC_REFUSED,
@@ -118,6 +120,9 @@ def ensure_not_refused(configs: Mapping[str, str]) -> None:
 
 def _dynamic_refusal(name: str, text: str) -> str | None:
     inner = inner_name(name)
+    if inner in DYNAMIC_TLS_SETTINGS:
+        is_of_listener = name != inner and base_name(name) == inner
+        return None if is_of_listener else _shown(name, text, LISTENER_ONLY.format(name=inner))
     if inner in FILE_SETTINGS:
         return _shown(name, text, FILE_ONLY)
     return refusal(name, text)

@@ -52,7 +52,24 @@ TLS_SETTINGS = frozenset(
         "ssl.truststore.type",
     )
 )
-"""Implemented, for all listeners and for one (`listener.name.NAME.…`), in the file only."""
+"""Implemented, for all listeners and for one (`listener.name.NAME.…`)."""
+
+DYNAMIC_TLS_SETTINGS = frozenset(
+    (
+        "ssl.key.password",
+        "ssl.keystore.certificate.chain",
+        "ssl.keystore.key",
+        "ssl.keystore.location",
+        "ssl.keystore.password",
+        "ssl.keystore.type",
+        "ssl.truststore.certificates",
+        "ssl.truststore.location",
+        "ssl.truststore.password",
+        "ssl.truststore.type",
+    )
+)
+"""Those of `TLS_SETTINGS` that may be set for one listener while a broker runs (KIP-226). All others are read from the
+file."""
 
 SASL_SETTINGS = frozenset(
     (
@@ -613,6 +630,8 @@ _OTHER_CONTROLLER = "the controller runs in the brokers; this node would lead a 
 
 FILE_ONLY = "it is read from the broker's file, when the broker starts"
 """Why dynamic values of `FILE_SETTINGS` are refused."""
+LISTENER_ONLY = "set it for one listener, as listener.name.NAME.{name}"
+"""Why dynamic values of `DYNAMIC_TLS_SETTINGS` for all listeners are refused, as in Kafka."""
 
 REFUSED = (
     Refused(_NO_POLICY, ("alter.config.policy.class.name", "create.topic.policy.class.name")),

@@ -19,9 +19,11 @@ from odradek.broker.network.handshakes import Handshakes
 from odradek.broker.network.tls_listeners import TlsListeners
 from odradek.client.errors import Disconnected
 from odradek.client.network.connection import open_connection
+from odradek.controller.configs import ConfigChange, OperationType
 from odradek.metadata.configs.catalog import BROKER
 from odradek.ports.clock import SystemClock
 from odradek.ports.network import Stream, TcpNetwork
+from odradek.wire.errors import ErrorCode, KafkaError
 from tests.certificates import Authority
 
 SECONDS = 30
@@ -32,9 +34,18 @@ class Settings:
 
     def __init__(self, **given: str) -> None:
         self._given = {f"ssl.{name.replace('_', '.')}": value for name, value in given.items()}
+        self.dynamic: dict[str, str] = {}
 
-    def listener_text(self, _listener_name: str, name: str) -> str:
+    @property
+    def node_id(self) -> int:
+        return 1
+
+    def given_listener_text(self, _listener_name: str, name: str) -> str:
         return self._given.get(name, BROKER[name].default or "")
+
+    def listener_text(self, listener_name: str, name: str) -> str:
+        found = self.dynamic.get(f"listener.name.{listener_name.lower()}.{name}")
+        return self.given_listener_text(listener_name, name) if found is None else found
 
 
 def failure_of(listeners: TlsListeners, host: str = "127.0.0.1", server: ssl.SSLContext | None = None) -> str:
@@ -136,9 +147,8 @@ class Watched:
         self.authority = authority
         self.store = folder / "store.pem"
         self.replace("/CN=first")
-        self.listeners = TlsListeners(
-            Settings(keystore_location=str(self.store), truststore_location=authority.file), ["SSL"], SystemClock()
-        )
+        self.settings = Settings(keystore_location=str(self.store), truststore_location=authority.file)
+        self.listeners = TlsListeners(self.settings, ["SSL"], SystemClock())
         self.listeners.check_seconds = 0.001
 
     def replace(self, subject: str, days: int = 30) -> None:
@@ -172,9 +182,62 @@ def test_changed_certificate_is_served_to_new_connections(authority: Authority, 
     assert found == "CN=second"
 
 
+LOCATION = "listener.name.ssl.ssl.keystore.location"
+
+
+def test_dynamic_store_of_a_listener_replaces_that_of_the_file(authority: Authority, tmp_path: Path) -> None:
+    watched = Watched(authority, tmp_path)
+    store = authority.issue("/CN=dynamic").both
+    found = watched.after(
+        lambda: watched.settings.dynamic.update({LOCATION: store}),
+        lambda: subject_served(watched.listeners, authority) == "CN=dynamic",
+    )
+    assert found == "CN=dynamic"
+
+
+def test_dynamic_store_that_is_set_already_is_used_from_the_start(authority: Authority, tmp_path: Path) -> None:
+    watched = Watched(authority, tmp_path)
+    watched.settings.dynamic[LOCATION] = authority.issue("/CN=dynamic").both
+
+    async def served_at_once() -> str:
+        watched.listeners.watch()
+        watched.listeners.close()
+        return subject_served(watched.listeners, authority)
+
+    assert asyncio.run(served_at_once()) == "CN=dynamic"
+
+
+def test_update_of_a_store_is_checked_before_it_is_stored(
+    make: Callable[..., TlsListeners], authority: Authority
+) -> None:
+    listeners = make()
+    late = authority.issue("/CN=late", days=-1).both
+    for name, value, reason in (
+        (LOCATION, "/nowhere/store.pem", "No such file"),
+        (LOCATION, late, "the certificate expired at"),
+        ("listener.name.ssl.ssl.truststore.type", "ZIP", "JKS, PKCS12 or PEM is expected"),
+        ("listener.name.other.ssl.keystore.location", late, "OTHER is no TLS listener of broker 1"),
+    ):
+        change = ConfigChange(name, OperationType.SET, value)
+        with pytest.raises(KafkaError, match=reason) as raised:
+            listeners.check_update("1", [change])
+        assert raised.value.code == ErrorCode.INVALID_REQUEST
+        listeners.check_update("2", [change])
+
+
+def test_update_of_a_store_that_works_is_allowed(make: Callable[..., TlsListeners], authority: Authority) -> None:
+    listeners = make()
+    fresh = authority.issue("/CN=fresh").both
+    listeners.check_update("1", [ConfigChange(LOCATION, OperationType.SET, fresh)])
+    listeners.check_update("1", [ConfigChange(LOCATION, OperationType.DELETE, None)])
+    listeners.check_update("1", [ConfigChange("ssl.client.auth", OperationType.SET, "none")])  # others judge it
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
+        (lambda watched: watched.settings.dynamic.update({LOCATION: "/nowhere"}), "No such file"),
+        (lambda watched: watched.settings.dynamic.update({LOCATION[:-8] + "type": "ZIP"}), "PEM is expected"),
         (lambda watched: watched.replace("/CN=late", days=-1), "the certificate expired at"),
         (lambda watched: watched.store.write_text("nonsense"), "no private key in PEM"),
         (lambda watched: watched.store.unlink(), "No such file"),
