@@ -31,29 +31,6 @@ class Refused(NamedTuple):
     accepted_if: str = ""
 
 
-TLS_SETTINGS = frozenset(
-    (
-        "odradek.ssl.role.attribute",
-        "ssl.cipher.suites",
-        "ssl.client.auth",
-        "ssl.enabled.protocols",
-        "ssl.endpoint.identification.algorithm",
-        "ssl.key.password",
-        "ssl.keystore.certificate.chain",
-        "ssl.keystore.key",
-        "ssl.keystore.location",
-        "ssl.keystore.password",
-        "ssl.keystore.type",
-        "ssl.principal.mapping.rules",
-        "ssl.protocol",
-        "ssl.truststore.certificates",
-        "ssl.truststore.location",
-        "ssl.truststore.password",
-        "ssl.truststore.type",
-    )
-)
-"""Implemented, for all listeners and for one (`listener.name.NAME.…`)."""
-
 DYNAMIC_TLS_SETTINGS = frozenset(
     (
         "ssl.key.password",
@@ -68,8 +45,20 @@ DYNAMIC_TLS_SETTINGS = frozenset(
         "ssl.truststore.type",
     )
 )
-"""Those of `TLS_SETTINGS` that may be set for one listener while a broker runs (KIP-226). All others are read from the
-file."""
+"""Settings of stores that may be set for one listener while a broker runs (KIP-226)."""
+
+TLS_SETTINGS = DYNAMIC_TLS_SETTINGS | frozenset(
+    (
+        "odradek.ssl.role.attribute",
+        "ssl.cipher.suites",
+        "ssl.client.auth",
+        "ssl.enabled.protocols",
+        "ssl.endpoint.identification.algorithm",
+        "ssl.principal.mapping.rules",
+        "ssl.protocol",
+    )
+)
+"""Implemented, for all listeners and for one (`listener.name.NAME.…`); those of this list in the file only."""
 
 SASL_SETTINGS = frozenset(
     (
