@@ -73,6 +73,7 @@ class Side:
             controller=self.controller,
             config=self.config,
             cluster=self.view,
+            certificates=SimpleNamespace(check_update=lambda _broker, _changes: None),
             image=lambda: self.fixed or self.view.image,
         )
         context = SimpleNamespace(
