@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 _ANSWER_MS: Final = 2_000
 _LOOK_S: Final = 0.2
 _MOST_PARTITIONS: Final = 64
+_MOST_FAILED_LOOKS: Final = 5
 
 
 class Progress(NamedTuple):
@@ -149,16 +150,22 @@ class Follower:
 
     def _run(self) -> None:
         from py4j.protocol import Py4JError, Py4JNetworkError
+        from pyspark.errors import PySparkException
 
+        failures = 0
         while True:
             last = self._ended.wait(_LOOK_S)
             try:
                 self.look()
+                failures = 0
             except Py4JNetworkError:
                 return  # Java is gone
-            except Py4JError:
-                logger.warning("cannot read the queries from Spark; showing no more progress", exc_info=True)
-                return
+            except (Py4JError, PySparkException):
+                # A query that begins or ends meanwhile may fail one look; PySpark renames some of Java's exceptions.
+                failures += 1
+                if failures == _MOST_FAILED_LOOKS:
+                    logger.warning("cannot read the queries from Spark; showing no more progress", exc_info=True)
+                    return
             if last:
                 return
 

@@ -1,7 +1,10 @@
 import json
+import threading
 from typing import Any
 
-from odradek.spark.progress import Progress, lag_of, last_offsets, progress_of
+from pyspark.errors import IllegalArgumentException
+
+from odradek.spark.progress import Follower, Progress, lag_of, last_offsets, progress_of
 from odradek.spark.session import is_local, settings_for
 
 SOURCE = {
@@ -65,3 +68,21 @@ def test_lag_by_topic_leaves_out_the_ids_beside_the_offsets() -> None:
         "latestOffset": {"in": {"0": 100}, "new": {"0": 7}, "cluster.id:c": {}, "topic.id:in:x": {}},
     }
     assert progress_of({**REPORT, "sources": [source]}, None).topics == {"in": 80, "new": 7}
+
+
+def test_follower_looks_again_after_a_look_that_failed() -> None:
+    """A query that ends meanwhile makes PySpark raise one of its own exceptions, which are none of Py4J's."""
+    follower = Follower(None, lambda _progress: None, lambda _query, _reason: None)
+    looks: list[int] = []
+    seen = threading.Event()
+
+    def look() -> None:
+        looks.append(len(looks))
+        if len(looks) == 1:
+            raise IllegalArgumentException("the query ends")
+        seen.set()
+
+    follower.look = look  # type: ignore[method-assign]
+    follower.start()
+    assert seen.wait(30)
+    follower.close()
