@@ -72,6 +72,7 @@ class VirtualShard:
             self.settings, SeededRandom(7), lambda: self.image, lambda: self.knows_all_topics
         )
         self._tokens = 0
+        self._seed = 8
         self.obey(self.coordinator.loaded(self.now_ms))
 
     # --- the shell ---
@@ -132,12 +133,13 @@ class VirtualShard:
 
     def restart(self) -> None:
         """Another coordinator takes over: all that is soft is gone."""
+        self._seed += 1  # each coordinator makes ids of members that no other one made
         self.coordinator = self.replayed()
         self.answers.clear()
         self.obey(self.coordinator.loaded(self.now_ms))
 
     def replayed(self) -> GroupCoordinator:
-        fresh = GroupCoordinator(self.settings, SeededRandom(8), lambda: self.image)
+        fresh = GroupCoordinator(self.settings, SeededRandom(self._seed), lambda: self.image)
         for offset, (entry, detail) in enumerate(self.log):
             if isinstance(entry, int):
                 fresh.replay_marker(entry, committed=detail)
