@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
-from bench.peers.broker import BrokerError, first_line
+from bench.peers.broker import ANY_DISK, BrokerError, first_line
 
 READY = re.compile(r"^odradek ready bootstrap=(\S+) pid=(\d+) brokers=(\S+) seconds=([\d.]+)")
 _PROCESSES = "odradek-processes.json"
@@ -27,7 +27,7 @@ class ClusterProcess:
     def __init__(self, data_dir: Path, brokers: int = 3, settings: Mapping[str, object] | None = None) -> None:
         self.data_dir = data_dir
         self.brokers = brokers
-        self.settings = dict(settings or {})
+        self.settings = ANY_DISK | dict(settings or {})
         self.bootstrap = ""
         self.ready_seconds = 0.0
         self.log_path = data_dir.with_name(data_dir.name + ".log")

@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 from typing import Any
 
 from confluent_kafka.admin import AdminClient
 
+from tests.conftest import MakeBroker
 from tests.integration.clusters import new_topic, sound_cluster, wait_until_balanced
 
 
@@ -36,3 +38,13 @@ def test_health_follows_the_loss_of_a_broker(tmp_path: Path) -> None:
         checks = {problem["check"] for problem in document["problems"]}
         assert status in (3, 4)
         assert checks & {"under-replicated partitions", "offline partitions"}
+
+
+def test_health_warns_of_log_directories_without_the_space_that_is_set(make_broker: MakeBroker) -> None:
+    settings = {"odradek.health.free.space.min.percent": 100, "odradek.http.listener": "127.0.0.1:0"}
+    with make_broker(settings) as broker:
+        with urllib.request.urlopen(f"http://{broker.http}/health") as answer:
+            seen_by_broker = json.load(answer)
+        status, document = health(broker.bootstrap)
+    assert [problem["check"] for problem in seen_by_broker["problems"]] == ["disk space"]
+    assert (status, [problem["check"] for problem in document["problems"]]) == (3, ["disk space"])

@@ -23,9 +23,11 @@ STOP_SECONDS: Final = 30.0
 _HOST: Final = "127.0.0.1"
 _LISTENER: Final = "PLAINTEXT"
 
-# What makes tests wait elsewhere: groups begin at once, and internal topics are small.
+# What makes tests wait elsewhere: groups begin at once, and internal topics are small. How full the disk of the machine
+# is that runs the tests is no problem of the broker that they test.
 QUICK: Final = {
     "group.initial.rebalance.delay.ms": "0",
+    "odradek.health.free.space.min.percent": "0",
     "offsets.topic.num.partitions": "4",
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.num.partitions": "4",

@@ -51,5 +51,13 @@ def test_partition_is_offline_when_its_leader_is_not_alive() -> None:
     ids=["failed", "full", "free", "unknown"],
 )
 def test_log_directory_is_reported(directory: LogDirDescription, check: str | None) -> None:
-    problems = list(of_directories({1: {"/data": directory}}))
+    problems = list(of_directories({1: {"/data": directory}}, {}))
     assert [problem.check for problem in problems] == ([] if check is None else [check])
+
+
+@pytest.mark.parametrize(("least", "checks"), [(0.0, []), (0.10, ["disk space"])])
+def test_broker_sets_how_much_of_its_log_directories_must_be_free(least: float, checks: list[str]) -> None:
+    directory = LogDirDescription(None, {}, 1000, 99)
+    problems = list(of_directories({1: {"/data": directory}}, {1: least, 2: 0.5}))
+    assert [problem.check for problem in problems] == checks
+    assert [problem.examples for problem in problems] == [("broker 1: /data: 9.9% free",)] * len(checks)

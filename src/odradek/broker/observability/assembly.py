@@ -110,7 +110,13 @@ class Observability:
         )
         """What `GET /metrics` answers."""
         health = Health(
-            self.lifecycle, observed.image, observed.partitions, observed.directories, ports.disk, ports.clock
+            self.lifecycle,
+            observed.image,
+            observed.partitions,
+            observed.directories,
+            ports.disk,
+            ports.clock,
+            lambda: config.number("odradek.health.free.space.min.percent") / 100,
         )
         self._debug = DebugPages(ports.disk, ports.clock, ports.process.loop_cpu_s)
         self.listener = HttpListener(

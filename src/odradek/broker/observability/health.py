@@ -15,8 +15,6 @@ from odradek.metadata.image import NO_BROKER, NO_LEADER, ClusterImage
 from odradek.ports.clock import Clock
 from odradek.ports.disk import Disk
 
-LOW_SPACE: Final = 0.05
-"""A log directory with a smaller share of free space is a problem."""
 CLOCK_STEP_MS: Final = 1000
 """Wall time that has moved this much against the monotonic clock since the start is a problem."""
 _NAMED: Final = 10
@@ -67,7 +65,16 @@ class Lifecycle:
 class Health:
     """Looks at a broker when it is asked."""
 
-    __slots__ = ("_clock", "_clock_began", "_directories", "_disk", "_image", "_lifecycle", "_partitions")
+    __slots__ = (
+        "_clock",
+        "_clock_began",
+        "_directories",
+        "_disk",
+        "_image",
+        "_least_free",
+        "_lifecycle",
+        "_partitions",
+    )
 
     def __init__(
         self,
@@ -77,13 +84,16 @@ class Health:
         directories: LogDirectories,
         disk: Disk,
         clock: Clock,
+        least_free: Callable[[], float],
     ) -> None:
+        """`least_free` is the share of a file system, 0 to 1, below which a log directory is a problem."""
         self._lifecycle = lifecycle
         self._image = image
         self._partitions = partitions
         self._directories = directories
         self._disk = disk
         self._clock = clock
+        self._least_free = least_free
         self._clock_began = self._clock_difference_ms()
 
     def _clock_difference_ms(self) -> float:
@@ -106,7 +116,7 @@ class Health:
                 "log directories", Severity.CRITICAL, "log directories failed", len(offline), tuple(offline[:_NAMED])
             )
         for path, (free, total) in free_space(self._directories, self._disk):
-            if total and free / total < LOW_SPACE:
+            if total and free / total < self._least_free():
                 text = f"{free / total:.1%} of the file system is free ({free} of {total} bytes)"
                 yield Problem("disk space", Severity.WARNING, text, 1, (path,))
         lagging = tuple(path for path, queue in self._directories.writers.by_path().items() if queue.slow)

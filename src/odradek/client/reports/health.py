@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
@@ -12,7 +12,9 @@ from odradek.client.network.metadata import TopicInfo
 from odradek.client.reports.cluster import topics_of
 from odradek.wire.errors import KafkaError
 
-LOW_SPACE: Final = 0.05
+LEAST_FREE: Final = 0.05
+"""A log directory with a smaller share of free space is a problem, where its broker has no setting for that."""
+_LEAST_FREE: Final = "odradek.health.free.space.min.percent"
 """A log directory with a smaller share of usable space is a problem."""
 _MIN_ISR: Final = "min.insync.replicas"
 _NAMED: Final = 10
@@ -58,7 +60,8 @@ async def find_problems(admin: Admin) -> list[HealthProblem]:
     topics = await topics_of(admin)
     least = await _least_in_sync(admin, topics)
     problems += of_partitions(topics, least, live)
-    problems += of_directories(await admin.log_dirs.describe(sorted(live)))
+    least_free = await _least_free(admin, live)
+    problems += of_directories(await admin.log_dirs.describe(sorted(live)), least_free)
     return sorted(problems, key=lambda problem: -problem.severity)
 
 
@@ -72,6 +75,17 @@ async def _least_in_sync(admin: Admin, topics: Sequence[TopicInfo]) -> dict[str,
         resource.name: int(entries[_MIN_ISR].value or 1)
         for resource, entries in described.items()
         if not isinstance(entries, KafkaError) and _MIN_ISR in entries
+    }
+
+
+async def _least_free(admin: Admin, brokers: Collection[int]) -> dict[int, float]:
+    """Share of free space below which a directory is a problem, by broker; those that do not say it are left out."""
+    resources = [ConfigResource(ConfigResourceType.BROKER, str(broker)) for broker in sorted(brokers)]
+    described = await admin.describe_configs(resources, keys=[_LEAST_FREE])
+    return {
+        int(resource.name): int(entries[_LEAST_FREE].value or 0) / 100
+        for resource, entries in described.items()
+        if not isinstance(entries, KafkaError) and _LEAST_FREE in entries
     }
 
 
@@ -99,9 +113,9 @@ def of_partitions(topics: Sequence[TopicInfo], least: Mapping[str, int], live: s
 
 
 def of_directories(
-    by_broker: Mapping[int, Mapping[str, LogDirDescription] | KafkaError],
+    by_broker: Mapping[int, Mapping[str, LogDirDescription] | KafkaError], least_free: Mapping[int, float]
 ) -> Iterator[HealthProblem]:
-    """Log directories that failed, and those with little space; brokers that could not be asked."""
+    """Log directories that failed, and those with less than their broker's share free; brokers that did not answer."""
     offline: list[str] = []
     full: list[str] = []
     silent: list[str] = []
@@ -113,14 +127,21 @@ def of_directories(
             name = f"broker {broker}: {path}"
             if each.error is not None:
                 offline.append(name)
-            elif (
-                each.total_bytes and each.usable_bytes is not None and each.usable_bytes / each.total_bytes < LOW_SPACE
-            ):
-                full.append(name)
+                continue
+            free = _share_free(each)
+            if free is not None and free < least_free.get(broker, LEAST_FREE):
+                full.append(f"{name}: {free:.1%} free")
     for check, severity, reason, names in (
         ("log directories", Severity.CRITICAL, "log directories failed", offline),
-        ("disk space", Severity.WARNING, f"log directories have less than {LOW_SPACE:.0%} free", full),
+        ("disk space", Severity.WARNING, "log directories have little space", full),
         ("log directories", Severity.WARNING, "brokers did not describe their log directories", silent),
     ):
         if names:
             yield HealthProblem(check, severity, reason, len(names), tuple(names[:_NAMED]))
+
+
+def _share_free(directory: LogDirDescription) -> float | None:
+    """0 to 1; None where the broker did not say it (before Kafka 3.3, KIP-827)."""
+    if not directory.total_bytes or directory.usable_bytes is None:
+        return None
+    return directory.usable_bytes / directory.total_bytes

@@ -473,6 +473,7 @@ DOCUMENTATION: dict[str, str] = {
     "odradek.metrics.partitions": "Which partitions have metrics of their own: none, leaders, or all replicas.",
     "odradek.metrics.max.topics": "Topics with metrics of their own; beyond it, those with the most bytes have them.",
     "odradek.metrics.max.groups": "Groups with metrics of their own; beyond it, the first by name have them.",
+    "odradek.health.free.space.min.percent": "Free space below which a log directory is a problem of health; 0: never.",
     "odradek.loop.slice.ms": "How long a request for many partitions is served before others get their turn.",
     "odradek.slow.loop.ms": "Requests that keep others waiting for this long are counted, the worst logged; -1: none.",
     "odradek.slow.request.ms": "Requests that take this long are logged with their times; 0 logs all, -1 none.",

@@ -208,6 +208,7 @@ IMPLEMENTED = FILE_SETTINGS | frozenset(
         "odradek.group.access",
         "odradek.group.new.partitions.from.start",
         "odradek.group.unsettled.heartbeat.interval.ms",
+        "odradek.health.free.space.min.percent",
         "odradek.http.listener",
         "odradek.idle.check.interval.ms",
         "odradek.leadership.lease.ms",

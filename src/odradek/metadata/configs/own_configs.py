@@ -4,7 +4,15 @@ The older ones are accepted with the limits of their time; those that we act on 
 plane) are effective as any other.
 """
 
-from odradek.metadata.configs.definitions import ConfigDefinition, ConfigType, Importance, Scope, at_least, one_of
+from odradek.metadata.configs.definitions import (
+    ConfigDefinition,
+    ConfigType,
+    Importance,
+    Scope,
+    at_least,
+    between,
+    one_of,
+)
 
 _c = ConfigDefinition
 BOOLEAN = ConfigType.BOOLEAN
@@ -81,6 +89,8 @@ ODRADEK_CONFIGS = (
     # Topics with the most bytes, and groups by name, that have series of their own.
     _c("odradek.metrics.max.topics", INT, "1000", at_least(0), MEDIUM, CLUSTER_WIDE),
     _c("odradek.metrics.max.groups", INT, "1000", at_least(0), MEDIUM, CLUSTER_WIDE),
+    # A log directory whose file system has a smaller share free is a problem of the broker's health; 0: never.
+    _c("odradek.health.free.space.min.percent", INT, "5", between(0, 100), MEDIUM, CLUSTER_WIDE),
     # The topic that clients' metrics are written to (KIP-714); empty: none. Pushes beyond the queue are lost.
     _c("odradek.telemetry.topic", STRING, ""),
     _c("odradek.telemetry.queue.bytes", INT, str(8 << 20), at_least(0), MEDIUM, CLUSTER_WIDE),

@@ -24,19 +24,19 @@ class Clock:
 
 
 class Observed:
-    """A broker without directories whose cluster has these partitions."""
+    """A broker whose cluster has these partitions, with `free` of 100 bytes of its disk."""
 
-    def __init__(self, *states: PartitionState, controller: int = 1) -> None:
+    def __init__(self, *states: PartitionState, controller: int = 1, free: int = 50, least_free: float = 0.05) -> None:
         self.clock = Clock()
         self.lifecycle = Lifecycle()
         self.lifecycle.set_ready(True)
         image = ClusterImage().with_controller(controller, 1).with_topics([Topic("t", b"t" * 16, states)])
         partitions: Any = SimpleNamespace(settings_of=lambda name: SimpleNamespace(min_insync_replicas=2))
         writers = SimpleNamespace(by_path=dict)
-        directories: Any = SimpleNamespace(directories=[], writers=writers)
-        disk: Any = None
+        directories: Any = SimpleNamespace(directories=[SimpleNamespace(path="/data", offline=None)], writers=writers)
+        disk: Any = SimpleNamespace(free_bytes=lambda path: (free, 100))
         clock: Any = self.clock
-        self.health = Health(self.lifecycle, lambda: image, partitions, directories, disk, clock)
+        self.health = Health(self.lifecycle, lambda: image, partitions, directories, disk, clock, lambda: least_free)
 
     def problems(self) -> dict[str, tuple[Severity, int, tuple[str, ...]]]:
         found = asyncio.run(self.health.problems())
@@ -82,3 +82,18 @@ def test_wall_clock_that_was_set_is_a_problem(step_ms: float) -> None:
     assert "clock" not in observed.problems()
     observed.clock.wall_ms += step_ms
     assert observed.problems()["clock"][0] is Severity.WARNING
+
+
+@pytest.mark.parametrize(
+    ("free", "least_free", "found"),
+    [
+        (4, 0.05, {"disk space": (Severity.WARNING, 1, ("/data",))}),
+        (5, 0.05, {}),
+        (0, 0.0, {}),
+        (19, 0.2, {"disk space": (Severity.WARNING, 1, ("/data",))}),
+    ],
+)
+def test_directory_with_less_free_space_than_the_setting_is_a_problem(
+    free: int, least_free: float, found: dict[str, Any]
+) -> None:
+    assert Observed(state(1, 1, 2, 3), free=free, least_free=least_free).problems() == found
