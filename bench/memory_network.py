@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -15,24 +16,30 @@ class MemoryStream:
     peer_port = 1
 
     def __init__(self) -> None:
-        self._frames: bytes | bytearray = b""
+        self._frames: bytes | bytearray | memoryview = b""
         self.sent = 0
         """Bytes of answers so far."""
         self.kept: bytearray | None = None
         """The answers' bytes, while somebody wants to read them."""
         self.readable: Callable[[], None] | None = None
 
-    def give(self, frames: bytes | bytearray) -> None:
+    def give(self, frames: bytes | bytearray | memoryview) -> None:
         """Let the broker read these frames."""
         self._frames = frames
         assert self.readable is not None, "the broker reads from the connection"
-        self.readable()
+        while self._frames and self.readable is not None:
+            self.readable()
 
     def receive_into(self, buffer: memoryview) -> int:
-        size = len(self._frames)
+        frames, size = self._frames, len(self._frames)
         if not size:
             return WOULD_BLOCK
-        buffer[:size] = self._frames
+        if size > len(buffer):
+            size = len(buffer)
+            buffer[:] = frames[:size]
+            self._frames = memoryview(frames)[size:]
+            return size
+        buffer[:size] = frames
         self._frames = b""
         return size
 
@@ -50,6 +57,12 @@ class MemoryStream:
 
     def watch_reads(self, callback: Callable[[], None] | None) -> None:
         self.readable = callback
+        if callback is not None and self._frames:
+            asyncio.get_running_loop().call_soon(self._resume)
+
+    def _resume(self) -> None:
+        if self._frames and self.readable is not None:
+            self.give(self._frames)
 
     def expect(self, size: int) -> None:
         pass

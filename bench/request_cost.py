@@ -60,6 +60,7 @@ OTHER_GROUP = "other"
 CASES = {
     "produce acks=1": "one record of 100 bytes",
     "produce acks=all": "the same, answered when it is committed",
+    "produce 100 KB": "one record of 100,000 bytes, acks=1; not run unless named, as its blocks are 200 MB each",
     "fetch": "one batch of one record",
     "fetch by id": "the same, with the topic's id",
     "fetch at the end": "of a fetch session, without waiting for records",
@@ -68,6 +69,7 @@ CASES = {
     "metadata": "of one topic of one partition",
     "api versions": "",
 }
+USUAL_CASES = [name for name in CASES if name != "produce 100 KB"]
 PLAIN = "plain"
 SETTINGS: dict[str, dict[str, str]] = {
     PLAIN: {},
@@ -163,8 +165,8 @@ async def join(stream: MemoryStream) -> tuple[int, str]:
     return generation, member
 
 
-def frame_of_produce(acks: int) -> bytes:
-    rows = [produce.ProduceRequestPartition(0, record_batch(b"x" * 100))]
+def frame_of_produce(acks: int, size: int = 100) -> bytes:
+    rows = [produce.ProduceRequestPartition(0, record_batch(b"x" * size))]
     return frame(
         produce.ProduceRequest(None, acks, 30_000, [produce.ProduceRequestTopic(TOPIC, partition_data=rows)]), 9
     )
@@ -197,6 +199,7 @@ async def makers(stream: MemoryStream) -> dict[str, Make]:
     fixed = {
         "produce acks=1": frame_of_produce(1),
         "produce acks=all": frame_of_produce(-1),
+        "produce 100 KB": frame_of_produce(1, 100_000),
         "fetch": frame_of_fetch(TOPIC),
         "fetch by id": frame_of_fetch(TOPIC, topic_id=topic_id),
         "heartbeat": frame(heartbeat.HeartbeatRequest(GROUP, generation, member), 3),
@@ -332,7 +335,7 @@ def main(argv: list[str] | None = None) -> int:
         parser.error(f"no case {', '.join(sorted(unknown))}")
     if arguments.worker:
         settings = SETTINGS[arguments.settings]
-        print(json.dumps(asyncio.run(measure(arguments.case or list(CASES), arguments.blocks, settings))))
+        print(json.dumps(asyncio.run(measure(arguments.case or list(USUAL_CASES), arguments.blocks, settings))))
     else:
         compare(arguments)
     return 0
