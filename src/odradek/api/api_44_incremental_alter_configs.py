@@ -40,7 +40,7 @@ def _own_part(
     for resource in request.resources:
         if resource.resource_type == ResourceType.BROKER:
             try:
-                context.services.certificates.check_update(resource.resource_name, _changes([resource])[0].changes)
+                context.services.certificates.check_update(_changes([resource])[0])
             except KafkaError as error:
                 failure = Failure(error.code, error.message)
                 own.append(_answer(AlteredResource(resource.resource_type, resource.resource_name, failure)))

@@ -10,6 +10,7 @@ import pytest
 from odradek.api.requests.registry import endpoint
 from odradek.api.requests.session import Session
 from odradek.broker.configuration.broker_config import BrokerConfig
+from odradek.controller.configs import ResourceChanges
 from odradek.metadata.image import Broker, ClusterImage, Endpoint, PartitionState, Topic
 from odradek.quotas.client_quotas import ClientQuotas
 from odradek.wire.apis import APIS, ApiKey, request_class, response_class
@@ -59,6 +60,10 @@ class Side:
         endpoints = {"PLAINTEXT": Endpoint("h", 9092, "PLAINTEXT"), "INSIDE": Endpoint("i", 9093, "PLAINTEXT")}
         self.controller, self.view = await lone_controller(self.config, endpoints, "r")
 
+    def check_certificates(self, resource: ResourceChanges) -> None:
+        if any(change.value == "/nowhere" for change in resource.changes):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "No such file")
+
     async def ask(self, key: ApiKey, request: Any, version: int) -> Any:
         out = bytearray()
         request.encode(out, version)
@@ -73,7 +78,7 @@ class Side:
             controller=self.controller,
             config=self.config,
             cluster=self.view,
-            certificates=SimpleNamespace(check_update=lambda _broker, _changes: None),
+            certificates=SimpleNamespace(check_update=self.check_certificates),
             image=lambda: self.fixed or self.view.image,
         )
         context = SimpleNamespace(
@@ -219,6 +224,23 @@ def test_alter_configs(version: int) -> None:
             (TOPIC, "t", 0),
             (TOPIC, "x", 3),
         ]
+        assert broker.view.image.topic_configs("t") == {"segment.ms": "6"}
+
+    side(test)
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.ALTER_CONFIGS))
+def test_alter_configs_refuses_a_certificate_that_the_broker_cannot_use(version: int) -> None:
+    async def test(broker: Side) -> None:
+        await broker.ask(ApiKey.CREATE_TOPICS, CreateTopicsRequest([new_topic("t")]), 7)
+        store = "listener.name.plaintext.ssl.keystore.location"
+        bad = AlterConfigsRequestResource(BROKER, "1", [AlterConfigsRequestConfig(store, "/nowhere")])
+        good = AlterConfigsRequestResource(TOPIC, "t", [AlterConfigsRequestConfig("segment.ms", "6")])
+        for resources in ([good, bad], [bad]):
+            responses = (await broker.ask(ApiKey.ALTER_CONFIGS, AlterConfigsRequest(resources), version)).responses
+            assert {(r.resource_type, r.error_code, r.error_message) for r in responses} == {
+                (each.resource_type, *((42, "No such file") if each is bad else (0, None))) for each in resources
+            }
         assert broker.view.image.topic_configs("t") == {"segment.ms": "6"}
 
     side(test)

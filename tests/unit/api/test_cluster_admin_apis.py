@@ -61,7 +61,7 @@ def served(test: Callable[[Ask], Any]) -> None:
             config=config,
             clock=SystemClock(),
             loggers=BrokerLoggers(1),
-            certificates=SimpleNamespace(check_update=lambda _broker, _changes: None),
+            certificates=SimpleNamespace(check_update=lambda _resource: None),
             image=lambda: view.image,
         )
 

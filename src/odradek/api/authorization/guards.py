@@ -179,5 +179,7 @@ GUARDS: Final[dict[ApiKey, Guard]] = _BETWEEN_BROKERS | {
 }
 """An API that is not here is refused where the broker has an authorizer."""
 
-OWN_PARTS: Final[dict[ApiKey, Entries]] = {ApiKey.INCREMENTAL_ALTER_CONFIGS: _configs(_O.ALTER_CONFIGS)}
+OWN_PARTS: Final[dict[ApiKey, Entries]] = dict.fromkeys(
+    (ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS), _configs(_O.ALTER_CONFIGS)
+)
 """The entries of forwarded requests of which the broker that the client asks serves some itself."""

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from odradek.api.services.telemetry_service import TelemetryService
     from odradek.api.services.token_service import TokenService
     from odradek.authorization.authorizer import Access
-    from odradek.controller.configs import ConfigChange
+    from odradek.controller.configs import ConfigChange, ResourceChanges
     from odradek.groups.service import GroupService
     from odradek.metadata.configs.described import Described
     from odradek.transactions.service import TransactionService
@@ -112,10 +112,10 @@ class Loggers(Protocol):
 class CertificateService(Protocol):
     """The key and trust stores of this broker's listeners."""
 
-    def check_update(self, broker: str, changes: Sequence[ConfigChange]) -> None:
+    def check_update(self, resource: ResourceChanges) -> None:
         """Raise KafkaError INVALID_REQUEST where these dynamic settings would break a TLS listener of this broker.
 
-        `broker` is the id in the request; what is set for others is not checked.
+        What is set for other brokers and other resources is not checked.
         """
         ...
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from odradek.broker.configuration.config_errors import ConfigError
-from odradek.controller.configs import ConfigChange, OperationType
+from odradek.controller.configs import OperationType, ResourceChanges, ResourceType
 from odradek.metadata.configs.catalog import base_name
 from odradek.metadata.configs.effects import DYNAMIC_TLS_SETTINGS, TLS_SETTINGS
 from odradek.ports.clock import Clock
@@ -72,9 +72,9 @@ class TlsListeners:
         self._timer: asyncio.TimerHandle | None = None
         self.check_seconds = CHECK_SECONDS
         """Pause between two looks at the files."""
-        self._listeners = {name: self._load(name) for name in names}
+        self._listeners = {name: self._load(name, self._stamps(name)) for name in names}
 
-    def _load(self, name: str, text: Callable[[str], str] | None = None) -> _Listener:
+    def _load(self, name: str, stamps: tuple[object, ...], text: Callable[[str], str] | None = None) -> _Listener:
         from odradek.broker.network.principal_rules import parse_rules
         from odradek.ports.tls_contexts import (
             TlsSettingError,
@@ -89,7 +89,6 @@ class TlsListeners:
                 rules = parse_rules(self._config.listener_text(name, "ssl.principal.mapping.rules"))
             except ValueError as error:
                 raise TlsSettingError(f"ssl.principal.mapping.rules: {error}") from error
-            stamps = self._stamps(name)
             return _Listener(stamps, settings, rules, server_context(settings), client_context(settings))
         except TlsSettingError as error:
             raise ConfigError(f"listener {name}: {error}") from error
@@ -118,19 +117,21 @@ class TlsListeners:
     def _reloaded(self, name: str, old: _Listener, stamps: tuple[object, ...]) -> _Listener:
         """The listener with the new files; with the old contents where the new ones cannot be used."""
         try:
-            fresh, expiry = self._valid(name)
+            fresh, expiry = self._valid(name, stamps)
         except ValueError as error:
             logger.warning("cannot use the changed certificates: %s; connections get the previous ones", error)
             return old._replace(stamps=stamps)
         logger.info("listener %s has new certificates, valid until %s", name, expiry)
-        return fresh._replace(stamps=stamps)
+        return fresh
 
-    def _valid(self, name: str, text: Callable[[str], str] | None = None) -> tuple[_Listener, datetime]:
+    def _valid(
+        self, name: str, stamps: tuple[object, ...], text: Callable[[str], str] | None = None
+    ) -> tuple[_Listener, datetime]:
         """A listener whose certificate is valid, and until when. Raises ValueError."""
         from odradek.broker.network.distinguished_names import expiry_of
         from odradek.ports.tls_contexts import own_certificate
 
-        fresh = self._load(name, text)
+        fresh = self._load(name, stamps, text)
         expiry = expiry_of(own_certificate(fresh.settings))
         if expiry.timestamp() * 1000 <= self._clock.now_ms():
             raise ConfigError(f"listener {name}: ssl.keystore.location: the certificate expired at {expiry}")
@@ -146,15 +147,18 @@ class TlsListeners:
         except TlsSettingError as error:
             return (*texts.values(), str(error))
 
-    def check_update(self, broker: str, changes: Iterable[ConfigChange]) -> None:
+    def check_update(self, resource: ResourceChanges) -> None:
         """Whether dynamic settings of this broker would make TLS listeners that work (KIP-226).
 
         Raises KafkaError INVALID_REQUEST, which names the listener and the setting.
         """
-        if broker != str(self._config.node_id):
+        if resource.type != ResourceType.BROKER or resource.name != str(self._config.node_id):
             return
         changed: dict[str, dict[str, str | None]] = {}
-        for change in changes:
+        if resource.replace:
+            # What the request does not name is taken back.
+            changed = {name.upper(): dict.fromkeys(DYNAMIC_TLS_SETTINGS) for name in self._listeners}
+        for change in resource.changes:
             setting = base_name(change.name)
             if setting in DYNAMIC_TLS_SETTINGS and setting != change.name:
                 listener = change.name.split(".", 3)[2].upper()
@@ -164,9 +168,14 @@ class TlsListeners:
         for upper, texts in changed.items():
             name = named.get(upper)
             if name is None:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"{upper} is no TLS listener of broker {broker}")
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST, f"{upper} is no TLS listener of broker {self._config.node_id}"
+                )
+            text = partial(self._text_with, name, texts)
+            if resource.replace and all(text(each) == self._config.listener_text(name, each) for each in texts):
+                continue
             try:
-                self._valid(name, partial(self._text_with, name, texts))
+                self._valid(name, (), text)
             except ValueError as error:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"Invalid config value: {error}") from error
 

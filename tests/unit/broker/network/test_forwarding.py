@@ -21,6 +21,7 @@ from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.log_levels import BrokerLoggers
 from odradek.broker.network.connection import Pending
 from odradek.broker.network.dispatch import Dispatcher
+from odradek.broker.network.tls_listeners import TlsListeners
 from odradek.controller.configs import ResourceType
 from odradek.controller.topics import NewTopic
 from odradek.metadata.image import ClientEntity, Endpoint
@@ -176,6 +177,7 @@ async def controlling(node_id: int = 1) -> Any:
         clock=SystemClock(),
         quotas=ClientQuotas(11, 1),
         loggers=BrokerLoggers(node_id),
+        certificates=TlsListeners(config, [], SystemClock()),
         image=lambda: view.image,
     )
 
@@ -190,6 +192,7 @@ def without_control(services: Any) -> Any:
         clock=services.clock,
         quotas=ClientQuotas(11, 1),
         loggers=BrokerLoggers(2),
+        certificates=TlsListeners(services.config, [], services.clock),
         image=services.image,
     )
 

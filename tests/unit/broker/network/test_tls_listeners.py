@@ -19,7 +19,7 @@ from odradek.broker.network.handshakes import Handshakes
 from odradek.broker.network.tls_listeners import TlsListeners
 from odradek.client.errors import Disconnected
 from odradek.client.network.connection import open_connection
-from odradek.controller.configs import ConfigChange, OperationType
+from odradek.controller.configs import ConfigChange, OperationType, ResourceChanges, ResourceType
 from odradek.metadata.configs.catalog import BROKER
 from odradek.ports.clock import SystemClock
 from odradek.ports.network import Stream, TcpNetwork
@@ -207,6 +207,10 @@ def test_dynamic_store_that_is_set_already_is_used_from_the_start(authority: Aut
     assert asyncio.run(served_at_once()) == "CN=dynamic"
 
 
+def changes(*items: ConfigChange, broker: str = "1", replace: bool = False) -> ResourceChanges:
+    return ResourceChanges(ResourceType.BROKER, broker, items, replace)
+
+
 def test_update_of_a_store_is_checked_before_it_is_stored(
     make: Callable[..., TlsListeners], authority: Authority
 ) -> None:
@@ -220,17 +224,28 @@ def test_update_of_a_store_is_checked_before_it_is_stored(
     ):
         change = ConfigChange(name, OperationType.SET, value)
         with pytest.raises(KafkaError, match=reason) as raised:
-            listeners.check_update("1", [change])
+            listeners.check_update(changes(change))
         assert raised.value.code == ErrorCode.INVALID_REQUEST
-        listeners.check_update("2", [change])
+        listeners.check_update(changes(change, broker="2"))
 
 
 def test_update_of_a_store_that_works_is_allowed(make: Callable[..., TlsListeners], authority: Authority) -> None:
     listeners = make()
     fresh = authority.issue("/CN=fresh").both
-    listeners.check_update("1", [ConfigChange(LOCATION, OperationType.SET, fresh)])
-    listeners.check_update("1", [ConfigChange(LOCATION, OperationType.DELETE, None)])
-    listeners.check_update("1", [ConfigChange("ssl.client.auth", OperationType.SET, "none")])  # others judge it
+    listeners.check_update(changes(ConfigChange(LOCATION, OperationType.SET, fresh)))
+    listeners.check_update(changes(ConfigChange(LOCATION, OperationType.DELETE, None)))
+    listeners.check_update(changes(ConfigChange("ssl.client.auth", OperationType.SET, "none")))  # others judge it
+
+
+def test_replaced_settings_are_checked_with_what_they_take_back(authority: Authority, tmp_path: Path) -> None:
+    watched = Watched(authority, tmp_path)
+    watched.listeners.check_update(changes(replace=True))  # nothing is set, nothing changes
+    fresh = authority.issue("/CN=fresh").both
+    watched.listeners.check_update(changes(ConfigChange(LOCATION, OperationType.SET, fresh), replace=True))
+    watched.settings.dynamic[LOCATION] = fresh
+    Path(watched.settings.given_listener_text("SSL", "ssl.keystore.location")).unlink()
+    with pytest.raises(KafkaError, match="No such file"):
+        watched.listeners.check_update(changes(replace=True))
 
 
 @pytest.mark.parametrize(
