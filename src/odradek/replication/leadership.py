@@ -2,8 +2,8 @@
 
 A broker acts as a leader (serves clients, and coordinates groups and transactions) only while its lease from the
 controller lasts, or while every replica that could be elected instead has promised not to begin. A partition that the
-broker has newly got waits until the controller says that its former leader has ended, and until this broker's own
-promises are over. See docs/decisions/0011-leaders-hold-leases.md.
+broker has newly got waits until the controller says that its former leader has ended, or for the time of a lease; and
+until this broker's own promises are over. See docs/decisions/0011-leaders-hold-leases.md.
 
 Pure: times are seconds of this broker's monotonic clock.
 """
@@ -74,6 +74,13 @@ class UnopenedPartition:
         return self.isr
 
 
+class _Pending(NamedTuple):
+    number: int
+    topic_id: bytes
+    since: float
+    """When a controller said that this broker leads the partition: its former leader has got no lease since."""
+
+
 class _Promise(NamedTuple):
     until: float
     places: frozenset[TopicIdPartition]
@@ -87,7 +94,7 @@ class Leadership:
     def __init__(self, node_id: int, now: Callable[[], float]) -> None:
         self._node_id = node_id
         self._now = now
-        self._pending: dict[PartitionKey, tuple[int, bytes]] = {}
+        self._pending: dict[PartitionKey, _Pending] = {}
         self._sequence = 0
         self._promises: dict[int, _Promise] = {}
         self._promised: dict[TopicIdPartition, float] = {}
@@ -125,7 +132,7 @@ class Leadership:
                     self._pending.pop((name, index), None)
                 elif was is None or (was.leader, was.leader_epoch) != (node_id, state.leader_epoch):
                     self._sequence += 1
-                    self._pending[name, index] = self._sequence, topic.id
+                    self._pending[name, index] = _Pending(self._sequence, topic.id, self._now())
         for place in [place for place in self._pending if new.partition(*place) is None]:
             del self._pending[place]
 
@@ -141,14 +148,22 @@ class Leadership:
 
     def begin(self, sequence: int) -> None:
         """The controller says that those that waited when it was asked may be led; promised ones wait longer."""
-        now = self._now()
-        for place, (number, topic_id) in list(self._pending.items()):
-            if number <= sequence and self._may_begin((topic_id, place[1]), now):
-                del self._pending[place]
+        self._begin(lambda waits: waits.number <= sequence)
 
-    def _may_begin(self, place: TopicIdPartition, now: float) -> bool:
-        """Whether no promise to a former leader of the partition lasts."""
-        return self._promised.get(place, NEVER) <= now
+    def begin_after(self, seconds: float) -> None:
+        """Those that have waited for the time of a lease may be led: the leases of their former leaders are over.
+
+        The controller cannot say so while it is dead, or while the metadata store does not confirm it.
+        """
+        begun_by = self._now() - seconds
+        self._begin(lambda waits: waits.since <= begun_by)
+
+    def _begin(self, may_begin: Callable[[_Pending], bool]) -> None:
+        now = self._now()
+        for place, waits in list(self._pending.items()):
+            # No promise to a former leader of the partition may last.
+            if may_begin(waits) and self._promised.get((waits.topic_id, place[1]), NEVER) <= now:
+                del self._pending[place]
 
     # --- promises ---
 

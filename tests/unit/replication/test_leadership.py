@@ -136,6 +136,41 @@ def test_leadership_waits_for_the_own_promise(leadership: Leadership, clock: Clo
     assert leadership.may_lead(Led())
 
 
+def test_leadership_begins_after_the_time_of_a_lease(leadership: Leadership, clock: Clock) -> None:
+    """While the controller is silent; the right to lead is then a promise."""
+    leadership.follow(image(2), image(1, 5))
+    leadership.promised(2, until=110.0, places=[(ID, 0)])
+    clock.now = 101.9
+    leadership.begin_after(2.0)
+    assert not leadership.may_lead(Led())
+    clock.now = 102.0
+    leadership.begin_after(2.0)
+    assert leadership.may_lead(Led())
+
+
+def test_leadership_that_comes_again_waits_for_the_time_of_a_lease_again(leadership: Leadership, clock: Clock) -> None:
+    leadership.promised(2, until=110.0, places=[(ID, 0)])
+    leadership.follow(image(2), image(1, 5))
+    clock.now = 101.0
+    leadership.follow(image(1, 5), image(2, 6))
+    leadership.follow(image(2, 6), image(1, 7))
+    clock.now = 102.5
+    leadership.begin_after(2.0)
+    assert not leadership.may_lead(Led())
+
+
+def test_leadership_waits_for_the_own_promise_after_the_time_of_a_lease(leadership: Leadership, clock: Clock) -> None:
+    leadership.extend(100.0, 10.0)
+    leadership.promise([(ID, 0)], 2.5)
+    leadership.follow(image(2), image(1, 5))
+    clock.now = 102.1
+    leadership.begin_after(2.0)
+    assert not leadership.may_lead(Led())
+    clock.now = 102.5
+    leadership.begin_after(2.0)
+    assert leadership.may_lead(Led())
+
+
 def test_leadership_does_not_wait_for_a_promise_of_another_partition(leadership: Leadership) -> None:
     """A deposed leader asks for promises until it learns of its successor, which denies them."""
     leadership.extend(100.0, 10.0)

@@ -134,6 +134,7 @@ class LeaseHolder:
             self._woken.clear()
             grant = await self._renew()
             lease = self._config.number("odradek.leadership.lease.ms") / 1000
+            self._leadership.begin_after(lease)
             now = self._clock.monotonic()
             if self._leadership.lease_until - now < lease / 2 and len(self._view.image.brokers) > 1:
                 self._ask_for_promises()

@@ -21,6 +21,8 @@ but not from the store, has to cost less: its session with the controller."""
 
 WITHOUT_STORE_SECONDS: Final = 2.0
 """The longest gap while all brokers reach each other, and only the store is away: promises take the lease's place."""
+NEWLY_LED_SECONDS: Final = 6.0
+"""The same for a partition whose leader has just got it: it waits for a lease of its former leader (4 s) before."""
 
 _WRITTEN: Final = ("plain", "ledger")
 """Topics whose partitions clients write all the time: others are opened with their first use, perhaps never."""
@@ -29,10 +31,11 @@ _WRITTEN: Final = ("plain", "ledger")
 class WritabilityWithoutStoreWatch:
     """Sees that partitions stay writable while no broker reaches the store, and all brokers reach each other."""
 
-    __slots__ = ("_world", "_writable_at")
+    __slots__ = ("_led_at", "_world", "_writable_at")
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self._led_at: dict[tuple[PartitionKey, int], float] = {}
         self._writable_at: dict[tuple[PartitionKey, int], float] = {}
 
     def look(self) -> None:
@@ -43,6 +46,7 @@ class WritabilityWithoutStoreWatch:
             world, world.brokers
         ):
             self._writable_at.clear()
+            self._led_at.clear()
             return
         hosts = {host.node_id: host for host in world.brokers}
         for key, state in world.stored.states.items():
@@ -50,15 +54,20 @@ class WritabilityWithoutStoreWatch:
             if key[0] not in _WRITTEN or leader is None:
                 continue
             place = key, state.leader_epoch
-            if any(
-                each.leader_epoch == state.leader_epoch and takes_writes(world, each, hosts)
-                for each in _leading(leader, key)
-            ):
+            # A leader that the controller has not notified does not know that it is one.
+            leads = [each for each in _leading(leader, key) if each.leader_epoch == state.leader_epoch]
+            if any(takes_writes(world, each, hosts) for each in leads):
                 self._writable_at[place] = now
-            elif now - self._writable_at.get(place, now) > WITHOUT_STORE_SECONDS:
+                continue
+            since, limit = self._writable_at.get(place), WITHOUT_STORE_SECONDS
+            if since is None:
+                if not any(len(each.isr) >= each.min_isr for each in leads):
+                    continue
+                since, limit = self._led_at.setdefault(place, now), NEWLY_LED_SECONDS
+            if now - since > limit:
                 raise Violation(
                     "partitions stay writable while the store is away",
-                    f"{key}: {WITHOUT_STORE_SECONDS} s without, all brokers reach each other: {state}",
+                    f"{key}: {limit} s without, all brokers reach each other: {state}",
                 )
 
     def _is_without_store(self, host: BrokerHost) -> bool:

@@ -574,6 +574,18 @@ def _(right: Any) -> Any:
     return lambda self, timeout_ms: right(self, timeout_ms * 1000)
 
 
+@_bug("new leaders wait for the store", "a newly led partition waits until the controller is confirmed again",
+      "silent", "odradek.replication.leadership:Leadership.begin_after")  # fmt: skip
+def _(right: Any) -> Any:
+    return _nothing
+
+
+@_bug("new leaders begin at once", "a newly led partition does not wait for the lease of its former leader", "stale",
+      "odradek.replication.leadership:Leadership.begin_after")  # fmt: skip
+def _(right: Any) -> Any:
+    return lambda self, seconds: right(self, 0.0)
+
+
 @_bug("promises for later partitions", "a promise counts for partitions that came after the question", "handover",
       "odradek.replication.leadership:Leadership._is_promised")  # fmt: skip
 def _(right: Any) -> Any:
