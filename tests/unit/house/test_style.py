@@ -101,3 +101,9 @@ def test_the_repository_stands_alone() -> None:
         text = path.read_text(errors="replace")
         found += [f"{name}: {place}" for place in foreign if place in text]
     assert not found, found
+
+
+def test_no_package_of_others_is_tracked() -> None:
+    """`pip download` leaves its files in the working directory."""
+    archives = (".whl", ".zip", ".gz", ".tgz", ".bz2", ".xz", ".jar", ".egg")
+    assert [name for name in tracked_files() if name.endswith(archives)] == []
