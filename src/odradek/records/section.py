@@ -24,6 +24,8 @@ _VARINTS: Final[tuple[bytes, ...]] = tuple(
 
 _SHORT: Final = 8192
 """Lengths and deltas below this have their varint in the table."""
+_LENGTHS: Final = _VARINTS[::2]
+"""The varints of lengths below that."""
 _DELTA_BYTES: Final = bytes((delta << 1 if delta >= 0 else ~(delta << 1)) for delta in range(-64, 64))
 """Varints of the deltas that take one byte, by delta + 64."""
 
@@ -60,6 +62,25 @@ def encode_headers(headers: Headers) -> bytes:
             length = len(value)
             parts.append(_VARINTS[length << 1] if length < _SHORT else varint(length))
             parts.append(value)
+    return b"".join(parts)
+
+
+def encode_usual_headers(headers: list[tuple[str, bytes]]) -> bytes | None:
+    """As `encode_headers`, of pairs that are not checked yet: None where one is not of a str and a few bytes."""
+    parts: list[bytes] = [varint(len(headers))]
+    known, lengths = _header_names.get, _LENGTHS
+    try:
+        for name, value in headers:
+            if value.__class__ is not bytes:
+                return None
+            encoded = known(name)
+            if encoded is None:
+                if name.__class__ is not str:
+                    return None
+                encoded = _encode_name(name)
+            parts += (encoded, lengths[len(value)], value)
+    except (TypeError, ValueError, IndexError):
+        return None
     return b"".join(parts)
 
 

@@ -324,6 +324,33 @@ def test_delivery_timeout() -> None:
     run(cluster, body, delivery_timeout_ms=60, request_timeout_ms=40)
 
 
+def test_only_record_times_out_when_the_broker_does_not_answer() -> None:
+    cluster = FakeCluster()
+
+    async def body(producer: Producer) -> None:
+        await producer.send_and_wait("t", b"first")
+        cluster.script(ApiKey.PRODUCE, *[silent] * 3)
+        with pytest.raises(DeliveryTimedOut):
+            await producer.send_and_wait("t", b"late")
+        cluster.scripts[ApiKey.PRODUCE].clear()
+        assert (await producer.send_and_wait("t", b"again")).partition == 0
+
+    run(cluster, body, delivery_timeout_ms=60, request_timeout_ms=40)
+
+
+def test_only_record_finds_the_leader_again_that_its_broker_no_longer_is() -> None:
+    cluster = FakeCluster(brokers=2)
+
+    async def body(producer: Producer) -> None:
+        await producer.send_and_wait("t", b"first", partition=0)
+        leader = cluster.leaders["t", 0]
+        cluster.move_leader("t", 0, 3 - leader)
+        await producer.send_and_wait("t", b"second", partition=0)
+        assert cluster.values() == [b"first", b"second"]
+
+    run(cluster, body)
+
+
 def test_memory_is_bounded_and_comes_back() -> None:
     cluster = FakeCluster()
     cluster.script(ApiKey.PRODUCE, silent)

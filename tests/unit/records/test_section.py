@@ -1,12 +1,14 @@
 """Encoding the records of a batch from columns: what is written must be what the decoder reads."""
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.records.batch import check_batch
 from odradek.records.builder import encode_batch
 from odradek.records.record import decode_records
-from odradek.records.section import encode_headers, encode_section
+from odradek.records.section import encode_headers, encode_section, encode_usual_headers
 from tests.unit.records.rebuilding import encode_record
 from tests.unit.records.strategies import BATCHES, CODECS, Row, row_of
 
@@ -82,3 +84,22 @@ def test_a_batch_beyond_two_byte_offsets_is_encoded_as_one_by_one() -> None:
 def test_an_encoded_batch_is_decoded_to_its_records(rows: list[Row], codec: int) -> None:
     view = memoryview(encode_batch(rows, compression=codec))
     assert [row_of(record) for record in decode_records(view, check_batch(view))] == rows
+
+
+NAMES = st.one_of(st.text(max_size=8), st.sampled_from(["\ud800", "n" * 9000]), st.binary(max_size=3), st.none())
+HEADER_VALUES = st.one_of(st.binary(max_size=40), st.just(b"v" * 9000), st.none(), st.text(max_size=3))
+PAIRS = st.lists(st.one_of(st.tuples(NAMES, HEADER_VALUES), st.just(("ab",)), st.just("ab")), max_size=4)
+
+
+@given(PAIRS)
+def test_usual_headers_are_encoded_as_all_headers(pairs: Any) -> None:
+    """Or left to the encoder of all headers, which raises for those that are none."""
+    encoded = encode_usual_headers(pairs)
+    usual = [each for each in pairs if each.__class__ is tuple and len(each) == 2]
+    if len(usual) == len(pairs) and all(
+        name.__class__ is str and name.isprintable() and value.__class__ is bytes and len(value) < 8192
+        for name, value in usual
+    ):
+        assert encoded == encode_headers(pairs)
+    else:
+        assert encoded is None or encoded == encode_headers(pairs)

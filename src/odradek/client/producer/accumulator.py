@@ -292,6 +292,11 @@ class Delivery:
         self._index = index
         self._timestamp_ms = timestamp_ms
 
+    @property
+    def topic_partition(self) -> PartitionKey:
+        """The topic and the partition that the record goes to."""
+        return self._batch.key
+
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         batch, index = self._batch.part_of(self._index)
         while not batch.done:

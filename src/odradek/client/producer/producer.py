@@ -53,7 +53,7 @@ from odradek.ports.randomness import Random
 from odradek.records.batch import parse_header, verify_crc
 from odradek.records.compression import CODEC_NAMES
 from odradek.records.headers import Headers, LazyHeaders
-from odradek.records.section import encode_headers
+from odradek.records.section import encode_headers, encode_usual_headers
 from odradek.wire.errors import ErrorCode
 
 logger = logging.getLogger(__name__)
@@ -413,12 +413,12 @@ class Producer(Generic[Key_contra, Value_contra]):
         batch = None if queue is None else queue.open
         if batch is None or batch.keys is None:
             return self._append_anywhere(topic, value, key, headers, None, timestamp_ms)
-        encoded = b""
-        if headers:
-            encoded = encode_headers(_header_pairs(headers))
-        stamp = self._now_ms()
-        if timestamp_ms is not None:
-            _check_place(None, timestamp_ms)
+        encoded = _encoded_headers(headers) if headers else b""
+        if timestamp_ms is None:
+            stamp = self._now_ms()
+        else:
+            if timestamp_ms.__class__ is not int or not 0 <= timestamp_ms <= _LATEST_MS:
+                _check_place(None, timestamp_ms)
             stamp = timestamp_ms
         timestamps = batch.timestamps
         size = len(key) + len(value) + len(encoded)
@@ -451,7 +451,7 @@ class Producer(Generic[Key_contra, Value_contra]):
         info = cluster.metadata.topics.get(topic)
         if info is None:
             return None
-        encoded_headers = encode_headers(_header_pairs(headers)) if headers else b""
+        encoded_headers = _encoded_headers(headers) if headers else b""
         size = (len(key) if key is not None else 0) + (len(value) if value is not None else 0) + len(encoded_headers)
         if size > self._small_record:
             self._check_size(topic, record_size(key, value, encoded_headers))
@@ -472,7 +472,7 @@ class Producer(Generic[Key_contra, Value_contra]):
             return None
         batch, fresh, closed = appended
         if closed or left:
-            self._since_turn = _TURN_RECORDS
+            self._since_turn += _TURN_RECORDS // 2
         if fresh:
             # Once per batch: asking for the running loop is a system call.
             if get_running_loop() is not cluster.loop:
@@ -641,6 +641,15 @@ def _check_place(partition: object, timestamp_ms: object) -> None:
             raise TypeError(f"{name}: expected int or None, got {describe(given)}")
     if timestamp_ms is not None and not 0 <= whole_number(timestamp_ms) <= _LATEST_MS:  # type: ignore[arg-type]
         raise ValueError(f"timestamp_ms: expected 0 to {_LATEST_MS} ms since the epoch, got {describe(timestamp_ms)}")
+
+
+def _encoded_headers(headers: RecordHeaders) -> bytes:
+    """Headers with their count. Raises TypeError, naming the argument."""
+    if headers.__class__ is list:
+        encoded = encode_usual_headers(headers)
+        if encoded is not None:
+            return encoded
+    return encode_headers(_header_pairs(headers))
 
 
 def _header_pairs(headers: object) -> Headers:

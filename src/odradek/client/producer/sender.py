@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol
 
 from odradek.client.config import ProducerOptions
 from odradek.client.errors import (
@@ -26,7 +26,7 @@ from odradek.client.metrics.measures import ProducerMeasures
 from odradek.client.network.cluster import Cluster, error_of, is_retriable, is_stale_metadata
 from odradek.client.network.connection import Connection
 from odradek.client.network.failure_log import FailureLog
-from odradek.client.producer.accumulator import Accumulator, Batch, Queue
+from odradek.client.producer.accumulator import Accumulator, Batch, Delivery, Queue
 from odradek.client.producer.sequence_numbers import NO_SEQUENCE, ProducerIdentity
 from odradek.client.producer.sequences import Sequences
 from odradek.records.topic_partition import PartitionKey
@@ -60,7 +60,6 @@ _UNCONFIRMED: Final = (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,)
 """The leader may have been deposed before it could confirm the batch."""
 _FENCED: Final = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
 
-T = TypeVar("T")
 Acknowledged = Callable[[Batch], None]
 
 
@@ -181,15 +180,19 @@ class Sender:
         """Whether a batch that is begun now need not wait: none is unfinished, and there is no linger."""
         return not self._unfinished and not self._scheduled and self._linger_s <= 0
 
-    def send_within(self, add: Callable[[], T]) -> T:
-        """Call `add`, and send within this call the batches that it begins: a turn of the loop less."""
+    def send_within(self, add: Callable[[], Delivery | None]) -> Delivery | None:
+        """Call `add`, and send within this call the batch that it begins, while the sender is idle.
+
+        It takes a turn of the loop less, and no look at the queues of other partitions: they are empty.
+        """
         self._scheduled = True  # `added` is not to schedule a run
         try:
-            return add()
+            delivery = add()
         finally:
             self._scheduled = False
-            if self._unfinished:
-                self._run()
+        if delivery is not None:
+            self._run_only(self._accumulator.queues[delivery.topic_partition])
+        return delivery
 
     def progress(self) -> asyncio.Future[None]:
         """A future that is done when a batch is finished (memory was freed) or the producer has failed."""
@@ -313,6 +316,23 @@ class Sender:
         for node_id, due in self._due_by_node(now).items():
             self._serve(node_id, due, now)
         self._set_timer(now)
+
+    def _run_only(self, queue: Queue) -> None:
+        """As `_run`, where only this queue has a batch."""
+        sequences, metadata = self.sequences, self._cluster.metadata
+        is_ready = sequences is None or not (
+            sequences.transactional or sequences.bump_wanted or sequences.needs_identity
+        )
+        leader = metadata.leader(*queue.key)
+        if self.fatal is not None or not is_ready or leader < 0 or self._cluster.metadata_is_old():
+            self._run()
+            return
+        now = self._loop.time()
+        self._serve(leader, [queue], now)
+        if queue.batches:
+            self._set_timer(now)
+        else:
+            self._wake_at(now + self._timeout_s)
 
     def _expire(self, now: float) -> None:
         for batch in self._accumulator.expired(now, self._timeout_s):
@@ -476,7 +496,7 @@ class Sender:
         for batch in batches:
             batch.attempts += 1
             by_topic.setdefault(batch.key[0], []).append(batch)
-        self._count(by_topic, now)
+        self.measures.requested(by_topic, now)
         metadata = self._cluster.metadata
         ids = {topic: metadata.topic_id(topic) for topic in by_topic}
         at_most = 0x7FFF if ZERO_UUID not in ids.values() else _TOPIC_IDS_FROM - 1
@@ -517,25 +537,6 @@ class Sender:
             return
         self._flying.update(dict.fromkeys(batches))
         self._in_flight[node_id] = self._in_flight.get(node_id, 0) + 1
-
-    def _count(self, by_topic: Mapping[str, list[Batch]], now: float) -> None:
-        """Count the batches of a request."""
-        sends = self.measures.sends
-        sends.requests += 1
-        for topic, batches in by_topic.items():
-            counted = self.measures.of_topic(topic)
-            counted.batches += len(batches)
-            for batch in batches:
-                size = len(batch.data) if batch.data is not None else 0
-                counted.records += batch.count
-                counted.bytes += size
-                counted.raw_bytes += batch.raw_size
-                waited = now - batch.created_at
-                sends.queue_time += waited
-                if size > sends.largest_batch:
-                    sends.largest_batch = size
-                if waited > sends.longest_queue_time:
-                    sends.longest_queue_time = waited
 
     def _answered(
         self, batches: Iterable[Batch], result: ProduceResponse | ClientError, names: Mapping[bytes, str]
