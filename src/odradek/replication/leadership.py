@@ -17,6 +17,8 @@ from odradek.metadata.image import NO_LEADER, ClusterImage, PartitionState
 from odradek.records.topic_partition import PartitionKey, TopicIdPartition
 
 NEVER: Final = float("-inf")
+_LOOK_COUNTS_FOR: Final = 10
+"""A look at all partitions counts for so many times as long as it took."""
 
 
 class LedPartition(Protocol):
@@ -86,10 +88,16 @@ class _Promise(NamedTuple):
     places: frozenset[TopicIdPartition]
 
 
+class _Look(NamedTuple):
+    image: ClusterImage
+    shown: ClusterImage
+    until: float
+
+
 class Leadership:
     """This broker's right to act as a leader."""
 
-    __slots__ = ("_node_id", "_now", "_pending", "_promised", "_promises", "_sequence", "lease_until")
+    __slots__ = ("_look", "_node_id", "_now", "_pending", "_promised", "_promises", "_sequence", "lease_until")
 
     def __init__(self, node_id: int, now: Callable[[], float]) -> None:
         self._node_id = node_id
@@ -98,6 +106,7 @@ class Leadership:
         self._sequence = 0
         self._promises: dict[int, _Promise] = {}
         self._promised: dict[TopicIdPartition, float] = {}
+        self._look: _Look | None = None
         self.lease_until = NEVER
         """When the lease ends, a margin for clocks that drift deducted."""
 
@@ -201,9 +210,21 @@ class Leadership:
         return now < self.lease_until or self._is_promised(partition, now)
 
     def shown(self, image: ClusterImage, may_lead: Callable[[str, int], bool]) -> ClusterImage:
-        """The cluster as clients may see it: without leadership of this broker that it may not act on."""
-        if not self._pending and self._now() < self.lease_until:
+        """The cluster as clients may see it: without leadership of this broker that it may not act on.
+
+        A look at all partitions of a large cluster takes long. It counts for ten times that, so that the Metadata
+        requests of many clients do not use up a processor while the lease is missing.
+        """
+        now = self._now()
+        if not self._pending and now < self.lease_until:
             return image
+        if self._look is not None and self._look.image is image and now < self._look.until:
+            return self._look.shown
+        found = self._without_own(image, may_lead)
+        self._look = _Look(image, found, now + _LOOK_COUNTS_FOR * (self._now() - now))
+        return found
+
+    def _without_own(self, image: ClusterImage, may_lead: Callable[[str, int], bool]) -> ClusterImage:
         changed = []
         for name, topic in image.topics.items():
             states = tuple(self._shown(topic.partitions, name, may_lead))

@@ -209,6 +209,25 @@ def test_image_is_shown_as_it_is_during_the_lease(leadership: Leadership) -> Non
     assert leadership.shown(known, lambda _topic, _index: False) is known
 
 
+def test_look_at_the_leaders_counts_for_ten_times_as_long_as_it_took(leadership: Leadership, clock: Clock) -> None:
+    known, looks = image(1), 0
+
+    def may_lead(_topic: str, _index: int) -> bool:
+        nonlocal looks
+        looks += 1
+        clock.now += 0.25
+        return False
+
+    first = leadership.shown(known, may_lead)
+    clock.now = 102.4
+    assert leadership.shown(known, may_lead) is first
+    assert looks == 1
+    clock.now = 102.5
+    leadership.shown(known, may_lead)
+    leadership.shown(image(1), may_lead)
+    assert looks == 3
+
+
 @pytest.mark.parametrize(("epoch", "expected"), [(3, False), (4, True), (5, True)])
 def test_replica_agrees_with_the_newest_leader_only(epoch: int, expected: bool) -> None:
     assert agrees(image(2, 4), ID, 0, epoch) is expected
