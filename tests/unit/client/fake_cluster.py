@@ -189,6 +189,7 @@ class FakeBroker:
         self.cluster = cluster
         self.node_id = node_id
         self.up = True
+        self.rack: str | None = None
         self.streams: set[MemoryStream] = set()
 
     def serve(self, stream: MemoryStream, frame: bytes) -> None:
@@ -229,6 +230,7 @@ class FakeCluster:
         self.committed: dict[str, dict[tuple[str, int], int]] = defaultdict(dict)
         self.scripts: dict[int, deque[Handler]] = defaultdict(deque)
         self.requests: list[tuple[int, ApiKey, int, Any]] = []
+        self.replicas = [1]
         self.max_versions: dict[int, int] = {}
         self.absent: set[int] = {ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY}
         self.max_batch_bytes = 1 << 30
@@ -295,11 +297,11 @@ class FakeCluster:
                 topics.append(MetadataResponseTopic(3, name))
                 continue
             partitions = [
-                MetadataResponsePartition(0, p, self.leaders[name, p], self.epochs[name, p], [1], [1], [])
+                MetadataResponsePartition(0, p, self.leaders[name, p], self.epochs[name, p], self.replicas, [1], [])
                 for p in range(self.topics[name])
             ]
             topics.append(MetadataResponseTopic(0, name, self.topic_id(name), False, partitions))
-        brokers = [MetadataResponseBroker(n, "fake", n) for n, each in self.brokers.items() if each.up]
+        brokers = [MetadataResponseBroker(n, "fake", n, each.rack) for n, each in self.brokers.items() if each.up]
         return MetadataResponse(brokers=brokers, cluster_id="fake", controller_id=1, topics=topics)
 
     def on_init_producer_id(self, broker: FakeBroker, request: Any, version: int) -> Any:

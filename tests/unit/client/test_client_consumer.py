@@ -1,6 +1,7 @@
 """The consumer against a scripted cluster: positions, resets, leader moves, groups of one."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from odradek.wire.messages.offset_commit import (
 )
 from odradek.wire.messages.sync_group import SyncGroupResponse
 from tests.unit.client.consumers import filled, read, run
-from tests.unit.client.fake_cluster import FakeCluster, drop
+from tests.unit.client.fake_cluster import FakeBroker, FakeCluster, drop
 
 T0 = TopicPartition("t", 0)
 
@@ -249,6 +250,37 @@ def test_rebalance_and_loss_are_heard() -> None:
         assert listener.heard[3:] == [("lost", {0, 1}), ("assigned", {0, 1})]
 
     run(cluster, body, group_id="g", heartbeat_interval_ms=5, partition_assignment_strategy="range")
+
+
+@pytest.mark.parametrize(
+    ("client_rack", "change", "joins"),
+    [
+        ("a", lambda brokers: setattr(brokers[1], "rack", "b"), 2),
+        ("a", lambda brokers: setattr(brokers[2], "up", False), 1),
+        ("", lambda brokers: setattr(brokers[1], "rack", "b"), 1),
+    ],
+    ids=["another rack", "broker away", "racks do not matter"],
+)
+def test_group_rebalances_when_the_racks_of_its_partitions_change(
+    client_rack: str, change: Callable[[dict[int, FakeBroker]], None], joins: int
+) -> None:
+    cluster = filled(FakeCluster(brokers=2, topics={"t": 2}))
+    cluster.leaders = dict.fromkeys(cluster.leaders, 1)
+    cluster.replicas = [1, 2]
+    for broker in cluster.brokers.values():
+        broker.rack = "a"
+
+    async def body(consumer: Consumer) -> None:
+        consumer.subscribe(["t"])
+        await read(consumer, 4)
+        change(cluster.brokers)
+        asked = cluster.count(ApiKey.METADATA)
+        while cluster.count(ApiKey.METADATA) < asked + 3 or cluster.count(ApiKey.JOIN_GROUP) < joins:
+            await consumer.poll(5, 1)
+        assert cluster.count(ApiKey.JOIN_GROUP) == joins
+
+    given = {"group_id": "g", "partition_assignment_strategy": "range", "metadata_max_age_ms": 20}
+    run(cluster, body, client_rack=client_rack, **given)
 
 
 def test_listener_commits_while_the_consumer_closes() -> None:

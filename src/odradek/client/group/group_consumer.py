@@ -18,6 +18,7 @@ from odradek.client.errors import ClientError, CommitFailed
 from odradek.client.group.assignors import Assignor, MemberSubscription, find_assignors, needs_rejoin
 from odradek.client.group.group_partitions import GroupPartitions
 from odradek.client.group.membership import GroupMember, Joined, Membership
+from odradek.client.group.racks import PartitionRacks
 from odradek.client.group.rebalance_listener import AnyListener
 from odradek.client.group.subscriptions import (
     decode_assignment,
@@ -43,7 +44,7 @@ class GroupDriver:
         "_again", "_ask_again", "_assignors", "_claimed", "_cluster", "_config", "_cooperative",
         "_counts", "_fetcher", "_fields",
         "_group_id", "_join", "_join_begun", "_loop", "_member", "_membership", "_partitions",
-        "_pattern", "_seen_version", "_subscribed", "active",
+        "_pattern", "_racks", "_seen_version", "_subscribed", "active",
     )  # fmt: skip
 
     def __init__(
@@ -74,6 +75,7 @@ class GroupDriver:
         self._subscribed: set[str] = set()
         self._pattern: re.Pattern[str] | None = None
         self._counts: dict[str, int] = {}
+        self._racks: PartitionRacks = {}
         self._ask_again = 0.0
         self._seen_version = -1
         self.active = False
@@ -205,6 +207,7 @@ class GroupDriver:
     async def _take_up(self, fresh: set[TopicPartition], joined: Joined) -> None:
         if not joined.is_leader:
             self._counts = {}
+            self._racks = {}
         logger.info(
             "consumer joined group %s in generation %d: %d partitions, %d of them new",
             self._group_id, joined.generation, len(self._partitions.owned | fresh), len(fresh), extra=self._fields,
@@ -239,7 +242,7 @@ class GroupDriver:
         }
 
     def _notice_metadata(self) -> None:
-        """Rejoin when the matching topics, or partition counts that the leader assigned by, have changed."""
+        """Rejoin when the matching topics, or what the leader assigned by, have changed: partition counts and racks."""
         metadata = self._cluster.metadata
         if metadata.version == self._seen_version:
             return
@@ -252,8 +255,9 @@ class GroupDriver:
         if any(
             len(metadata.topics[name].partitions) != count if name in metadata.topics else count
             for name, count in self._counts.items()
-        ):
+        ) or any(name in metadata.topics and metadata.racks(name) != racks for name, racks in self._racks.items()):
             self._counts = {}
+            self._racks = {}
             self._request_rejoin()
 
     def _ask_for_missing(self) -> None:
@@ -280,6 +284,7 @@ class GroupDriver:
         self._counts = counts
         counted = {name: count for name, count in counts.items() if count}
         racks = {name: metadata.racks(name) for name in counted}
+        self._racks = racks if any(each.rack_id for each in subscriptions.values()) else {}
         assignment = self._assignors[protocol].assign(counted, subscriptions, racks)
         return {member_id: encode_assignment(partitions) for member_id, partitions in assignment.items()}
 

@@ -45,9 +45,19 @@ class MetadataCache:
     topic was deleted and created again, as a new id shows.
     """
 
-    __slots__ = ("brokers", "cluster_id", "controller_id", "names_by_id", "topics", "updated_at", "version")
+    __slots__ = (
+        "_broker_racks",
+        "brokers",
+        "cluster_id",
+        "controller_id",
+        "names_by_id",
+        "topics",
+        "updated_at",
+        "version",
+    )
 
     def __init__(self) -> None:
+        self._broker_racks: dict[int, str] = {}
         self.brokers: dict[int, BrokerAddress] = {}
         self.topics: dict[str, TopicInfo] = {}
         self.names_by_id: dict[bytes, str] = {}
@@ -72,8 +82,11 @@ class MetadataCache:
         return info.partitions[partition] if info is not None and 0 <= partition < len(info.partitions) else None
 
     def racks(self, topic: str) -> list[frozenset[str]]:
-        """For each partition of a known topic, the racks of its replicas."""
-        of_brokers = {node_id: broker.rack for node_id, broker in self.brokers.items() if broker.rack}
+        """For each partition of a known topic, the racks of its replicas.
+
+        A broker that is away counts with the rack that it had.
+        """
+        of_brokers = self._broker_racks
         return [
             frozenset(of_brokers[node_id] for node_id in each.replicas if node_id in of_brokers)
             for each in self.topics[topic].partitions
@@ -90,6 +103,10 @@ class MetadataCache:
         Topics that were asked for and do not exist are forgotten; with a transient error the old knowledge stays.
         """
         self.brokers = {e.node_id: BrokerAddress(e.node_id, e.host, e.port, e.rack) for e in response.brokers}
+        for broker in response.brokers:
+            self._broker_racks.pop(broker.node_id, None)
+            if broker.rack:
+                self._broker_racks[broker.node_id] = broker.rack
         self.cluster_id = response.cluster_id
         self.controller_id = response.controller_id
         errors: dict[str, int] = {}
