@@ -70,10 +70,10 @@ def _answer(request: DescribeClusterRequest, context: RequestContext[Uses]) -> D
                 broker.endpoints[listener].host,
                 broker.endpoints[listener].port,
                 broker.rack,
-                is_fenced=broker.fenced,
+                is_fenced=not broker.is_active,
             )
             for _, broker in sorted(image.brokers.items())
-            if listener in broker.endpoints and (request.include_fenced_brokers or not broker.fenced)
+            if listener in broker.endpoints and (request.include_fenced_brokers or broker.is_active)
         ],
         cluster_authorized_operations=CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else OMITTED,
     )

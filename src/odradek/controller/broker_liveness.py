@@ -115,6 +115,6 @@ class FencedBrokers:
 
     def changes(self, brokers: Mapping[int, Broker], silent: Collection[int]) -> tuple[list[Broker], list[Broker]]:
         """Of the registered brokers those to be fenced, and those to be fenced no longer."""
-        fence = [broker for i, broker in brokers.items() if i in silent and not broker.fenced]
+        fence = [broker for i, broker in brokers.items() if i in silent and broker.is_active]
         release = [broker for i, broker in brokers.items() if i not in silent and broker in self]
         return fence, release

@@ -51,17 +51,23 @@ def brokers_changed(image: ClusterImage, brokers: Mapping[int, Broker], defaults
     Replies name the partitions that changed.
     """
     changes = broker_changes(image.brokers, brokers)
-    kept = {
-        i: broker._replace(fenced=True) if i in image.brokers and _leaves(image.brokers[i], broker) else broker
-        for i, broker in brokers.items()
-    }
+    kept = with_states_of(image.brokers, brokers)
     unclean = frozenset(i for i in changes.started | changes.bounced if brokers[i].unclean)
     concerned = changes.gone | changes.started | changes.bounced
     return _elected(image.with_brokers(kept), defaults, concerned, unclean, out_of_sync=changes.bounced)
 
 
-def _leaves(known: Broker, now: Broker) -> bool:
-    return known.fenced and known.epoch == now.epoch
+def with_states_of(before: Mapping[int, Broker], brokers: Mapping[int, Broker]) -> dict[int, Broker]:
+    """The brokers as registered in a store, which knows neither fences nor controlled shutdowns.
+
+    Under the same registration a broker keeps the state that it had before.
+    """
+    kept = dict(brokers)
+    for i, broker in brokers.items():
+        known = before.get(i)
+        if known is not None and known.epoch == broker.epoch and not known.is_active:
+            kept[i] = broker._replace(fenced=known.fenced, in_controlled_shutdown=known.in_controlled_shutdown)
+    return kept
 
 
 def recovered_partitions(image: ClusterImage, defaults: Defaults) -> Decision[TopicPartition]:
@@ -97,7 +103,8 @@ def shutting_down(
     KafkaError BROKER_ID_NOT_REGISTERED or STALE_BROKER_EPOCH.
     """
     broker = registered(image, broker_id, broker_epoch)
-    decision = _elected(image.with_broker(broker._replace(fenced=True)), defaults, frozenset((broker_id,)), frozenset())
+    leaving = image.with_broker(broker._replace(in_controlled_shutdown=True))
+    decision = _elected(leaving, defaults, frozenset((broker_id,)), frozenset())
     remaining = [
         TopicPartition(topic.name, index)
         for topic in decision.image.topics.values()

@@ -85,9 +85,12 @@ def _brokers(old: ClusterImage, new: ClusterImage) -> Iterator[Line]:
     for broker_id in sorted(changes.gone):
         yield _info(f"broker {broker_id} is gone: its registration of epoch {old.brokers[broker_id].epoch} ended")
     for broker_id in sorted(old.brokers.keys() & new.brokers.keys()):
-        if new.brokers[broker_id].fenced and not old.brokers[broker_id].fenced:
-            yield _info(f"broker {broker_id} is fenced: it shuts down or is silent")
-        elif old.brokers[broker_id].fenced and not new.brokers[broker_id].fenced:
+        before, after = old.brokers[broker_id], new.brokers[broker_id]
+        if after.in_controlled_shutdown and not before.in_controlled_shutdown:
+            yield _info(f"broker {broker_id} is in controlled shutdown")
+        if after.fenced and not before.fenced:
+            yield _info(f"broker {broker_id} is fenced: it is silent")
+        elif before.fenced and not after.fenced:
             yield _info(f"broker {broker_id} is no longer fenced")
 
 

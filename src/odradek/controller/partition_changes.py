@@ -79,7 +79,7 @@ def rules_of(image: ClusterImage, topic: Topic, defaults: Defaults) -> Rules:
 def is_alive(state: PartitionState, broker_id: int, brokers: Mapping[int, Broker]) -> bool:
     """Whether the replica can lead and follow: its broker is there, does not leave, and has the directory."""
     broker = brokers.get(broker_id)
-    return broker is not None and not broker.fenced and broker_id not in state.offline_replicas
+    return broker is not None and broker.is_active and broker_id not in state.offline_replicas
 
 
 def has_sole_leader(state: PartitionState) -> bool:

@@ -72,7 +72,7 @@ def place(
 
     Raises TooFewBrokers, before the first.
     """
-    live = [broker for broker in brokers if not broker.fenced]
+    live = [broker for broker in brokers if broker.is_active]
     if not live:
         raise TooFewBrokers("All brokers are currently fenced." if brokers else _too_few(replication_factor, 0))
     if replication_factor > len(live):

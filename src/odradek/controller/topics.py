@@ -229,7 +229,7 @@ def _check_assignment(image: ClusterImage, brokers: Sequence[int], replication_f
 
 
 def _new_partition(image: ClusterImage, replicas: tuple[int, ...], index: int) -> PartitionState:
-    isr = tuple(broker for broker in replicas if not image.brokers[broker].fenced)
+    isr = tuple(broker for broker in replicas if image.brokers[broker].is_active)
     if not isr:
         raise _bad_assignment(
             f"All brokers specified in the manual partition assignment for partition {index} are fenced or in "

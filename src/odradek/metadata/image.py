@@ -41,7 +41,7 @@ class Endpoint(NamedTuple):
 
 
 class Broker(NamedTuple):
-    """A registered broker; it is alive as long as the image has it and it is not fenced.
+    """A registered broker.
 
     `epoch` grows with every registration of any broker. `unclean`: it registered after an end of which records may be
     missing in its logs.
@@ -54,7 +54,7 @@ class Broker(NamedTuple):
     fenced: bool = False
     unclean: bool = False
     incarnation_id: bytes = ZERO_UUID
-    """The id of the process that registered. This field and the following ones come from KRaft's records only."""
+    """The id of the process that registered. This field and the following three come from KRaft's records only."""
     features: Mapping[str, tuple[int, int]] = _NO_FEATURES
     """The lowest and the highest supported level of each feature (KIP-584)."""
     log_dirs: tuple[bytes, ...] = ()
@@ -62,6 +62,12 @@ class Broker(NamedTuple):
     cordoned_log_dirs: tuple[bytes, ...] = ()
     """The ids of log directories that get no new partitions."""
     in_controlled_shutdown: bool = False
+    """It has asked to stop (KIP-631): it gives up leadership and ISRs, and leads on where it is the last in sync."""
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it may lead, be in sync and get partitions (Kafka's `ClusterControlManager.isActive`)."""
+        return not self.fenced and not self.in_controlled_shutdown
 
 
 class ControllerRegistration(NamedTuple):
@@ -210,7 +216,7 @@ class ClusterImage:
 
     def live_brokers(self) -> list[Broker]:
         """Brokers that may get partitions, by id."""
-        return [self.brokers[i] for i in sorted(self.brokers) if not self.brokers[i].fenced]
+        return [self.brokers[i] for i in sorted(self.brokers) if self.brokers[i].is_active]
 
     def topic_configs(self, name: str) -> Mapping[str, str]:
         """What was set for the topic; empty if the topic is missing."""

@@ -106,9 +106,9 @@ def test_brokers_are_reported_with_epoch_and_address() -> None:
     broker = Broker(2, 7, "room-a", {"PLAINTEXT": Endpoint("h", 9092, "PLAINTEXT")})
     one = ClusterImage().with_brokers({2: broker})
     assert lines(ClusterImage(), one) == ["broker 2 registered: epoch 7, PLAINTEXT://h:9092, rack room-a"]
-    assert lines(one, one.with_broker(broker._replace(fenced=True))) == [
-        "broker 2 is fenced: it shuts down or is silent"
-    ]
+    assert lines(one, one.with_broker(broker._replace(fenced=True))) == ["broker 2 is fenced: it is silent"]
+    leaving = one.with_broker(broker._replace(in_controlled_shutdown=True))
+    assert lines(one, leaving) == ["broker 2 is in controlled shutdown"]
     again = one.with_brokers({2: broker._replace(epoch=9, unclean=True)})
     assert lines(one, again)[0].startswith("broker 2 registered again: epoch 9, ")
     assert lines(one, one.with_brokers({})) == ["broker 2 is gone: its registration of epoch 7 ended"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, Protocol, TypeVar
 
 from odradek.api.requests.long_work import LongWork
@@ -26,7 +26,7 @@ from odradek.broker.cluster.lease_grants import LeaseGrants
 from odradek.broker.cluster.registrations import read_registrations
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.task_failures import logs_failure
-from odradek.controller.brokers import leaders_sought, recovered_partitions, registered, shutting_down
+from odradek.controller.brokers import leaders_sought, recovered_partitions, registered, shutting_down, with_states_of
 from odradek.controller.change_report import change_report
 from odradek.controller.config_effects import UNCLEAN_ELECTION, topics_with_changed, with_effects
 from odradek.controller.configs import AlteredResource, ResourceChanges, alter_configs
@@ -452,7 +452,7 @@ class Controller:
             await self._leases.begin()
         found = await read_registrations(store)
         image = (await load_image(store, self.image.version + 1)).with_controller(self._node_id, self.epoch)
-        image = image.with_brokers(_still_leaving(self.image.brokers, found.brokers))
+        image = image.with_brokers(with_states_of(self.image.brokers, found.brokers))
         image = _with_offline(image, self.image)
         image = await self._finish_deletions(image)
         decision = self._brokers.cleared(recovered_partitions(image, self._config), found)
@@ -471,16 +471,6 @@ class Controller:
         block, reserve = await self._store.next_producer_id_block(self._node_id if broker_id is None else broker_id)
         await self._apply([[reserve]])
         return block
-
-
-def _still_leaving(before: Mapping[int, Broker], brokers: Mapping[int, Broker]) -> dict[int, Broker]:
-    """The brokers as registered; fenced if they were, under the same registration, since they are shutting down."""
-    return {
-        i: broker._replace(fenced=True)
-        if i in before and before[i].fenced and before[i].epoch == broker.epoch
-        else broker
-        for i, broker in brokers.items()
-    }
 
 
 def _report(old: ClusterImage, new: ClusterImage) -> None:

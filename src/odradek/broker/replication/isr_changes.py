@@ -86,7 +86,7 @@ class IsrChanges:
     def is_eligible(self, broker_id: int, broker_epoch: int) -> bool:
         """Return whether the broker may join an ISR: alive, not shutting down, registered under this epoch."""
         broker = self._image().brokers.get(broker_id)
-        return broker is not None and not broker.fenced and broker_epoch == broker.epoch
+        return broker is not None and broker.is_active and broker_epoch == broker.epoch
 
     def _broker_epoch(self) -> int:
         own = self._image().brokers.get(self._node_id)

@@ -84,6 +84,6 @@ def _is_fenced(world: World, host: BrokerHost) -> bool:
         if found is None or not found.controller.is_active:
             continue
         broker = found.controller.image.brokers.get(host.node_id)
-        if broker is None or broker.fenced or found.controller.fencing.fences(broker):
+        if broker is None or not broker.is_active or found.controller.fencing.fences(broker):
             return True
     return False

@@ -213,7 +213,7 @@ def _(right: Any) -> Any:
         found = right(before, state, rules, bounced=bounced)
         if found in (before.leader, -1):
             return found
-        alive = (b for b in state.replicas if b in rules.brokers and not rules.brokers[b].fenced)
+        alive = (b for b in state.replicas if b in rules.brokers and rules.brokers[b].is_active)
         return next((b for b in alive if b != before.leader), found)
 
     return leader
