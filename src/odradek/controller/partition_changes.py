@@ -12,6 +12,7 @@ from enum import Enum
 from typing import NamedTuple, Protocol, TypeVar
 
 from odradek.controller.outcome import Decision
+from odradek.metadata.directories import default_directory, directories_after_move
 from odradek.metadata.image import NO_BROKER, NO_LEADER, Broker, ClusterImage, PartitionState, Topic
 from odradek.metadata.nodes import PartitionNode, TopicNode
 from odradek.ports.store import Create, Operation, Put
@@ -96,7 +97,8 @@ def has_bounced(state: PartitionState, brokers: Mapping[int, Broker]) -> bool:
 def next_state(before: PartitionState, wanted: PartitionState, rules: Rules) -> PartitionState:
     """The state to be written; `before` itself when nothing changes.
 
-    Of `wanted` count replicas, adding, removing, isr and elr. A member of its ISR must be among its replicas.
+    Of `wanted` count replicas, adding, removing, isr, elr and directories. A member of its ISR must be among its
+    replicas. Its directories, if any, are of the replicas of `before`.
     """
     brokers = rules.brokers
     isr = tuple(b for b in wanted.isr if b in wanted.replicas)
@@ -115,6 +117,7 @@ def next_state(before: PartitionState, wanted: PartitionState, rules: Rules) -> 
         state = _without_finished_move(led)
         enough = len(state.isr) >= min(rules.min_in_sync, len(state.replicas))
         state = state._replace(elr=() if enough else tuple(b for b in state.elr if b in state.replicas))
+    state = _with_directories(before, wanted, state, brokers)
     renewed = bounced and leader == before.leader
     if not renewed and leader == before.leader and _same_members(before, state):
         return before
@@ -137,7 +140,19 @@ def _same_members(before: PartitionState, after: PartitionState) -> bool:
         and after.elr == before.elr
         and after.adding_replicas == before.adding_replicas
         and after.removing_replicas == before.removing_replicas
+        and after.directories == before.directories
     )
+
+
+def _with_directories(
+    before: PartitionState, wanted: PartitionState, state: PartitionState, brokers: Mapping[int, Broker]
+) -> PartitionState:
+    """The state with one directory for each replica, where they are known: those of `wanted`, in `before`'s order."""
+    if not wanted.directories:
+        return state
+    known = before._replace(directories=wanted.directories)
+    found = directories_after_move(known, state.replicas, lambda replica: default_directory(brokers.get(replica)))
+    return state if found == state.directories else state._replace(directories=found)
 
 
 def _without_finished_move(state: PartitionState) -> PartitionState:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any, Final
 
 from odradek.kraft.errors import CorruptMetadata
+from odradek.metadata.directories import UNASSIGNED, directories_after_move
 from odradek.metadata.image import PartitionState
 from odradek.wire.messages.cluster_metadata import PartitionChangeRecord, PartitionRecord
 
 UNCHANGED_LEADER: Final = -2
 """The leader in a PartitionChangeRecord that elects none."""
 UNCHANGED_RECOVERY: Final = -1
-UNASSIGNED: Final = bytes(15) + b"\x01"
-"""The directory of a new replica until its broker has chosen one (Kafka's `DirectoryId`)."""
 
 Shared = dict[tuple[Any, ...], tuple[Any, ...]]
 """Tuples by their value: equal lists of replicas and directories of many partitions become the same object."""
@@ -133,11 +132,8 @@ def with_uncarried(found: PartitionState, before: PartitionState) -> PartitionSt
 
 
 def _directories_of(before: PartitionState, replicas: tuple[int, ...]) -> tuple[bytes, ...]:
-    """The directories after a change of the replicas that names none: a replica keeps its directory."""
-    if replicas == before.replicas or not before.directories:
-        return before.directories
-    known = dict(zip(before.replicas, before.directories, strict=True))
-    return tuple(known.get(replica, UNASSIGNED) for replica in replicas)
+    """The directories after a change of the replicas that names none."""
+    return directories_after_move(before, replicas, lambda _: UNASSIGNED)
 
 
 def _check_directories(replicas: tuple[int, ...], directories: tuple[bytes, ...]) -> None:
