@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from odradek.controller.aliveness import BY_SESSIONS, Aliveness
 from odradek.controller.outcome import Decision
 from odradek.controller.partition_changes import (
     NEVER_LED,
     Defaults,
     PartitionChanges,
+    Rules,
     has_sole_leader,
     is_alive,
     next_state,
@@ -54,7 +56,7 @@ def brokers_changed(image: ClusterImage, brokers: Mapping[int, Broker], defaults
     kept = with_states_of(image.brokers, brokers)
     unclean = frozenset(i for i in changes.started | changes.bounced if brokers[i].unclean)
     concerned = changes.gone | changes.started | changes.bounced
-    return _elected(image.with_brokers(kept), defaults, concerned, unclean, out_of_sync=changes.bounced)
+    return reconsidered(image.with_brokers(kept), defaults, concerned, unclean, out_of_sync=changes.bounced)
 
 
 def with_states_of(before: Mapping[int, Broker], brokers: Mapping[int, Broker]) -> dict[int, Broker]:
@@ -70,15 +72,19 @@ def with_states_of(before: Mapping[int, Broker], brokers: Mapping[int, Broker]) 
     return kept
 
 
-def recovered_partitions(image: ClusterImage, defaults: Defaults) -> Decision[TopicPartition]:
+def recovered_partitions(
+    image: ClusterImage, defaults: Defaults, *, aliveness: Aliveness = BY_SESSIONS
+) -> Decision[TopicPartition]:
     """What a new controller does first: partitions without a leader or a state, half-done moves, restarted leaders."""
     unclean = frozenset(i for i, broker in image.brokers.items() if broker.unclean)
-    return _elected(image, defaults, None, unclean)
+    return reconsidered(image, defaults, None, unclean, aliveness=aliveness)
 
 
-def leaders_sought(image: ClusterImage, defaults: Defaults) -> Decision[TopicPartition]:
+def leaders_sought(
+    image: ClusterImage, defaults: Defaults, *, aliveness: Aliveness = BY_SESSIONS
+) -> Decision[TopicPartition]:
     """Look again at every partition, for instance since unclean elections are allowed now."""
-    return _elected(image, defaults, None, frozenset())
+    return reconsidered(image, defaults, None, frozenset(), aliveness=aliveness)
 
 
 def registered(image: ClusterImage, broker_id: int, broker_epoch: int) -> Broker:
@@ -95,7 +101,7 @@ def registered(image: ClusterImage, broker_id: int, broker_epoch: int) -> Broker
 
 
 def shutting_down(
-    image: ClusterImage, broker_id: int, broker_epoch: int, defaults: Defaults
+    image: ClusterImage, broker_id: int, broker_epoch: int, defaults: Defaults, *, aliveness: Aliveness = BY_SESSIONS
 ) -> Decision[TopicPartition]:
     """Move leadership away from a broker that wants to stop; replies name the partitions that it still leads.
 
@@ -104,7 +110,7 @@ def shutting_down(
     """
     broker = registered(image, broker_id, broker_epoch)
     leaving = image.with_broker(broker._replace(in_controlled_shutdown=True))
-    decision = _elected(leaving, defaults, frozenset((broker_id,)), frozenset())
+    decision = reconsidered(leaving, defaults, frozenset((broker_id,)), frozenset(), aliveness=aliveness)
     remaining = [
         TopicPartition(topic.name, index)
         for topic in decision.image.topics.values()
@@ -115,7 +121,12 @@ def shutting_down(
 
 
 def fencing_changed(
-    image: ClusterImage, fence: Iterable[Broker], release: Iterable[Broker], defaults: Defaults
+    image: ClusterImage,
+    fence: Iterable[Broker],
+    release: Iterable[Broker],
+    defaults: Defaults,
+    *,
+    aliveness: Aliveness = BY_SESSIONS,
 ) -> Decision[TopicPartition]:
     """Brokers are silent, or no longer. Silent ones neither lead, where another replica in sync can, nor count as in
     sync. Replies name the partitions that changed.
@@ -127,8 +138,13 @@ def fencing_changed(
             concerned.add(broker.id)
             brokers[broker.id] = brokers[broker.id]._replace(fenced=fenced)
     # Under the same registration: a directory that failed has still failed.
-    return _elected(
-        image.with_brokers(brokers), defaults, frozenset(concerned), frozenset(), directories_are_good=False
+    return reconsidered(
+        image.with_brokers(brokers),
+        defaults,
+        frozenset(concerned),
+        frozenset(),
+        directories_are_good=False,
+        aliveness=aliveness,
     )
 
 
@@ -145,7 +161,7 @@ def replicas_offline(
         topic = image.topics[topic_name]
         offline = tuple(b for b in before.replicas if b == broker_id or b in before.offline_replicas)
         known = before._replace(offline_replicas=offline)
-        changes.put(topic, index, before, next_state(known, known, rules_of(image, topic, defaults)))
+        changes.put(topic, index, before, next_state(known, known, rules_of(image, topic, defaults, BY_SESSIONS)))
         changed.append(TopicPartition(topic_name, index))
     return changes.decision(changed)
 
@@ -162,12 +178,12 @@ def replicas_online(
             continue
         topic = image.topics[topic_name]
         known = before._replace(offline_replicas=tuple(b for b in before.offline_replicas if b != broker_id))
-        changes.put(topic, index, before, next_state(known, known, rules_of(image, topic, defaults)))
+        changes.put(topic, index, before, next_state(known, known, rules_of(image, topic, defaults, BY_SESSIONS)))
         changed.append(TopicPartition(topic_name, index))
     return changes.decision(changed)
 
 
-def _elected(
+def reconsidered(
     image: ClusterImage,
     defaults: Defaults,
     concerned: frozenset[int] | None,
@@ -175,10 +191,12 @@ def _elected(
     out_of_sync: frozenset[int] = frozenset(),
     *,
     directories_are_good: bool = True,
+    aliveness: Aliveness = BY_SESSIONS,
 ) -> Decision[TopicPartition]:
-    """`concerned` brokers: only their partitions are looked at; all when None.
+    """Decide on the partitions of the `concerned` brokers, or on all (None); replies name those that changed.
 
-    `directories_are_good`: they have registered, and count as brokers without failed directories.
+    `unclean` ones may have lost records, those `out_of_sync` have restarted. `directories_are_good`: the brokers
+    have registered, and count as brokers without failed directories.
     """
     changes = PartitionChanges(image)
     changed = []
@@ -190,41 +208,38 @@ def _elected(
             if has_sole_leader(before) and not before.offline_replicas:
                 continue
             if rules is None:
-                rules = rules_of(image, topic, defaults)._replace(unclean=unclean)
+                rules = rules_of(image, topic, defaults, aliveness)._replace(unclean=unclean)
             known = before
             if before.offline_replicas and concerned is not None and directories_are_good:
                 # A registration begins with all directories presumed good.
                 offline = tuple(b for b in before.offline_replicas if b not in concerned)
                 known = before._replace(offline_replicas=offline) if offline != before.offline_replicas else before
-            after = next_state(known, _wanted(known, image.brokers, unclean, out_of_sync), rules)
+            after = next_state(known, _wanted(known, rules, out_of_sync), rules)
             if after is not before:
                 changes.put(topic, index, before, after)
                 changed.append(TopicPartition(topic.name, index))
     return changes.decision(changed)
 
 
-def _wanted(
-    state: PartitionState, brokers: Mapping[int, Broker], unclean: frozenset[int], out_of_sync: frozenset[int]
-) -> PartitionState:
+def _wanted(state: PartitionState, rules: Rules, out_of_sync: frozenset[int]) -> PartitionState:
     if state.leader_epoch == NEVER_LED:
         # Its controller ended between the topic and the state: all replicas are in sync with an empty partition.
         return state._replace(isr=state.replicas)
-    if unclean:
-        state = _without_unclean(state, brokers, unclean)
+    if rules.unclean:
+        state = _without_unclean(state, rules)
     if out_of_sync:
         isr = tuple(b for b in state.isr if b not in out_of_sync)
-        if any(is_alive(state, b, brokers) for b in isr):
+        if any(is_alive(state, b, rules.brokers) for b in isr):
             state = state._replace(isr=isr)
     return state
 
 
-def _without_unclean(state: PartitionState, brokers: Mapping[int, Broker], unclean: frozenset[int]) -> PartitionState:
+def _without_unclean(state: PartitionState, rules: Rules) -> PartitionState:
     """A broker that may have lost records yields wherever another replica has them all."""
-    suspects = unclean
-    leader = brokers.get(state.leader)
-    if leader is not None and leader.epoch == state.leader_broker_epoch:
-        # It has led since it came back: what it has is what there is.
-        suspects = unclean - {state.leader}
+    suspects = rules.unclean
+    if rules.aliveness.has_led(state, rules.brokers):
+        # It has led since it came back: its records are the only ones left.
+        suspects = suspects - {state.leader}
     isr = tuple(b for b in state.isr if b not in suspects)
     elr = tuple(b for b in state.elr if b not in suspects)
     if isr:

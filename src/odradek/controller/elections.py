@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
+from odradek.controller.aliveness import BY_SESSIONS, Aliveness
 from odradek.controller.outcome import Decision, Failure
 from odradek.controller.partition_changes import (
     Defaults,
@@ -40,7 +41,12 @@ class Elected(NamedTuple):
 
 
 def elect_leaders(
-    image: ClusterImage, election_type: int, partitions: Sequence[PartitionKey] | None, defaults: Defaults
+    image: ClusterImage,
+    election_type: int,
+    partitions: Sequence[PartitionKey] | None,
+    defaults: Defaults,
+    *,
+    aliveness: Aliveness = BY_SESSIONS,
 ) -> Decision[Elected]:
     """One reply for every partition; of all partitions (None) those that needed no election are left out."""
     if election_type not in ElectionType.__members__.values():
@@ -53,9 +59,10 @@ def elect_leaders(
     )
     replies = []
     changes = PartitionChanges(image)
+    election = Election.PREFERRED if election_type == ElectionType.PREFERRED else Election.UNCLEAN
     for name, index in asked:
         try:
-            before, after = _elected(image, ElectionType(election_type), name, index, defaults)
+            before, after = _elected(image, name, index, _rules(image, name, election, defaults, aliveness))
         except KafkaError as error:
             if not (everything and error.code is ErrorCode.ELECTION_NOT_NEEDED):
                 replies.append(Elected(name, index, Failure(error.code, error.message)))
@@ -71,18 +78,19 @@ def can_lead_as_preferred(image: ClusterImage, state: PartitionState) -> bool:
     return preferred in state.isr and is_alive(state, preferred, image.brokers)
 
 
-def _elected(
-    image: ClusterImage, election_type: ElectionType, name: str, index: int, defaults: Defaults
-) -> tuple[PartitionState, PartitionState]:
+def _rules(image: ClusterImage, name: str, election: Election, defaults: Defaults, aliveness: Aliveness) -> Rules:
     topic = image.topics.get(name)
     if topic is None or name in image.topics_in_deletion:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}")
+    minimum = min_in_sync(topic, defaults)
+    return Rules(image.brokers, image.controller_epoch, minimum, election, aliveness=aliveness)
+
+
+def _elected(image: ClusterImage, name: str, index: int, rules: Rules) -> tuple[PartitionState, PartitionState]:
     state = image.partition(name, index)
     if state is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name}-{index}")
-    election = Election.PREFERRED if election_type is ElectionType.PREFERRED else Election.UNCLEAN
-    rules = Rules(image.brokers, image.controller_epoch, min_in_sync(topic, defaults), election)
-    if election is Election.PREFERRED:
+    if rules.election is Election.PREFERRED:
         if state.leader == state.replicas[0]:
             raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED)
         if not can_lead_as_preferred(image, state):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from odradek.controller.aliveness import BY_SESSIONS, Aliveness
 from odradek.controller.brokers import registered
 from odradek.controller.outcome import Decision
 from odradek.controller.partition_changes import Defaults, PartitionChanges, is_alive, next_state, rules_of
@@ -38,18 +39,25 @@ class IsrChanged(NamedTuple):
 
 
 def alter_partitions(
-    image: ClusterImage, broker_id: int, broker_epoch: int, changes: Sequence[IsrChange], defaults: Defaults
+    image: ClusterImage,
+    broker_id: int,
+    broker_epoch: int,
+    changes: Sequence[IsrChange],
+    defaults: Defaults,
+    *,
+    aliveness: Aliveness = BY_SESSIONS,
 ) -> Decision[IsrChanged]:
     """One reply for each change. Raises KafkaError BROKER_ID_NOT_REGISTERED or STALE_BROKER_EPOCH for all of them."""
     registered(image, broker_id, broker_epoch)
     gathered = PartitionChanges(image)
-    replies = [_changed(image, gathered, broker_id, change, defaults) for change in changes]
+    replies = [_changed(gathered, broker_id, change, defaults, aliveness) for change in changes]
     return gathered.decision(replies)
 
 
 def _changed(
-    image: ClusterImage, gathered: PartitionChanges, broker_id: int, change: IsrChange, defaults: Defaults
+    gathered: PartitionChanges, broker_id: int, change: IsrChange, defaults: Defaults, aliveness: Aliveness
 ) -> IsrChanged:
+    image = gathered.image
     topic = image.topic_by_id(change.topic_id)
     if topic is None:
         return _refused(change, ErrorCode.UNKNOWN_TOPIC_ID)
@@ -63,7 +71,7 @@ def _changed(
     if error is not ErrorCode.NONE:
         return _refused(change, error)
     wanted = before._replace(isr=tuple(b for b in before.replicas if b in isr))
-    after = next_state(before, wanted, rules_of(image, topic, defaults))
+    after = next_state(before, wanted, rules_of(image, topic, defaults, aliveness))
     gathered.put(topic, change.partition, before, after)
     if after.leader != broker_id or after.leader_epoch != before.leader_epoch:
         # The change ended a move, and the move the leader's reign.

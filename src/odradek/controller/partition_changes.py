@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
+from odradek.controller.aliveness import BY_SESSIONS, Aliveness
 from odradek.controller.outcome import Decision
-from odradek.metadata.directories import default_directory, directories_after_move
+from odradek.metadata.directories import default_directory, directories_after_move, is_online
 from odradek.metadata.image import NO_BROKER, NO_LEADER, Broker, ClusterImage, PartitionState, Topic
 from odradek.metadata.nodes import PartitionNode, TopicNode
 from odradek.ports.store import Create, Operation, Put
@@ -57,6 +58,7 @@ class Rules(NamedTuple):
     min_in_sync: int
     election: Election = Election.ONLINE
     unclean: frozenset[int] = frozenset()
+    aliveness: Aliveness = BY_SESSIONS
 
 
 def min_in_sync(topic: Topic, defaults: Defaults) -> int:
@@ -71,27 +73,34 @@ def may_elect_unclean(topic: Topic, defaults: Defaults) -> bool:
     return defaults.flag("unclean.leader.election.enable") if text is None else text.lower() == "true"
 
 
-def rules_of(image: ClusterImage, topic: Topic, defaults: Defaults) -> Rules:
+def rules_of(image: ClusterImage, topic: Topic, defaults: Defaults, aliveness: Aliveness) -> Rules:
     """For events without a request: an unclean leader only where the topic allows it."""
     election = Election.UNCLEAN if may_elect_unclean(topic, defaults) else Election.ONLINE
-    return Rules(image.brokers, image.controller_epoch, min_in_sync(topic, defaults), election)
+    return Rules(image.brokers, image.controller_epoch, min_in_sync(topic, defaults), election, aliveness=aliveness)
 
 
 def is_alive(state: PartitionState, broker_id: int, brokers: Mapping[int, Broker]) -> bool:
     """Whether the replica can lead and follow: its broker is there, does not leave, and has the directory."""
     broker = brokers.get(broker_id)
-    return broker is not None and broker.is_active and broker_id not in state.offline_replicas
+    return broker is not None and broker.is_active and has_directory(state, broker)
+
+
+def has_directory(state: PartitionState, broker: Broker) -> bool:
+    """Whether the directory of the broker's replica is online.
+
+    On a store, the state lists the replicas whose directories have failed. KRaft's records name the directory of each
+    replica, and the registration those that are online (KIP-858).
+    """
+    if broker.id in state.offline_replicas:
+        return False
+    if not state.directories or broker.id not in state.replicas:
+        return True
+    return is_online(state.directories[state.replicas.index(broker.id)], broker)
 
 
 def has_sole_leader(state: PartitionState) -> bool:
     """Whether a sole replica leads: it does whenever its broker is there, in the same epoch, as none can diverge."""
     return len(state.replicas) == 1 and state.leader == state.replicas[0]
-
-
-def has_bounced(state: PartitionState, brokers: Mapping[int, Broker]) -> bool:
-    """Whether the leader's broker has registered again since the leader was elected."""
-    leader = brokers.get(state.leader)
-    return leader is not None and leader.epoch != state.leader_broker_epoch
 
 
 def next_state(before: PartitionState, wanted: PartitionState, rules: Rules) -> PartitionState:
@@ -101,13 +110,14 @@ def next_state(before: PartitionState, wanted: PartitionState, rules: Rules) -> 
     replicas. Its directories, if any, are of the replicas of `before`.
     """
     brokers = rules.brokers
+    wanted = _with_directories(before, wanted, brokers)
     isr = tuple(b for b in wanted.isr if b in wanted.replicas)
     # Without a live replica in sync, the last ones in sync are those to wait for.
     isr = tuple(b for b in isr if is_alive(wanted, b, brokers)) or isr
     state = _without_finished_move(wanted._replace(isr=isr))
     state = _with_eligible({*before.isr, *wanted.isr}, state, rules)
     alone = has_sole_leader(before)
-    bounced = not alone and has_bounced(before, brokers)
+    bounced = not alone and rules.aliveness.has_bounced(before, brokers)
     leader = before.leader if alone and has_sole_leader(state) else _leader(before, state, rules, bounced=bounced)
     if before.leader_epoch == NEVER_LED and leader == NO_LEADER:
         return before
@@ -117,13 +127,16 @@ def next_state(before: PartitionState, wanted: PartitionState, rules: Rules) -> 
         state = _without_finished_move(led)
         enough = len(state.isr) >= min(rules.min_in_sync, len(state.replicas))
         state = state._replace(elr=() if enough else tuple(b for b in state.elr if b in state.replicas))
-    state = _with_directories(before, wanted, state, brokers)
     renewed = bounced and leader == before.leader
     if not renewed and leader == before.leader and _same_members(before, state):
         return before
     new_epoch = renewed or leader != before.leader or not set(before.replicas) <= set(state.replicas)
-    # A sole replica's registration is not followed: what it is now counts when it gets company.
-    elected_in = brokers[leader].epoch if (new_epoch or alone) and leader in brokers else before.leader_broker_epoch
+    # A sole replica's registration is not followed: the present one counts when it gets company.
+    elected_in = (
+        rules.aliveness.elected_in(brokers[leader])
+        if (new_epoch or alone) and leader in brokers
+        else before.leader_broker_epoch
+    )
     return state._replace(
         leader=leader,
         leader_epoch=before.leader_epoch + 1 if new_epoch else before.leader_epoch,
@@ -144,15 +157,16 @@ def _same_members(before: PartitionState, after: PartitionState) -> bool:
     )
 
 
-def _with_directories(
-    before: PartitionState, wanted: PartitionState, state: PartitionState, brokers: Mapping[int, Broker]
-) -> PartitionState:
-    """The state with one directory for each replica, where they are known: those of `wanted`, in `before`'s order."""
-    if not wanted.directories:
-        return state
+def _with_directories(before: PartitionState, wanted: PartitionState, brokers: Mapping[int, Broker]) -> PartitionState:
+    """`wanted` with a directory for each of its replicas, where they are known: it has those of `before`'s replicas."""
+    if not wanted.directories or wanted.replicas == before.replicas:
+        return wanted
     known = before._replace(directories=wanted.directories)
-    found = directories_after_move(known, state.replicas, lambda replica: default_directory(brokers.get(replica)))
-    return state if found == state.directories else state._replace(directories=found)
+    return wanted._replace(
+        directories=directories_after_move(
+            known, wanted.replicas, lambda replica: default_directory(brokers.get(replica))
+        )
+    )
 
 
 def _without_finished_move(state: PartitionState) -> PartitionState:
@@ -164,7 +178,13 @@ def _without_finished_move(state: PartitionState) -> PartitionState:
     if not staying:
         return state
     replicas = tuple(b for b in state.replicas if b not in state.removing_replicas)
-    return state._replace(replicas=replicas, isr=staying, adding_replicas=(), removing_replicas=())
+    directories = state.directories
+    if directories:
+        pairs = zip(state.replicas, directories, strict=True)
+        directories = tuple(directory for replica, directory in pairs if replica not in state.removing_replicas)
+    return state._replace(
+        replicas=replicas, isr=staying, adding_replicas=(), removing_replicas=(), directories=directories
+    )
 
 
 def _with_eligible(in_sync: set[int], state: PartitionState, rules: Rules) -> PartitionState:
@@ -188,7 +208,8 @@ def _leader(before: PartitionState, state: PartitionState, rules: Rules, *, boun
     for broker in state.elr:
         if is_alive(state, broker, brokers):
             return broker
-    if present in state.isr and present in brokers and not bounced and present not in state.offline_replicas:
+    may_finish = rules.aliveness.may_finish(present, brokers) and has_directory(state, brokers[present])
+    if present in state.isr and not bounced and may_finish:
         # It is shutting down, and leads until it is gone: no other replica has all records.
         return present
     if rules.election is Election.UNCLEAN:
@@ -212,10 +233,11 @@ def _led_by(state: PartitionState, leader: int) -> PartitionState:
 class PartitionChanges:
     """Gathers new states of partitions of one image, and makes the decision of them."""
 
-    __slots__ = ("_changed", "_image", "_moved", "_written")
+    __slots__ = ("_changed", "_moved", "_written", "image")
 
     def __init__(self, image: ClusterImage) -> None:
-        self._image = image
+        self.image: Final = image
+        """The image before the changes."""
         self._changed: dict[str, list[PartitionState]] = {}
         self._written: dict[PartitionKey, Operation] = {}
         self._moved: dict[str, dict[int, None]] = {}
@@ -224,7 +246,7 @@ class PartitionChanges:
         """With the changes so far; None when there is no such partition."""
         changed = self._changed.get(topic)
         if changed is None:
-            return self._image.partition(topic, index)
+            return self.image.partition(topic, index)
         return changed[index] if 0 <= index < len(changed) else None
 
     def put(self, topic: Topic, index: int, before: PartitionState, after: PartitionState) -> None:
@@ -250,14 +272,14 @@ class PartitionChanges:
     def decision(self, replies: Sequence[T]) -> Decision[T]:
         """The change of an assignment and that of its state are one transaction; apart from that each stands alone."""
         if not self._changed:
-            return Decision((), self._image, replies)
-        image = self._image.with_topics(
-            self._image.topics[name]._replace(partitions=tuple(states)) for name, states in self._changed.items()
+            return Decision((), self.image, replies)
+        image = self.image.with_topics(
+            self.image.topics[name]._replace(partitions=tuple(states)) for name, states in self._changed.items()
         )
         operations: list[Operation] = []
         cuts: list[int] = []
         for name, moved in self._moved.items():
-            states = list(self._image.topics[name].partitions)
+            states = list(self.image.topics[name].partitions)
             indices = list(moved)
             for start in range(0, len(indices), _MOVES_AT_ONCE):
                 part = indices[start : start + _MOVES_AT_ONCE]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from odradek.controller.aliveness import BY_SESSIONS, Aliveness
 from odradek.controller.outcome import Decision, Failure
 from odradek.controller.partition_changes import Defaults, PartitionChanges, next_state, rules_of
 from odradek.metadata.image import ClusterImage, PartitionState
@@ -38,6 +39,7 @@ def alter_reassignments(
     defaults: Defaults,
     *,
     allow_replication_factor_change: bool = True,
+    aliveness: Aliveness = BY_SESSIONS,
 ) -> Decision[Reassigned]:
     """One reply for every partition. A move that adds no replica is done at once."""
     changes = PartitionChanges(image)
@@ -58,7 +60,8 @@ def alter_reassignments(
             continue
         replies.append(Reassigned(move.topic, move.partition, None))
         if wanted != before:
-            changes.put(topic, move.partition, before, next_state(before, wanted, rules_of(image, topic, defaults)))
+            rules = rules_of(image, topic, defaults, aliveness)
+            changes.put(topic, move.partition, before, next_state(before, wanted, rules))
     return changes.decision(replies)
 
 

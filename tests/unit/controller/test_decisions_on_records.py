@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from odradek.broker.configuration.broker_config import BrokerConfig
-from odradek.controller.brokers import shutting_down
+from odradek.controller.aliveness import BY_RECORDS, BY_SESSIONS
+from odradek.controller.brokers import fencing_changed, leaders_sought, recovered_partitions, shutting_down
 from odradek.controller.in_sync import IsrChange, alter_partitions
 from odradek.controller.reassignments import Reassignment, alter_reassignments
-from odradek.metadata.image import Broker, ClusterImage, PartitionState, Topic
+from odradek.metadata.image import NO_LEADER, Broker, ClusterImage, PartitionState, Topic
 from odradek.metadata.kraft.difference import difference
 from odradek.metadata.kraft.replay import replay
 from odradek.wire.messages import cluster_metadata as md
@@ -41,3 +42,28 @@ def test_finished_move_leaves_one_directory_for_each_replica() -> None:
     assert (after.replicas, after.directories) == ((3, 1), (b"c" * 16, b"a" * 16))
     for before, now in ((image, moving), (moving, ended)):
         assert replay(difference(before, now), before).topics == now.topics
+
+
+def test_leader_of_a_replayed_image_has_not_restarted() -> None:
+    """No record carries `leader_broker_epoch`: on a replayed image every leader looked as if it had restarted."""
+    before = cluster(PartitionState(1, 4, (1, 2), (1, 2), 7, leader_broker_epoch=11))
+    image = replay(difference(ClusterImage(), before), ClusterImage())
+    assert recovered_partitions(image, CONFIG, aliveness=BY_RECORDS).image is image
+
+
+def test_fenced_leader_without_company_leads_no_longer() -> None:
+    """A fence is the end of a session in KRaft; on a store, a silent broker may still have its session."""
+    image = cluster(PartitionState(1, 4, (1, 2), (1,), 7, leader_broker_epoch=11))
+    for aliveness, leader in ((BY_RECORDS, NO_LEADER), (BY_SESSIONS, 1)):
+        after = fencing_changed(image, [image.brokers[1]], [], CONFIG, aliveness=aliveness).image
+        assert after.topics["t"].partitions[0].leader == leader
+
+
+def test_replica_in_a_failed_directory_does_not_lead() -> None:
+    """The registration names the directories that are online, and the partition that of each replica."""
+    state = PartitionState(1, 4, (1, 2), (1, 2), 7, directories=(b"a" * 16, b"b" * 16))
+    image = cluster(state)
+    for directories, leader in (((), 1), ((b"a" * 16, b"x" * 16), 1), ((b"x" * 16,), 2)):
+        now = image.with_broker(image.brokers[1]._replace(log_dirs=directories))
+        (found,) = leaders_sought(now, CONFIG, aliveness=BY_RECORDS).image.topics["t"].partitions
+        assert found.leader == leader

@@ -203,7 +203,7 @@ def _(right: Any) -> Any:
 @_bug("unclean without leave", "a replica that is not in sync may lead although the topic does not allow it",
       "succession", "odradek.controller.brokers:rules_of")  # fmt: skip
 def _(right: Any) -> Any:
-    return lambda image, topic, defaults: right(image, topic, defaults)._replace(election=Election.UNCLEAN)
+    return lambda *arguments: right(*arguments)._replace(election=Election.UNCLEAN)
 
 
 @_bug("elected outside the ISR", "the first replica that is alive leads, in sync or not", "unclean",
@@ -268,11 +268,11 @@ def _(right: Any) -> Any:
 
 
 @_bug("restart not noticed", "a broker that has restarted stays in sync and continues to lead", "blackout",
-      "odradek.controller.brokers:_wanted", f"{_CHANGES}:has_bounced")  # fmt: skip
+      "odradek.controller.brokers:_wanted", "odradek.controller.aliveness:SessionAliveness.has_bounced")  # fmt: skip
 def _(right: Any) -> Any:
     if right.__name__ == "has_bounced":
-        return lambda state, brokers: False
-    return lambda state, brokers, unclean, out_of_sync: right(state, brokers, frozenset(), frozenset())
+        return lambda self, state, brokers: False
+    return lambda state, rules, out_of_sync: right(state, rules._replace(unclean=frozenset()), frozenset())
 
 
 @_bug("eligible for ever", "a replica that left an ISR that was large enough may be elected later", "succession",
