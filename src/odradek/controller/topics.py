@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from odradek.controller.aliveness import BY_SESSIONS, Aliveness
 from odradek.controller.names import CLUSTER_METADATA_TOPIC, colliding, name_problem
 from odradek.controller.outcome import STEP_PARTITIONS, Decision, Failure, Settings, Steps, drained
 from odradek.controller.partition_changes import NEVER_LED
@@ -16,6 +17,7 @@ from odradek.controller.placement import TooFewBrokers, place
 from odradek.metadata.changes import partition_creation, topic_head_creation
 from odradek.metadata.configs.catalog import validate_topic_configs
 from odradek.metadata.configs.definitions import InvalidConfig
+from odradek.metadata.directories import default_directory
 from odradek.metadata.image import ClusterImage, PartitionState, Topic
 from odradek.metadata.nodes import ConfigNode, DeletionNode, PartitionNode, TopicNode
 from odradek.ports.randomness import Random
@@ -77,14 +79,27 @@ class GrownTopic(NamedTuple):
 
 
 def create_topics(
-    image: ClusterImage, topics: Sequence[NewTopic], settings: Settings, random: Random, *, validate_only: bool = False
+    image: ClusterImage,
+    topics: Sequence[NewTopic],
+    settings: Settings,
+    random: Random,
+    *,
+    validate_only: bool = False,
+    aliveness: Aliveness = BY_SESSIONS,
 ) -> Decision[CreatedTopic]:
     """One reply for every distinct name."""
-    return drained(create_topics_in_steps(image, topics, settings, random, validate_only=validate_only))
+    steps = create_topics_in_steps(image, topics, settings, random, validate_only=validate_only, aliveness=aliveness)
+    return drained(steps)
 
 
 def create_topics_in_steps(
-    image: ClusterImage, topics: Sequence[NewTopic], settings: Settings, random: Random, *, validate_only: bool = False
+    image: ClusterImage,
+    topics: Sequence[NewTopic],
+    settings: Settings,
+    random: Random,
+    *,
+    validate_only: bool = False,
+    aliveness: Aliveness = BY_SESSIONS,
 ) -> Steps[Decision[CreatedTopic]]:
     """`create_topics`, yielding now and then: topics may have thousands of partitions."""
     counts = Counter(topic.name for topic in topics)
@@ -97,7 +112,7 @@ def create_topics_in_steps(
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             if excessive:
                 raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
-            made = yield from _create_one(image, topic, settings, random)
+            made = yield from _create_one(image, topic, settings, random, aliveness)
         except KafkaError as error:
             replies.append(CreatedTopic(topic.name, Failure(error.code, error.message), None))
         else:
@@ -125,7 +140,9 @@ def _asked_partitions(topic: NewTopic, settings: Settings) -> int:
     return settings.number("num.partitions") if topic.num_partitions == DEFAULT else max(0, topic.num_partitions)
 
 
-def _create_one(image: ClusterImage, topic: NewTopic, settings: Settings, random: Random) -> Steps[Topic]:
+def _create_one(
+    image: ClusterImage, topic: NewTopic, settings: Settings, random: Random, aliveness: Aliveness
+) -> Steps[Topic]:
     name = topic.name
     if name == CLUSTER_METADATA_TOPIC:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
@@ -150,7 +167,7 @@ def _create_one(image: ClusterImage, topic: NewTopic, settings: Settings, random
     for index, brokers in enumerate(replicas):
         if index and index % STEP_PARTITIONS == 0:
             yield
-        partitions.append(_new_partition(image, brokers, index))
+        partitions.append(_new_partition(image, brokers, index, aliveness))
     topic_id = random.uuid()
     while topic_id in image.topic_names:
         topic_id = random.uuid()
@@ -200,7 +217,7 @@ def _placed(image: ClusterImage, topic: NewTopic, settings: Settings, random: Ra
 
 def _place(image: ClusterImage, count: int, copies: int, random: Random) -> Iterator[tuple[int, ...]]:
     try:
-        return place(list(image.brokers.values()), count, copies, random)
+        return place([image.brokers[i] for i in sorted(image.brokers)], count, copies, random)
     except TooFewBrokers as error:
         raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, str(error)) from error
 
@@ -228,16 +245,22 @@ def _check_assignment(image: ClusterImage, brokers: Sequence[int], replication_f
         )
 
 
-def _new_partition(image: ClusterImage, replicas: tuple[int, ...], index: int) -> PartitionState:
+def _new_partition(image: ClusterImage, replicas: tuple[int, ...], index: int, aliveness: Aliveness) -> PartitionState:
     isr = tuple(broker for broker in replicas if image.brokers[broker].is_active)
     if not isr:
         raise _bad_assignment(
             f"All brokers specified in the manual partition assignment for partition {index} are fenced or in "
             "controlled shutdown."
         )
-    elected_in = image.brokers[isr[0]].epoch
+    brokers = [image.brokers[replica] for replica in replicas]
     return PartitionState(
-        isr[0], 0, replicas, isr, controller_epoch=image.controller_epoch, leader_broker_epoch=elected_in
+        isr[0],
+        0,
+        replicas,
+        isr,
+        controller_epoch=image.controller_epoch,
+        leader_broker_epoch=aliveness.elected_in(image.brokers[isr[0]]),
+        directories=tuple(map(default_directory, brokers)) if any(broker.log_dirs for broker in brokers) else (),
     )
 
 
@@ -328,7 +351,12 @@ def topic_deletion(topic: Topic, at_once: int = MAX_PARTITIONS_DELETED_AT_ONCE) 
 
 
 def create_partitions(
-    image: ClusterImage, topics: Sequence[MorePartitions], random: Random, *, validate_only: bool = False
+    image: ClusterImage,
+    topics: Sequence[MorePartitions],
+    random: Random,
+    *,
+    validate_only: bool = False,
+    aliveness: Aliveness = BY_SESSIONS,
 ) -> Decision[GrownTopic]:
     """One reply for every distinct name."""
     counts = Counter(topic.name for topic in topics)
@@ -344,7 +372,7 @@ def create_partitions(
             if found is None or topic.name in image.topics_in_deletion:
                 replies.append(GrownTopic(topic.name, Failure(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)))
                 continue
-            added = _added_partitions(image, found, topic, random)
+            added = _added_partitions(image, found, topic, random, aliveness)
         except KafkaError as error:
             replies.append(GrownTopic(topic.name, Failure(error.code, error.message)))
             continue
@@ -361,7 +389,7 @@ def create_partitions(
 
 
 def _added_partitions(
-    image: ClusterImage, found: Topic, topic: MorePartitions, random: Random
+    image: ClusterImage, found: Topic, topic: MorePartitions, random: Random, aliveness: Aliveness
 ) -> tuple[PartitionState, ...]:
     present = len(found.partitions)
     more = topic.total - present
@@ -387,4 +415,4 @@ def _added_partitions(
         for brokers in topic.assignments:
             _check_assignment(image, brokers, copies)
         replicas = [tuple(brokers) for brokers in topic.assignments]
-    return tuple(_new_partition(image, brokers, present + i) for i, brokers in enumerate(replicas))
+    return tuple(_new_partition(image, brokers, present + i, aliveness) for i, brokers in enumerate(replicas))

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import pytest
+
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.controller.aliveness import BY_RECORDS, BY_SESSIONS
 from odradek.controller.brokers import fencing_changed, leaders_sought, recovered_partitions, shutting_down
 from odradek.controller.in_sync import IsrChange, alter_partitions
 from odradek.controller.reassignments import Reassignment, alter_reassignments
+from odradek.controller.registrations import (
+    ReplicaDirectory,
+    assign_directories,
+    directories_failed,
+    register_broker,
+)
+from odradek.metadata.directories import LOST, MIGRATING
 from odradek.metadata.image import NO_LEADER, Broker, ClusterImage, PartitionState, Topic
 from odradek.metadata.kraft.difference import difference
 from odradek.metadata.kraft.replay import replay
+from odradek.wire.errors import ErrorCode
 from odradek.wire.messages import cluster_metadata as md
 
 CONFIG = BrokerConfig({"min.insync.replicas": "1"})
@@ -67,3 +77,53 @@ def test_replica_in_a_failed_directory_does_not_lead() -> None:
         now = image.with_broker(image.brokers[1]._replace(log_dirs=directories))
         (found,) = leaders_sought(now, CONFIG, aliveness=BY_RECORDS).image.topics["t"].partitions
         assert found.leader == leader
+
+
+STATE = PartitionState(1, 4, (1, 2), (1, 2), 7)
+AGAIN = Broker(1, 20, None, {}, incarnation_id=b"n" * 16)
+
+
+def test_new_incarnation_is_registered_fenced_and_loses_its_leadership() -> None:
+    decision = register_broker(cluster(STATE), AGAIN, 11, CONFIG)
+    assert decision.image.brokers[1] == AGAIN._replace(fenced=True)
+    assert decision.image.topics["t"].partitions[0][:5] == (2, 5, (1, 2), (2,), 8)
+
+
+@pytest.mark.parametrize(("previous_epoch", "elr"), [(11, (1,)), (10, ()), (-1, ())])
+def test_incarnation_after_an_unclean_end_is_not_eligible(previous_epoch: int, elr: tuple[int, ...]) -> None:
+    """Only a clean shutdown under the epoch that is registered proves that the logs have every record."""
+    image = cluster(PartitionState(NO_LEADER, 4, (1, 2), (2,), 7, elr=(1,)))
+    image = image.with_broker(image.brokers[2]._replace(fenced=True))
+    defaults = BrokerConfig({"min.insync.replicas": "2"})
+    (state,) = register_broker(image, AGAIN, previous_epoch, defaults).image.topics["t"].partitions
+    assert (state.leader, state.isr, state.elr) == (NO_LEADER, (2,), elr)
+
+
+def test_same_incarnation_amends_its_registration() -> None:
+    amended = AGAIN._replace(incarnation_id=Broker(1, 0, None, {}).incarnation_id, rack="r")
+    decision = register_broker(cluster(STATE), amended, -1, CONFIG)
+    assert decision.image.brokers[1] == Broker(1, 11, "r", {})
+    assert decision.image.topics["t"].partitions == (STATE,)
+
+
+def test_failed_directory_moves_the_leadership_of_its_replicas() -> None:
+    image = cluster(STATE._replace(directories=(b"a" * 16, b"b" * 16)), STATE._replace(directories=(b"x" * 16,) * 2))
+    image = image.with_broker(image.brokers[1]._replace(log_dirs=(b"a" * 16, b"x" * 16)))
+    after = directories_failed(image, 1, [b"a" * 16], CONFIG).image
+    assert after.brokers[1].log_dirs == (b"x" * 16,)
+    assert [state.leader for state in after.topics["t"].partitions] == [2, 1]
+    halted = directories_failed(after, 1, [b"x" * 16], CONFIG).image
+    assert halted.brokers[1].fenced
+    assert [state.leader for state in halted.topics["t"].partitions] == [2, 2]
+
+
+def test_reported_directory_is_assigned_and_an_offline_one_loses_leadership() -> None:
+    image = cluster(STATE)
+    image = image.with_broker(image.brokers[1]._replace(log_dirs=(b"a" * 16,)))
+    known = [ReplicaDirectory(TOPIC_ID, 0, b"a" * 16), ReplicaDirectory(b"u" * 16, 0, b"a" * 16)]
+    decision = assign_directories(image, 1, 11, known, CONFIG)
+    assert decision.replies == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_ID]
+    (state,) = decision.image.topics["t"].partitions
+    assert (state.leader, state.directories) == (1, (b"a" * 16, MIGRATING))
+    lost = assign_directories(decision.image, 1, 11, [ReplicaDirectory(TOPIC_ID, 0, LOST)], CONFIG)
+    assert lost.image.topics["t"].partitions[0].leader == 2
