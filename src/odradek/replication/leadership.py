@@ -167,12 +167,15 @@ class Leadership:
         begun_by = self._now() - seconds
         self._begin(lambda waits: waits.since <= begun_by)
 
-    def _begin(self, may_begin: Callable[[_Pending], bool]) -> None:
+    def _begin(self, has_waited: Callable[[_Pending], bool]) -> None:
         now = self._now()
         for place, waits in list(self._pending.items()):
-            # No promise to a former leader of the partition may last.
-            if may_begin(waits) and self._promised.get((waits.topic_id, place[1]), NEVER) <= now:
+            if has_waited(waits) and self._may_begin((waits.topic_id, place[1]), now):
                 del self._pending[place]
+
+    def _may_begin(self, place: TopicIdPartition, now: float) -> bool:
+        """Whether no promise to a former leader of the partition lasts."""
+        return self._promised.get(place, NEVER) <= now
 
     # --- promises ---
 

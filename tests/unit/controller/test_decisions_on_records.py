@@ -117,7 +117,7 @@ def test_failed_directory_moves_the_leadership_of_its_replicas() -> None:
     assert [state.leader for state in halted.topics["t"].partitions] == [2, 2]
 
 
-def test_reported_directory_is_assigned_and_an_offline_one_loses_leadership() -> None:
+def test_reported_directory_is_assigned_and_a_lost_one_ends_leadership() -> None:
     image = cluster(STATE)
     image = image.with_broker(image.brokers[1]._replace(log_dirs=(b"a" * 16,)))
     known = [ReplicaDirectory(TOPIC_ID, 0, b"a" * 16), ReplicaDirectory(b"u" * 16, 0, b"a" * 16)]
