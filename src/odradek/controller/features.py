@@ -10,14 +10,22 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from odradek.controller.outcome import Decision, Failure
-from odradek.metadata.features import FEATURES, finalized
-from odradek.metadata.image import ClusterImage
+from odradek.metadata.features import (
+    FEATURES,
+    KRAFT_VERSION,
+    METADATA_VERSION,
+    RECORD_FEATURES,
+    finalized,
+    is_on_records,
+)
+from odradek.metadata.image import Broker, ClusterImage
 from odradek.metadata.nodes import FEATURES as PATH
 from odradek.metadata.nodes import FeatureNode
 from odradek.ports.store import Create, Operation, Put
 from odradek.wire.errors import ErrorCode, KafkaError
 
 _KNOWN = {feature.name: feature for feature in FEATURES}
+_KNOWN_ON_RECORDS = {feature.name: feature for feature in RECORD_FEATURES}
 
 
 class UpgradeType(IntEnum):
@@ -49,6 +57,9 @@ def update_features(
     """All updates or none: one that is refused refuses the others, whose replies have no failure of their own."""
     current = finalized(image).levels
     levels = {feature.name: current.get(feature.name, 0) for feature in FEATURES}
+    if is_on_records(image):
+        # Records cannot remove a feature, and another controller may have finalized some that this one lacks.
+        levels = dict(image.features or {})
     replies = []
     for update in updates:
         try:
@@ -73,7 +84,7 @@ def _check(image: ClusterImage, update: FeatureUpdate, current: int) -> None:
         raise _refused("The controller does not support the given upgrade type.")
     if level < 0:
         raise _refused(f"Invalid update version {level} for feature {name}. A feature version cannot be less than 0.")
-    feature = _KNOWN.get(name)
+    feature = (_KNOWN_ON_RECORDS if is_on_records(image) else _KNOWN).get(name)
     node = image.controller_id
     if feature is None:
         raise _refused(
@@ -91,6 +102,51 @@ def _check(image: ClusterImage, update: FeatureUpdate, current: int) -> None:
         )
     if level > current and upgrade_type != UpgradeType.UPGRADE:
         raise _refused(f"Invalid update version {level} for feature {name}. Can't downgrade to a newer version.")
+    if is_on_records(image):
+        _check_on_records(image, update, current)
+
+
+def _check_on_records(image: ClusterImage, update: FeatureUpdate, current: int) -> None:
+    name, level, _ = update
+    if name == KRAFT_VERSION:
+        raise _refused(
+            f"Invalid update version {level} for feature {name}. The voters of the controllers' quorum finalize it."
+        )
+    if name == METADATA_VERSION and level < current:
+        # Kafka allows those between versions whose records are the same.
+        raise _refused(
+            f"Invalid metadata.version {level}. Refusing to perform the requested downgrade because it might delete "
+            "metadata information."
+        )
+    if level == 0:
+        return
+    supported = [(f"Broker {node.id}", node.features) for node in image.brokers.values()]
+    supported += [(f"Controller {node.id}", node.features) for node in image.controllers.values()]
+    for node_name, ranges in supported:
+        if name not in ranges:
+            problem = f"{node_name} does not support this feature."
+        elif not ranges[name][0] <= level <= ranges[name][1]:
+            problem = f"{node_name} only supports versions {ranges[name][0]}-{ranges[name][1]}"
+        else:
+            continue
+        raise _refused(f"Invalid update version {level} for feature {name}. {problem}")
+
+
+def ensure_registrable(image: ClusterImage, broker: Broker) -> None:
+    """Check that a broker that wants to register supports each finalized feature of an image on records.
+
+    Raises KafkaError INVALID_REGISTRATION for a broker without a metadata.version, UNSUPPORTED_VERSION for a feature.
+    """
+    if METADATA_VERSION not in broker.features:
+        raise KafkaError(ErrorCode.INVALID_REGISTRATION, "The broker does not support any metadata.version.")
+    for name, level in finalized(image).levels.items():
+        lowest, highest = broker.features.get(name, (0, 0))
+        if not lowest <= level <= highest:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"Unable to register because the broker does not support finalized version {level} of {name}. The "
+                f"broker wants a version between {lowest} and {highest}, inclusive.",
+            )
 
 
 def _refused(message: str) -> KafkaError:

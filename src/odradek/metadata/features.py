@@ -22,8 +22,17 @@ TRANSACTION_VERSION: Final = "transaction.version"
 GROUP_VERSION: Final = "group.version"
 """1: consumer groups of KIP-848."""
 
-# Levels that say what KRaft's own log may hold (metadata.version, kraft.version) have no meaning here and are left out.
+METADATA_VERSION: Final = "metadata.version"
+"""What the records of KRaft's metadata log may hold (KIP-778); 7 is 3.3-IV3, 30 is that of Kafka 4.3."""
+
+KRAFT_VERSION: Final = "kraft.version"
+"""1: voters are in the metadata log (KIP-853). Control records finalize it, and never a FeatureLevelRecord."""
+
 FEATURES: Final = (Feature(GROUP_VERSION, 0, 1, 1), Feature(TRANSACTION_VERSION, 0, 2, 2))
+
+# They say what KRaft's own log may hold, and have no meaning on a store.
+RECORD_FEATURES: Final = (*FEATURES, Feature(METADATA_VERSION, 7, 30, 30), Feature(KRAFT_VERSION, 0, 1, 0))
+"""The features of a cluster whose metadata are KRaft's records."""
 
 _INITIAL: Final = {feature.name: feature.initial for feature in FEATURES}
 
@@ -36,8 +45,10 @@ class Finalized(NamedTuple):
 
 
 def finalized(image: ClusterImage) -> Finalized:
-    """The finalized levels of an image."""
+    """The finalized levels of an image; on records all of its levels, also of features that this version lacks."""
     chosen = image.features or {}
+    if is_on_records(image):
+        return Finalized(image.features_epoch + 1, {name: level for name, level in chosen.items() if level > 0})
     levels = {feature.name: chosen.get(feature.name, feature.initial) for feature in FEATURES}
     return Finalized(image.features_epoch + 1, {name: level for name, level in levels.items() if level > 0})
 
@@ -46,4 +57,12 @@ def level_in_force(image: ClusterImage, name: str) -> int:
     """What `finalized` says of one feature; 0 where it says nothing."""
     if image.features and name in image.features:
         return image.features[name]
-    return _INITIAL.get(name, 0)
+    return 0 if is_on_records(image) else _INITIAL.get(name, 0)
+
+
+def is_on_records(image: ClusterImage) -> bool:
+    """Whether the image was replayed from KRaft's records: these finalize a metadata.version before all else.
+
+    There, a feature without a level has level 0, as in Kafka.
+    """
+    return METADATA_VERSION in (image.features or {})

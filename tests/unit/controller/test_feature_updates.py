@@ -6,12 +6,14 @@ import asyncio
 
 import pytest
 
-from odradek.controller.features import FeatureUpdate, update_features
+from odradek.controller.features import FeatureUpdate, ensure_registrable, update_features
 from odradek.metadata.changes import load_image
 from odradek.metadata.features import finalized, level_in_force
-from odradek.metadata.image import ClusterImage
+from odradek.metadata.image import Broker, ClusterImage
+from odradek.metadata.kraft.difference import difference
 from odradek.metadata.stores.memory_store import MemoryStore
-from odradek.wire.errors import ErrorCode
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.messages import cluster_metadata as md
 
 UPGRADE, SAFE, UNSAFE = 1, 2, 3
 TRANSACTIONS, GROUPS = "transaction.version", "group.version"
@@ -73,3 +75,55 @@ def test_validation_only_changes_nothing() -> None:
     decision = update_features(image, [FeatureUpdate(TRANSACTIONS, 1, SAFE)], validate_only=True)
     assert decision.image is image
     assert decision.replies[0].failure is None
+
+
+ON_RECORDS = ClusterImage().with_features({"metadata.version": 29, "share.version": 1, TRANSACTIONS: 2}, 0)
+RANGES = {"metadata.version": (7, 30), TRANSACTIONS: (0, 2), "share.version": (0, 1)}
+BROKER = Broker(1, 5, None, {}, features=RANGES)
+
+
+def test_levels_on_records_are_those_of_the_records() -> None:
+    """Also of a feature that this version lacks; a feature that no record names has level 0."""
+    assert finalized(ON_RECORDS).levels == {"metadata.version": 29, "share.version": 1, TRANSACTIONS: 2}
+    assert level_in_force(ON_RECORDS, GROUPS) == 0
+
+
+def test_update_on_records_keeps_the_other_levels() -> None:
+    image = ON_RECORDS.with_broker(BROKER)
+    after = update_features(image, [FeatureUpdate("metadata.version", 30, UPGRADE)]).image
+    assert difference(image, after) == [md.FeatureLevelRecord("metadata.version", 30)]
+
+
+@pytest.mark.parametrize(
+    ("update", "message"),
+    [
+        (FeatureUpdate("metadata.version", 28, SAFE), "might delete metadata"),
+        (FeatureUpdate("metadata.version", 31, UPGRADE), "only supports versions 7-30"),
+        (FeatureUpdate(GROUPS, 1, UPGRADE), "Broker 1 does not support this feature"),
+        (FeatureUpdate("kraft.version", 1, UPGRADE), "voters"),
+    ],
+)
+def test_update_on_records_is_rejected(update: FeatureUpdate, message: str) -> None:
+    (reply,) = update_features(ON_RECORDS.with_broker(BROKER), [update]).replies
+    assert reply.failure is not None
+    assert message in (reply.failure.message or "")
+
+
+@pytest.mark.parametrize(
+    ("features", "code"),
+    [
+        (RANGES, None),
+        ({**RANGES, "metadata.version": (7, 28)}, ErrorCode.UNSUPPORTED_VERSION),
+        ({"metadata.version": (7, 30), TRANSACTIONS: (0, 2)}, ErrorCode.UNSUPPORTED_VERSION),
+        ({TRANSACTIONS: (0, 2)}, ErrorCode.INVALID_REGISTRATION),
+    ],
+)
+def test_registration_covers_the_finalized_features(
+    features: dict[str, tuple[int, int]], code: ErrorCode | None
+) -> None:
+    if code is None:
+        ensure_registrable(ON_RECORDS, BROKER._replace(features=features))
+        return
+    with pytest.raises(KafkaError) as raised:
+        ensure_registrable(ON_RECORDS, BROKER._replace(features=features))
+    assert raised.value.code is code
