@@ -12,9 +12,11 @@ from typing import NamedTuple
 
 from odradek.controller.aliveness import BY_RECORDS
 from odradek.controller.brokers import reconsidered, registered
+from odradek.controller.features import ensure_registrable
 from odradek.controller.outcome import Decision
 from odradek.controller.partition_changes import Defaults, PartitionChanges, next_state, rules_of
 from odradek.metadata.directories import MIGRATING
+from odradek.metadata.features import is_on_records
 from odradek.metadata.image import Broker, ClusterImage
 from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -29,8 +31,11 @@ def register_broker(
     broker shut down cleanly, -1 where it did not (KIP-966); under any other epoch than the registered one, its logs may
     lack records. The same incarnation amends its registration: it keeps its epoch and its state.
 
-    The caller rejects another incarnation while the session of the registered one is valid.
+    The caller rejects another incarnation while the session of the registered one is valid. Raises KafkaError
+    INVALID_REGISTRATION or UNSUPPORTED_VERSION for a broker that lacks a finalized feature.
     """
+    if is_on_records(image):
+        ensure_registrable(image, broker)
     known = image.brokers.get(broker.id)
     concerned = frozenset((broker.id,))
     if known is not None and known.incarnation_id == broker.incarnation_id:
