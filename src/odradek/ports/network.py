@@ -10,7 +10,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from odradek.ports.disk import Bytes, FileRange
 
@@ -266,6 +266,18 @@ def _limit_silence(sock: socket.socket, seconds: float) -> None:
             sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
+async def _addresses(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[Any]:
+    """The addresses of a host, as of `socket.getaddrinfo`; raises OSError.
+
+    Numbers need no thread that asks a name service. A str would load the codec of international names (4 ms).
+    """
+    name = host.encode() if host.isascii() else host
+    try:
+        return socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    except socket.gaierror:
+        return await loop.getaddrinfo(name, port, type=socket.SOCK_STREAM)
+
+
 class TcpNetwork:
     """TCP over the machine's network, on the running event loop."""
 
@@ -290,7 +302,7 @@ class TcpNetwork:
         """Implements Network."""
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(timeout):
-            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            found = await _addresses(loop, host, port)
             failure: OSError = OSError(f"{host}:{port}: no address")
             for family, kind, protocol, _, address in found:
                 sock = socket.socket(family, kind, protocol)
