@@ -23,8 +23,10 @@ NEEDED_BY_TESTS = {
 }
 """Functions that only tests call, and why they stay."""
 AHEAD_OF_THEIR_CALLERS = {
-    "assign_directories": "controllers of KRaft, which brokers are not yet",
-    "directories_failed": "controllers of KRaft, which brokers are not yet",
+    "balance_leaders": "controllers of KRaft, which brokers are not yet",
+    "fail_directories": "controllers of KRaft, which brokers are not yet",
+    "fence_brokers": "controllers of KRaft, which brokers are not yet",
+    "shut_down_broker": "controllers of KRaft, which brokers are not yet",
     "ask_for_unfencing": "brokers of a KRaft cluster, which brokers are not yet",
     "begin_controlled_shutdown": "brokers of a KRaft cluster, which brokers are not yet",
     "encode_checkpoint": "snapshots of a metadata log that brokers do not write yet",

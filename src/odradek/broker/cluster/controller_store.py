@@ -7,6 +7,7 @@ from typing import Final
 
 from odradek.broker.cluster.registrations import burial
 from odradek.controller.batching import batches
+from odradek.controller.producer_ids import producer_id_block
 from odradek.metadata.changes import read_subtree
 from odradek.metadata.image import Broker
 from odradek.metadata.nodes import (
@@ -21,7 +22,6 @@ from odradek.metadata.nodes import (
     TopicNode,
 )
 from odradek.ports.store import ANY_VERSION, Check, Create, Delete, MetadataStore, Operation, Put
-from odradek.wire.errors import ErrorCode, KafkaError
 
 DEPOSED: Final = "/odradek/deposed"
 """Odradek's own node: whether brokers are deposed that may still act as leaders."""
@@ -29,11 +29,6 @@ YIELDED: Final = "/odradek/yielded"
 """Odradek's own node: the registration of the controller that yielded last, and gave up its lease before."""
 _MARKED: Final = b"1"
 _CLEAR: Final = b"0"
-
-PRODUCER_IDS_PER_BLOCK: Final = 1000
-"""Producer ids that a broker gets at once."""
-MAX_PRODUCER_ID: Final = (1 << 63) - 1
-"""The largest producer id."""
 
 
 class ControllerStore:
@@ -115,12 +110,10 @@ class ControllerStore:
         """The next block of producer ids, and the operation that reserves it. Raises KafkaError if none are left."""
         node = await self.store.get(PRODUCER_ID_BLOCK)
         first = 0 if node is None else ProducerIdBlockNode.decode(node.data).last + 1
-        last = first + PRODUCER_IDS_PER_BLOCK - 1
-        if last > MAX_PRODUCER_ID:
-            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "All producer ids have been used.")
-        data = ProducerIdBlockNode.encode(ProducerIdBlock(broker_id, first, last))
+        block = producer_id_block(first)
+        data = ProducerIdBlockNode.encode(ProducerIdBlock(broker_id, block[0], block[-1]))
         operation = Create(PRODUCER_ID_BLOCK, data) if node is None else Put(PRODUCER_ID_BLOCK, data, node.version)
-        return range(first, last + 1), operation
+        return block, operation
 
 
 def _decode_yielded(data: bytes) -> tuple[int, int] | None:

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from odradek.authorization.acl_index import grouped
-from odradek.broker.cluster.controller_store import PRODUCER_IDS_PER_BLOCK
 from odradek.broker.migration.plan import ImportPlan, PartitionPlan
 from odradek.broker.migration.source import OFFSET_FILES, ImportFailure, SourceFolder
+from odradek.controller.producer_ids import PRODUCER_IDS_PER_BLOCK
 from odradek.log.directories.checkpoint_formats import (
     BOOT_ID,
     CLEAN_SHUTDOWN,
