@@ -190,7 +190,7 @@ def _without_finished_move(state: PartitionState) -> PartitionState:
 def _with_eligible(in_sync: set[int], state: PartitionState, rules: Rules) -> PartitionState:
     """Who leaves an ISR that is below the minimum has every committed record: nothing is committed meanwhile."""
     if len(state.isr) >= min(rules.min_in_sync, len(state.replicas)):
-        return state._replace(elr=())
+        return state._replace(elr=(), last_known_elr=())
     candidates = in_sync.union(state.elr).difference(state.isr, rules.unclean)
     return state._replace(elr=tuple(b for b in state.replicas if b in candidates))
 
@@ -212,6 +212,11 @@ def _leader(before: PartitionState, state: PartitionState, rules: Rules, *, boun
     if present in state.isr and not bounced and may_finish:
         # It is shutting down, and leads until it is gone: no other replica has all records.
         return present
+    if not state.isr and not state.elr and len(state.last_known_elr) == 1:
+        # Apache's controller emptied the ISR: the last leader has the most records, though perhaps not all of them.
+        (last,) = state.last_known_elr
+        if last in state.replicas and is_alive(state, last, brokers):
+            return last
     if rules.election is Election.UNCLEAN:
         for broker in state.replicas:
             if is_alive(state, broker, brokers):
@@ -227,7 +232,7 @@ def _led_by(state: PartitionState, leader: int) -> PartitionState:
         # The ISR that it takes the place of was below the minimum, too: its members are as complete.
         rest = {*state.elr, *state.isr} - {leader}
         return state._replace(isr=(leader,), elr=tuple(b for b in state.replicas if b in rest))
-    return state._replace(isr=(leader,), elr=())
+    return state._replace(isr=(leader,), elr=(), last_known_elr=())
 
 
 class PartitionChanges:

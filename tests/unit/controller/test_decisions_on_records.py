@@ -127,3 +127,13 @@ def test_reported_directory_is_assigned_and_a_lost_one_ends_leadership() -> None
     assert (state.leader, state.directories) == (1, (b"a" * 16, MIGRATING))
     lost = assign_directories(decision.image, 1, 11, [ReplicaDirectory(TOPIC_ID, 0, LOST)], CONFIG)
     assert lost.image.topics["t"].partitions[0].leader == 2
+
+
+@pytest.mark.parametrize(("last_known", "leader"), [((2,), 2), ((1, 2), NO_LEADER), ((3,), NO_LEADER), ((), NO_LEADER)])
+def test_empty_isr_is_led_by_its_last_known_leader(last_known: tuple[int, ...], leader: int) -> None:
+    """Apache's controller empties ISR and ELR after unclean ends, and remembers the last leader (KIP-966)."""
+    image = cluster(PartitionState(NO_LEADER, 4, (1, 2), (), 7, last_known_elr=last_known))
+    (state,) = leaders_sought(image, CONFIG, aliveness=BY_RECORDS).image.topics["t"].partitions
+    assert state.leader == leader
+    if leader != NO_LEADER:
+        assert (state.isr, state.elr, state.last_known_elr) == ((leader,), (), ())
