@@ -180,6 +180,41 @@ def test_leadership_does_not_wait_for_a_promise_of_another_partition(leadership:
     assert leadership.may_lead(Led())
 
 
+def test_leadership_of_an_added_partition_waits(leadership: Leadership) -> None:
+    first, second = PartitionState(2, 4, (1, 2), (1, 2)), PartitionState(1, 0, (1, 2), (1, 2))
+    old = ClusterImage("c").with_topics([Topic("t", ID, (first,))])
+    leadership.extend(100.0, 2.0)
+    leadership.follow(old, old.with_topics([Topic("t", ID, (first, second))]))
+    assert not leadership.may_lead(Led(index=1))
+
+
+def test_leadership_waits_when_its_topic_was_created_again(leadership: Leadership) -> None:
+    again = ClusterImage("c").with_topics([Topic("t", b"u" * 16, image(1).topics["t"].partitions)])
+    leadership.extend(100.0, 2.0)
+    leadership.follow(image(1), again)
+    assert not leadership.may_lead(Led(topic_id=b"u" * 16))
+
+
+def test_later_topics_are_followed_when_a_topic_is_unchanged(leadership: Leadership) -> None:
+    same, before = image(1).topics["t"], PartitionState(2, 4, (1, 2), (1, 2))
+    after = PartitionState(1, 5, (1, 2), (1, 2))
+    old = ClusterImage("c").with_topics([same, Topic("u", b"u" * 16, (before, before))])
+    leadership.extend(100.0, 2.0)
+    leadership.follow(old, old.with_topics([Topic("u", b"u" * 16, (before, after))]))
+    assert leadership.may_lead(Led())
+    assert not leadership.may_lead(Led(topic="u", topic_id=b"u" * 16, index=1))
+
+
+def test_longer_of_two_promises_counts(leadership: Leadership, clock: Clock) -> None:
+    leadership.extend(100.0, 10.0)
+    leadership.promise([(ID, 0)], 3.0)
+    leadership.promise([(ID, 0)], 1.0)
+    leadership.follow(image(2), image(1, 5))
+    clock.now = 102.0
+    leadership.begin(leadership.sequence)
+    assert not leadership.may_lead(Led())
+
+
 def test_leadership_that_ended_waits_no_longer(leadership: Leadership) -> None:
     leadership.follow(image(2), image(1, 5))
     assert leadership.has_pending

@@ -24,7 +24,7 @@ from odradek.replication.partition import (
     check_offsets,
     release_clients,
 )
-from odradek.replication.readers import PartitionReaders
+from odradek.replication.readers import MANY_BYTES, PartitionReaders
 from odradek.wire.errors import ErrorCode, KafkaError
 
 NOW_MS = time.time_ns() // 1_000_000
@@ -236,6 +236,23 @@ def test_follower_removed_from_the_isr_does_not_delay_commits(tmp_path: Path) ->
     assert partition.high_watermark == 3
 
 
+def test_follower_removed_by_the_controller_does_not_delay_commits(tmp_path: Path) -> None:
+    """It was caught up a moment ago, its broker still lives, and it fetches no more."""
+    (tmp_path / "t-0").mkdir()
+    environment = LogEnvironment(SystemDisk(), SystemClock())
+    log = PartitionLog.open("t", 0, str(tmp_path / "t-0"), LogConfig(), environment, clean=True)
+    partition = Partition("t", bytes(16), 0, 1, log, PartitionEnvironment(now_ms=lambda: 1000))
+    state = PartitionState(1, 0, (1, 2, 3), (1, 2, 3))
+    partition.apply_state(state)
+    partition.append(batch(b"a"), now_ms=NOW_MS)
+    for follower in (2, 3):
+        partition.followers.fetched(follower, 7, 1, 0, 1000)
+    partition.apply_state(state._replace(isr=(1, 2), partition_epoch=1))
+    partition.append(batch(b"b"), now_ms=NOW_MS)
+    partition.followers.fetched(2, 7, 2, 0, 1000)
+    assert partition.high_watermark == 2
+
+
 @pytest.mark.parametrize("news", ["restart of the follower", "state of the partition", "other brokers"])
 def test_rejected_follower_is_proposed_again_after_news(tmp_path: Path, news: str) -> None:
     (tmp_path / "t-0").mkdir()
@@ -345,3 +362,45 @@ def test_truncation_of_committed_records_is_counted(make: Make) -> None:
     partition.apply_state(PartitionState(2, 1, (1, 2), (1, 2)))
     partition.replicated.truncate_to(1)
     assert violations(partition) == {Invariant.COMMITTED_RECORDS_KEPT: 1}
+
+
+class NotingSession:
+    """A follower's fetch session that notes what it is notified of."""
+
+    def __init__(self) -> None:
+        self.notes: list[int | str] = []
+
+    def appended(self, size: int) -> None:
+        self.notes.append(size)
+
+    def committed(self) -> None:
+        self.notes.append("committed")
+
+    def started_later(self) -> None:
+        self.notes.append("started later")
+
+    def refresh(self) -> None:
+        self.notes.append("refresh")
+
+
+@pytest.mark.parametrize(
+    "end",
+    [Partition.retire, lambda led: led.apply_state(PartitionState(2, 1, (1, 2), (2,)))],
+    ids=["replica removed", "another leader"],
+)
+def test_sessions_look_at_a_partition_again_when_leadership_ends(make: Make, end: Callable[[Partition], None]) -> None:
+    partition = make(isr=(1, 2), replicas=(1, 2))
+    session = NotingSession()
+    partition.readers.join(session)
+    end(partition)
+    assert MANY_BYTES in session.notes
+
+
+def test_session_is_notified_no_longer_after_it_left() -> None:
+    readers, session = PartitionReaders(), NotingSession()
+    readers.join(session)
+    readers.appended(5)
+    readers.leave(session)
+    readers.leave(session)
+    readers.appended(6)
+    assert session.notes == [5]

@@ -10,9 +10,11 @@ import pytest
 from odradek.log.config import LogConfig
 from odradek.log.environment import LogEnvironment
 from odradek.log.partition_log import PartitionLog
+from odradek.log.producers.state import ProducerStates
 from odradek.metadata.image import PartitionState
 from odradek.ports.clock import SystemClock
 from odradek.ports.disk import SystemDisk
+from odradek.records.batch import NO_SEQUENCE, parse_header
 from odradek.records.builder import BatchFields, encode_batch
 from odradek.replication.partition import Partition, PartitionEnvironment
 from odradek.replication.refused_batches import RefusedBatches
@@ -204,3 +206,65 @@ def test_refusals_of_several_producers_are_kept_apart(partition: Partition) -> N
         with pytest.raises(KafkaError) as raised:
             refused.check(batches[producer_id, 1], states, NOW_MS)
         assert raised.value.code is code
+
+
+def header_bytes(sequence: int, producer_id: int = 7) -> memoryview:
+    fields = BatchFields(producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
+    return memoryview(encode_batch([(NOW_MS, None, b"x", ())], fields))
+
+
+def producers_of(*producer_ids: int) -> ProducerStates:
+    """Producers that have written one batch, with sequence 2."""
+    states = ProducerStates()
+    for producer_id in producer_ids:
+        states.apply(parse_header(header_bytes(2, producer_id)), 0)
+    return states
+
+
+def code_after(noted: ErrorCode, sequence: int, states: ProducerStates, *, producer_id: int = 7) -> ErrorCode:
+    """The code for the next batch after the batch with `sequence` was rejected."""
+    refused = RefusedBatches()
+    refused.note(header_bytes(sequence, producer_id), noted, states, NOW_MS)
+    try:
+        refused.check(header_bytes(sequence + 1, producer_id), states, NOW_MS)
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.NONE
+
+
+@pytest.mark.parametrize(
+    ("known", "sequence", "code"),
+    [
+        (False, 3, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+        (False, 0, ErrorCode.NONE),
+        (True, 3, ErrorCode.NONE),
+        (True, 0, ErrorCode.NONE),
+    ],
+)
+def test_later_batches_wait_for_a_too_large_one_of_an_unknown_producer(
+    known: bool, sequence: int, code: ErrorCode
+) -> None:
+    assert code_after(ErrorCode.MESSAGE_TOO_LARGE, sequence, producers_of(*([7] if known else []))) is code
+
+
+@pytest.mark.parametrize("sequence", [0, 3])
+def test_later_batch_gets_the_error_of_the_rejected_one(sequence: int) -> None:
+    assert code_after(ErrorCode.NOT_ENOUGH_REPLICAS, sequence, producers_of()) is ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+@pytest.mark.parametrize(("producer_id", "sequence"), [(-1, 0), (7, NO_SEQUENCE)])
+def test_rejected_batch_is_not_waited_for_without_producer_or_sequence(producer_id: int, sequence: int) -> None:
+    code = code_after(ErrorCode.NOT_ENOUGH_REPLICAS, sequence, producers_of(), producer_id=producer_id)
+    assert code is ErrorCode.NONE
+
+
+@pytest.mark.parametrize(("waited_ms", "code"), [(29_999, ErrorCode.NOT_ENOUGH_REPLICAS), (30_000, None)])
+def test_rejected_batch_is_waited_for_half_a_minute(waited_ms: int, code: ErrorCode | None) -> None:
+    refused = RefusedBatches()
+    refused.note(header_bytes(0), ErrorCode.NOT_ENOUGH_REPLICAS, producers_of(), NOW_MS)
+    if code is None:
+        refused.check(header_bytes(1), producers_of(), NOW_MS + waited_ms)
+        return
+    with pytest.raises(KafkaError) as rejected:
+        refused.check(header_bytes(1), producers_of(), NOW_MS + waited_ms)
+    assert rejected.value.code is code
