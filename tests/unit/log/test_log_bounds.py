@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from odradek.log.cleaner.candidates import Cleanable, SegmentFacts, cleanable, group
 from odradek.log.config import LONG_MAX, LogConfig
+from odradek.log.directories.background_recovery import unchecked_bytes
+from odradek.log.directories.checkpoint_formats import LOG_START_OFFSETS, parse_offsets
+from odradek.log.directories.log_directories import LogDirectories
 from odradek.log.retention import Reason, SegmentAge, below_start, expired, oversized, to_delete
 from odradek.log.segments.files import FileCache
+from odradek.log.segments.reading import Tail
 from odradek.ports.disk import SystemDisk
-from tests.unit.log.support import batch, log_environment, open_log, put
+from odradek.ports.randomness import SeededRandom
+from tests.unit.log.support import StandingClock, batch, log_environment, open_log, produced, put
 
 NOW = 1_000_000
 COMPACT = frozenset({"compact"})
@@ -158,3 +164,100 @@ def test_sweep_closes_files_that_were_not_used_since_the_last_one(tmp_path: Path
     assert len(cache) == 1
     assert cache.get(f"{tmp_path}/a") is first
     assert cache.get(f"{tmp_path}/b") is not second
+
+
+@pytest.mark.parametrize(("same", "opened"), [(True, 1), (False, 2)])
+def test_another_file_of_a_path_is_opened_again(tmp_path: Path, same: bool, opened: int) -> None:
+    path = f"{tmp_path}/a"
+    cache, other = FileCache(SystemDisk()), SystemDisk().open(path, create=True)
+    first = cache.get(path)
+    cache.forget_others(path, first if same else other)
+    assert len({id(first), id(cache.get(path))}) == opened
+
+
+def test_log_remembers_where_eight_readers_stopped(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    put(log, batch(20))
+    tail, segment = Tail(), log.segments[0]
+    for offset in range(10):
+        tail.remember(offset, segment, 100 * offset)
+    assert tail.hints == {offset: (0, 100 * offset) for offset in range(2, 10)}
+    log.close()
+
+
+@pytest.mark.parametrize(("batches", "full"), [(4, False), (5, True)])
+def test_segment_is_full_when_its_offset_index_is(tmp_path: Path, batches: int, full: bool) -> None:
+    """Four entries fit. The first batch has none, and equal timestamps share one in the time index."""
+    log = open_log(tmp_path, LogConfig(index_interval_bytes=0, segment_index_bytes=36))
+    for _ in range(batches):
+        put(log, batch(timestamps=[NOW - 1]))
+    assert log.segments[0].full is full
+    log.close()
+
+
+@pytest.mark.parametrize(
+    ("segments", "recovery_point", "size"),
+    [
+        ((), 0, 0),
+        ((0,), 0, 100),
+        ((0, 10, 20), 0, 300),
+        ((0, 10, 20), 9, 300),
+        ((0, 10, 20), 10, 200),
+        ((0, 10, 20), 20, 100),
+        ((0, 10, 20), 99, 100),
+        ((10, 20), 5, 200),
+    ],
+)
+def test_unchecked_bytes_begin_with_the_segment_of_the_recovery_point(
+    tmp_path: Path, segments: tuple[int, ...], recovery_point: int, size: int
+) -> None:
+    for base in segments:
+        for suffix in (".log", ".index", ".timeindex"):
+            (tmp_path / f"{base:020}{suffix}").write_bytes(bytes(100))
+    (tmp_path / "leader-epoch-checkpoint").write_bytes(bytes(100))
+    assert unchecked_bytes(SystemDisk(), str(tmp_path), recovery_point) == size
+
+
+class HighestDraw(SeededRandom):
+    """Draws the highest number that it may."""
+
+    def randrange(self, limit: int) -> int:
+        return limit - 1
+
+
+@pytest.mark.parametrize(
+    ("jitter_ms", "age_ms", "rolls"),
+    [(0, 1000, False), (0, 1001, True), (400, 601, False), (400, 602, True), (5000, 1, False), (5000, 2, True)],
+)
+def test_segment_rolls_at_its_age_less_the_jitter(tmp_path: Path, jitter_ms: int, age_ms: int, rolls: bool) -> None:
+    """The jitter is below segment.jitter.ms and below segment.ms."""
+    environment = log_environment()
+    environment.random = HighestDraw("jitter")
+    log = open_log(tmp_path, LogConfig(segment_ms=1000, segment_jitter_ms=jitter_ms), environment)
+    put(log, batch(timestamps=[NOW]))
+    put(log, batch(timestamps=[NOW + age_ms]))
+    assert len(log.segments) == 1 + rolls
+    log.close()
+
+
+def test_only_the_newest_snapshot_between_segments_stays(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    for producer_id in range(3):
+        put(log, produced(producer_id, 0))
+        log.history.take_snapshot()
+    assert [path.name for path in Path(log.directory).glob("*.snapshot")] == [f"{3:020}.snapshot"]
+    log.close()
+
+
+@pytest.mark.parametrize(("start", "noted"), [(0, {}), (1, {("t", 0): 1})])
+def test_log_start_is_noted_inside_of_the_first_segment(
+    tmp_path: Path, start: int, noted: dict[tuple[str, int], int]
+) -> None:
+    directories = LogDirectories(SystemDisk(), StandingClock(), SeededRandom("start"), [str(tmp_path)])
+    directories.startup.load(cluster_id="c", node_id=1)
+    log = directories.open("t", 0, b"t" * 16, LogConfig())
+    put(log, batch(2))
+    log.advance_log_start(start)
+    directories.checkpoints.write_now(LOG_START_OFFSETS)
+    assert parse_offsets((tmp_path / LOG_START_OFFSETS).read_bytes()) == noted
+    asyncio.run(directories.close(clean=False))

@@ -261,6 +261,15 @@ def test_what_needs_no_change_stays_byte_for_byte(tmp_path: Path) -> None:
     world.close()
 
 
+def test_records_of_the_future_are_compacted_when_there_is_no_minimum_lag(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    for number in range(40):
+        put(world.log, keyed((b"k", b"%d" % number * 20), times=[NOW + HOUR]))
+    assert world.compact()
+    assert len(world.records()) < 40
+    world.close()
+
+
 def test_tombstones_go_after_their_horizon(tmp_path: Path) -> None:
     world = World(tmp_path)
     put(world.log, keyed((b"gone", b"value"), (b"stays", b"value")))

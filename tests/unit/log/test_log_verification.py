@@ -53,6 +53,18 @@ def test_nothing_wrong(tmp_path: Path) -> None:
     assert findings(written(tmp_path)) == []
 
 
+def test_last_index_entry_may_end_with_a_zero_byte(tmp_path: Path) -> None:
+    """Apache Kafka fills an active segment's index with zeros; zeros of the last entry itself are not filling."""
+    log = open_log(tmp_path, LogConfig(index_interval_bytes=0))
+    first = next(found for size in range(600) if not len(found := batch(257, key=b"k" * size)) % 256)
+    put(log, first)
+    put(log, batch())
+    segment = log.segments[0]
+    assert (len(segment.offsets()), segment.offsets().floor(1 << 30, 1 << 30)) == (1, len(first))
+    log.close()
+    assert findings(Path(log.directory)) == []
+
+
 def flip(name: str, position: int) -> Callable[[Path], None]:
     def damage(directory: Path) -> None:
         path = sorted(directory.glob(name))[1]

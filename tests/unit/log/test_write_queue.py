@@ -43,7 +43,8 @@ class MovingClock(StandingClock):
 
 
 class StallingDisk(SystemDisk):
-    """Writes of threads wait while `gate` is closed; those of the event loop take `inline_seconds` on the clock."""
+    """Writes of threads wait while `gate` is closed; those of the event loop take `inline_seconds` on the clock,
+    those of threads `queued_seconds`."""
 
     def __init__(self, clock: MovingClock) -> None:
         super().__init__()
@@ -51,6 +52,7 @@ class StallingDisk(SystemDisk):
         self.gate = threading.Event()
         self.gate.set()
         self.inline_seconds = 0.0
+        self.queued_seconds = 0.0
         self.failure = 0
         self.lags = False
         self.lacks = False
@@ -83,6 +85,7 @@ class StallingFile(SystemFile):
             super().write_at(position, data)
             return
         self.disk.queued_writes += 1
+        self.disk.clock.seconds += self.disk.queued_seconds
         assert self.disk.gate.wait(30)
         if self.disk.failure:
             raise OSError(self.disk.failure, "failed", self.path)
@@ -169,6 +172,14 @@ async def test_a_large_append_counts_once_it_is_written(tmp_path: Path) -> None:
 
 
 @running
+async def test_large_append_of_a_follower_is_written_at_once(tmp_path: Path) -> None:
+    """A follower asks for the offset after the batch in its next fetch: the leader counts that as written."""
+    log = World(tmp_path).log
+    put(log, large(), origin=Origin.REPLICATION)
+    assert (log.next_offset, log.end_offset) == (1, 1)
+
+
+@running
 async def test_what_follows_waits_for_its_turn(tmp_path: Path) -> None:
     world = World(tmp_path)
     log = world.log
@@ -246,6 +257,30 @@ async def test_a_write_that_only_waited_for_the_processor_is_not_the_disks_fault
     put(log, batch())
     assert log.end_offset == 3, "the last one is queued"
     await world.written()
+
+
+async def is_queued_after(world: World, seconds: float) -> bool:
+    """Whether an append is queued after probation has ended with a queued write that took that long."""
+    world.disk.inline_seconds = 0.2
+    put(world.log, batch())
+    world.disk.inline_seconds, world.disk.queued_seconds = 0.0, seconds
+    world.clock.seconds += 1.1
+    put(world.log, batch())
+    await world.written()
+    put(world.log, batch())
+    queued = world.log.end_offset == 2
+    await world.written()
+    return queued
+
+
+@running
+async def test_probation_ends_with_a_queued_write_that_waited_for_the_processor(tmp_path: Path) -> None:
+    assert not await is_queued_after(World(tmp_path), 0.02)
+
+
+@running
+async def test_probation_is_extended_by_a_long_queued_write(tmp_path: Path) -> None:
+    assert await is_queued_after(World(tmp_path), 0.2)
 
 
 @running
