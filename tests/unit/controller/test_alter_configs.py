@@ -8,6 +8,7 @@ from odradek.wire.errors import ErrorCode
 
 SET, DELETE, APPEND, SUBTRACT = OperationType
 TOPIC, BROKER, GROUP = ResourceType.TOPIC, ResourceType.BROKER, ResourceType.GROUP
+METRICS = ResourceType.CLIENT_METRICS
 SETTINGS = BrokerConfig({})
 IMAGE = (
     ClusterImage()
@@ -189,3 +190,58 @@ def test_other_refusals() -> None:
     twice = [change(TOPIC, "t", ("segment.ms", "1", SET)), change(TOPIC, "t", ("segment.ms", "2", SET))]
     (reply,) = alter_configs(IMAGE, twice, SETTINGS).replies
     assert reply.failure == (ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+
+
+@pytest.mark.parametrize(
+    ("resource", "code", "message"),
+    [
+        (change(GROUP, "", ("x", "1", SET)), ErrorCode.INVALID_REQUEST, "Default group resources are not allowed."),
+        (change(METRICS, "", ("metrics", "a", SET)), ErrorCode.INVALID_REQUEST, "Subscription name can't be empty"),
+        (
+            change(METRICS, "s", ("nope", "1", SET)),
+            ErrorCode.INVALID_CONFIG,
+            "Unknown client metrics configuration: nope",
+        ),
+        (
+            change(METRICS, "s", ("match", "nope=x", SET)),
+            ErrorCode.INVALID_CONFIG,
+            "Illegal client matching pattern: nope=x",
+        ),
+        (
+            change(METRICS, "s", ("interval.ms", "99", SET)),
+            ErrorCode.INVALID_CONFIG,
+            "Invalid value 99 for interval.ms, interval must be between 100 and 3600000 (1 hour)",
+        ),
+        (
+            change(METRICS, "s", ("interval.ms", "1000", APPEND)),
+            ErrorCode.INVALID_CONFIG,
+            "Can't APPEND to key interval.ms because its type is not LIST.",
+        ),
+    ],
+)
+def test_changes_of_groups_and_subscriptions_are_rejected(
+    resource: ResourceChanges, code: ErrorCode, message: str
+) -> None:
+    decision = alter_configs(IMAGE, [resource], SETTINGS)
+    assert decision.replies[0].failure == (code, message)
+    assert not decision.operations
+
+
+def test_subscription_changes_and_goes() -> None:
+    created = alter_configs(
+        IMAGE, [change(METRICS, "s", ("metrics", "a,b", SET), ("interval.ms", "100", SET))], SETTINGS
+    )
+    assert created.replies[0].failure is None
+    assert created.image.client_metrics == {"s": {"metrics": "a,b", "interval.ms": "100"}}
+    less = alter_configs(
+        created.image, [change(METRICS, "s", ("metrics", "a", SUBTRACT), ("interval.ms", None, DELETE))], SETTINGS
+    ).image
+    assert less.client_metrics == {"s": {"metrics": "b"}}
+    gone = alter_configs(less, [change(METRICS, "s", ("metrics", None, DELETE))], SETTINGS)
+    assert gone.image.client_metrics == {}
+    assert [type(operation) for operation in gone.operations] == [Delete]
+
+
+def test_list_of_a_broker_is_appended_to_its_default() -> None:
+    decision = alter_configs(IMAGE, [change(BROKER, "1", ("log.cleanup.policy", "compact", APPEND))], SETTINGS)
+    assert decision.image.broker_configs == {"1": {"log.cleanup.policy": "delete,compact"}}

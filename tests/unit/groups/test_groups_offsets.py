@@ -433,3 +433,17 @@ def test_missed_deletions_are_not_retried_while_the_image_is_incomplete() -> Non
     shard.knows_all_topics = True
     shard.sleep(RETRY_MS)
     assert shard.committed("g") == -1
+
+
+@pytest.mark.parametrize(
+    ("retention_ms", "expire_ms"),
+    [(-1, -1), (0, START_MS), (1, START_MS + 1), ((1 << 63) - 1, (1 << 63) - 1)],
+)
+def test_commit_expires_after_the_retention_of_its_request(retention_ms: int, expire_ms: int) -> None:
+    """The time that a record can hold is the longest (OffsetCommit versions 2 to 4)."""
+    shard = VirtualShard()
+    request = CommitRequest("g", "", None, -1, [OffsetToCommit("topic", 0, 1)], retention_ms=retention_ms)
+    (record,) = shard.coordinator.commit_offsets(START_MS, shard.token(), request).records
+    assert isinstance(record, OffsetRecord)
+    assert record.value is not None
+    assert record.value.expire_timestamp_ms == expire_ms
