@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from odradek.client.producer.transactions import TransactionalProducer as TransactionalProducer
     from odradek.client.pydantic_serializers import PydanticDeserializer as PydanticDeserializer
     from odradek.client.pydantic_serializers import PydanticSerializer as PydanticSerializer
+    from odradek.client.registry import RegistryError as RegistryError
+    from odradek.client.registry import RegistrySchemas as RegistrySchemas
     from odradek.client.serializers import DataclassDeserializer as DataclassDeserializer
     from odradek.client.serializers import DataclassSerializer as DataclassSerializer
     from odradek.client.serializers import DoubleDeserializer as DoubleDeserializer
@@ -110,6 +112,8 @@ __all__ = [
     "RebalanceListener",
     "RecordBatch",
     "RecordMetadata",
+    "RegistryError",
+    "RegistrySchemas",
     "Schemas",
     "SerializationError",
     "ShareConsumer",
@@ -170,6 +174,8 @@ _HOMES = {
     "RebalanceListener": "odradek.client.group.rebalance_listener",
     "RecordBatch": "odradek.client.consumer.record_batches",
     "RecordMetadata": "odradek.client.model",
+    "RegistryError": "odradek.client.registry",
+    "RegistrySchemas": "odradek.client.registry",
     "Schemas": "odradek.client.framing",
     "SerializationError": "odradek.client.errors",
     "ShareConsumer": "odradek.client.share.share_consumer",

@@ -38,6 +38,7 @@ CHAPTERS: Final = (
             "consumer/record_batches": ("RecordBatch",),
             "consumer/avro_columns": ("AvroValues",),
             "framing": ("Schemas", "FixedSchemas"),
+            "registry": ("RegistrySchemas", "RegistryError"),
             "group/rebalance_listener": (),
         },
     ),

@@ -1,6 +1,6 @@
 """How a value says which schema it was written with: not at all, or in Confluent's wire format.
 
-Where ids come from and go to is the business of a `Schemas`, such as a client of a schema registry.
+Where ids come from and go to is the business of a `Schemas`, such as `odradek.client.RegistrySchemas`.
 """
 
 from odradek.client.framing import MAGIC, FixedSchemas, FramingError, Schemas, framed, unframed

@@ -1,0 +1,147 @@
+"""Schemas by id from a schema registry, by the HTTP interface of Confluent's Schema Registry."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import ssl
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+MAX_ANSWER_BYTES: Final = 8 * 1024 * 1024
+"""A longer answer is an error, so that a wrong address cannot fill the memory."""
+PAUSES_S: Final = (0.2, 1.0)
+"""After the n-th failed round over all addresses, `RegistrySchemas` waits this long before the next round."""
+_TRANSIENT: Final = frozenset({408, 429, 500, 502, 503, 504})
+
+
+class RegistryError(Exception):
+    """The registry is away, rejects the client, or answers with something else than a schema."""
+
+
+class RegistrySchemas:
+    """Schemas of a registry, for `AvroValues`, and for `from_avro` on Spark's executors, where it pickles.
+
+    An id is fetched once by each process; its schema never changes. A copy on an executor fetches its own. Redirects
+    are errors, because they would carry the password to another host.
+    """
+
+    def __init__(
+        self,
+        urls: str | Sequence[str],
+        *,
+        username: str | None = None,
+        password: str | None = None,
+        authority: str | None = None,
+        schema_type: str = "AVRO",
+        timeout_s: float = 10.0,
+    ) -> None:
+        """`urls` are addresses of one registry, tried in this order; `authority` is a PEM file of certificates.
+
+        `username` and `password` are sent by HTTP's basic authentication. `schema_type` is AVRO, JSON or PROTOBUF; an
+        id of another type counts as unknown. Raises ValueError for a malformed address, or for only half of a login.
+        """
+        self._urls = tuple([urls] if isinstance(urls, str) else urls)
+        if not self._urls:
+            raise ValueError("the address of a schema registry is missing")
+        for url in self._urls:
+            _check_address(url)
+        if (username is None) != (password is None):
+            raise ValueError("a schema registry's username and password belong together")
+        self._login = None if username is None else f"{username}:{password}"
+        self._authority = authority
+        self._schema_type = schema_type
+        self._timeout_s = timeout_s
+        self._texts: dict[int, str] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_texts": {}}
+
+    def schema(self, schema_id: int) -> str:
+        """The text of a schema; blocks while it is fetched.
+
+        Raises LookupError for an id that the registry lacks or has as another type, RegistryError for all else.
+        """
+        found = self._texts.get(schema_id)
+        if found is None:
+            found = self._texts[schema_id] = self._text(schema_id, self._fetch(schema_id))
+        return found
+
+    def _text(self, schema_id: int, answer: bytes) -> str:
+        try:
+            fields = json.loads(answer)
+        except ValueError as error:
+            raise RegistryError(f"the answer of the schema registry for id {schema_id} is not JSON") from error
+        if not isinstance(fields, dict) or not isinstance(fields.get("schema"), str):
+            raise RegistryError(f"the answer of the schema registry for id {schema_id} has no schema")
+        kind = fields.get("schemaType", "AVRO")  # the registry leaves it out for Avro
+        if kind != self._schema_type:
+            raise LookupError(f"schema {schema_id} is of type {kind}; {self._schema_type} expected")
+        if fields.get("references"):
+            raise RegistryError(f"schema {schema_id} refers to other schemas, which is not supported")
+        return str(fields["schema"])
+
+    def _fetch(self, schema_id: int) -> bytes:
+        for pause_s in (*PAUSES_S, None):
+            failures = []
+            for url in self._urls:
+                try:
+                    status, answer = self._get(url, schema_id)
+                except (OSError, http.client.HTTPException) as error:
+                    failures.append(f"{url}: {error!r}")
+                    continue
+                if status == 200:
+                    return answer
+                if status == 404 and _is_unknown_id(answer):
+                    raise LookupError(f"the schema registry has no schema with id {schema_id}")
+                if status not in _TRANSIENT:
+                    raise RegistryError(f"{url}: the schema registry answers schema {schema_id} with status {status}")
+                failures.append(f"{url}: status {status}")
+            if pause_s is not None:
+                time.sleep(pause_s)
+        raise RegistryError(f"could not fetch schema {schema_id} from the schema registry: {'; '.join(failures)}")
+
+    def _get(self, url: str, schema_id: int) -> tuple[int, bytes]:
+        """(status, body). Raises OSError, HTTPException, RegistryError for a body that is too long."""
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
+        if self._login is not None:
+            headers["Authorization"] = "Basic " + base64.b64encode(self._login.encode()).decode()
+        connection: http.client.HTTPConnection
+        if parts.scheme == "https":
+            context = ssl.create_default_context(cafile=self._authority)
+            connection = http.client.HTTPSConnection(host, parts.port, timeout=self._timeout_s, context=context)
+        else:
+            connection = http.client.HTTPConnection(host, parts.port, timeout=self._timeout_s)
+        try:
+            connection.request("GET", f"{parts.path.rstrip('/')}/schemas/ids/{schema_id}", headers=headers)
+            answer = connection.getresponse()
+            body = answer.read(MAX_ANSWER_BYTES + 1)
+        finally:
+            connection.close()
+        if len(body) > MAX_ANSWER_BYTES:
+            raise RegistryError(f"{url}: the answer for schema {schema_id} is longer than {MAX_ANSWER_BYTES} bytes")
+        return answer.status, body
+
+
+def _check_address(url: str) -> None:
+    """Raises ValueError, without the address if it has a password."""
+    parts = urlsplit(url)
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("a schema registry's address must not have a login: use username and password")
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise ValueError(f"{url!r} is not an address of a schema registry: http://HOST:PORT or https:// expected")
+    _ = parts.port  # raises ValueError for a port that is no number
+
+
+def _is_unknown_id(answer: bytes) -> bool:
+    """Whether a 404 is the registry's own (40403, "Schema not found"), and not one of a wrong path or a proxy."""
+    try:
+        fields = json.loads(answer)
+    except ValueError:
+        return False
+    return isinstance(fields, dict) and fields.get("error_code") == 40403
