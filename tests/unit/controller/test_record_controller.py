@@ -105,8 +105,8 @@ class World:
         previous = known.epoch if known is not None and clean else -1
         self.do(lambda controller: controller.register_broker(broker, previous))
 
-    def do(self, event: Event) -> None:
-        """Let an event take effect, and compare the controllers."""
+    def do(self, event: Event, *, is_unclean: bool = False) -> None:
+        """Let an event take effect, and compare the controllers. `is_unclean`: it asks for unclean elections."""
         seed = self.chance.randrange(1 << 30)
         from_log = replay(through_bytes(self.log), ClusterImage())
         from_snapshot = replay(through_bytes(difference(ClusterImage(), from_log)), ClusterImage())
@@ -129,7 +129,7 @@ class World:
         except KafkaError:
             return
         self.log += found.records
-        check_step(self.image, found.image)
+        check_step(self.image, found.image, is_unclean=is_unclean)
         self.image = found.image
         assert not RecordController(found.image, CONFIG, SeededRandom(1)).begin().records, "a new leader finds no work"
 
@@ -142,7 +142,7 @@ class World:
         return topic, index, topic.partitions[index]
 
 
-def check_step(before: ClusterImage, after: ClusterImage) -> None:
+def check_step(before: ClusterImage, after: ClusterImage, *, is_unclean: bool) -> None:
     for name, topic in after.topics.items():
         for index, state in enumerate(topic.partitions):
             assert state.isr
@@ -163,7 +163,7 @@ def check_step(before: ClusterImage, after: ClusterImage) -> None:
             if state.leader != old.leader:
                 assert leader.is_active
                 complete = {*old.isr, *old.elr, *state.adding_replicas, *old.adding_replicas}
-                assert state.leader in complete or may_elect_unclean(topic, CONFIG)
+                assert state.leader in complete or is_unclean or may_elect_unclean(topic, CONFIG)
 
 
 # --- events ---
@@ -243,7 +243,7 @@ def moves(world: World) -> None:
 
 def elects(world: World) -> None:
     kind = world.chance.choice((0, 1))
-    world.do(lambda controller: controller.elect_leaders(kind, None))
+    world.do(lambda controller: controller.elect_leaders(kind, None), is_unclean=kind == 1)
 
 
 def balances(world: World) -> None:
