@@ -8,6 +8,7 @@ import io
 import json
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -313,3 +314,25 @@ def test_running_table_follows_its_topic(
     assert ids(settings["path"]) == [0, 1, 2, 3, 4]
     operations = [each["operation"] for each in DeltaTable(settings["path"]).history()]
     assert "OPTIMIZE" in operations
+
+
+def test_terminated_command_loses_and_repeats_nothing(broker: BlockingBroker, topic: str, tmp_path: Path) -> None:
+    """SIGTERM, as systemd and Kubernetes send it, while records are gathered for the next commit."""
+    path = tmp_path / "table"
+    (tmp_path / "t.yml").write_text(
+        f"tables: {{t: {{topic: {topic}, path: {path}, commit.records: 10, commit.interval.ms: 3600000}}}}"
+    )
+    produce(broker, topic, [{"id": number} for number in range(10)])
+    command = [sys.executable, "-m", "odradek.cli.main", "tables", "run", str(tmp_path / "t.yml")]
+    with subprocess.Popen(
+        [*command, "-b", broker.bootstrap_servers], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "odradek tables ready tables=t\n"
+        assert process.stdout.readline().startswith("committed table=t rows=10 ")
+        produce(broker, topic, [{"id": number} for number in range(10, 15)])
+        process.send_signal(signal.SIGTERM)
+        rest = process.communicate(timeout=60)[0]
+    assert process.returncode == 0, rest
+    assert run_once(broker, spec_of("t", settings_of(topic, tmp_path))) == {}
+    assert ids(str(path)) == list(range(15))
