@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from odradek.log.append import check_fits_segment, check_size
 from odradek.log.cleaner.candidates import Cleanable, SegmentFacts, cleanable, group
 from odradek.log.config import LONG_MAX, LogConfig
 from odradek.log.directories.background_recovery import unchecked_bytes
@@ -17,6 +19,7 @@ from odradek.log.segments.files import FileCache
 from odradek.log.segments.reading import Tail
 from odradek.ports.disk import SystemDisk
 from odradek.ports.randomness import SeededRandom
+from odradek.wire.errors import ErrorCode, KafkaError
 from tests.unit.log.support import StandingClock, batch, log_environment, open_log, produced, put
 
 NOW = 1_000_000
@@ -166,6 +169,14 @@ def test_sweep_closes_files_that_were_not_used_since_the_last_one(tmp_path: Path
     assert cache.get(f"{tmp_path}/b") is not second
 
 
+def test_forgotten_file_is_opened_again(tmp_path: Path) -> None:
+    path = f"{tmp_path}/a"
+    cache = FileCache(SystemDisk())
+    first = cache.get(path, create=True)
+    cache.forget(path)
+    assert cache.get(path) is not first
+
+
 @pytest.mark.parametrize(("same", "opened"), [(True, 1), (False, 2)])
 def test_another_file_of_a_path_is_opened_again(tmp_path: Path, same: bool, opened: int) -> None:
     path = f"{tmp_path}/a"
@@ -261,3 +272,15 @@ def test_log_start_is_noted_inside_of_the_first_segment(
     directories.checkpoints.write_now(LOG_START_OFFSETS)
     assert parse_offsets((tmp_path / LOG_START_OFFSETS).read_bytes()) == noted
     asyncio.run(directories.close(clean=False))
+
+
+@pytest.mark.parametrize(
+    ("check", "code"),
+    [(check_size, ErrorCode.MESSAGE_TOO_LARGE), (check_fits_segment, ErrorCode.RECORD_LIST_TOO_LARGE)],
+)
+def test_batch_may_be_as_large_as_its_limit(check: Callable[[int, LogConfig], None], code: ErrorCode) -> None:
+    config = LogConfig(max_message_bytes=1000, segment_bytes=1000)
+    check(1000, config)
+    with pytest.raises(KafkaError) as rejected:
+        check(1001, config)
+    assert rejected.value.code is code

@@ -390,6 +390,21 @@ def test_producers_survive(tmp_path: Path, snapshots: str, clean: bool, flushed:
         assert put(again, produced(7, 5)).duplicate
 
 
+def test_recovery_writes_snapshots_where_the_last_segments_begin(tmp_path: Path) -> None:
+    log = open_log(tmp_path, SMALL)
+    fill_with_producers(log)
+    log.roll()
+    put(log, produced(7, 7))
+    log.release()
+    for path in files(log, ".snapshot"):
+        path.unlink()
+    again = reopen(tmp_path)
+    assert [int(path.stem) for path in files(again, ".snapshot")][:2] == [
+        segment.base_offset for segment in again.segments[-2:] if segment.base_offset
+    ]
+    again.release()
+
+
 @pytest.mark.parametrize("rolled", [False, True])
 @pytest.mark.parametrize("commit", [False, True])
 def test_a_transaction_whose_end_was_deleted_is_not_open(tmp_path: Path, *, commit: bool, rolled: bool) -> None:

@@ -396,6 +396,15 @@ def test_sessions_look_at_a_partition_again_when_leadership_ends(make: Make, end
     assert MANY_BYTES in session.notes
 
 
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_sessions_look_at_a_partition_again_in_a_new_epoch(make: Make, epoch: int) -> None:
+    partition = make(isr=(1, 2), replicas=(1, 2))
+    session = NotingSession()
+    partition.readers.join(session)
+    partition.apply_state(PartitionState(1, epoch, (1, 2), (1,), partition_epoch=1))
+    assert (MANY_BYTES in session.notes) is (epoch > 0)
+
+
 def test_session_is_notified_no_longer_after_it_left() -> None:
     readers, session = PartitionReaders(), NotingSession()
     readers.join(session)
