@@ -2,14 +2,17 @@
 
 import json
 import pickle
+import ssl
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 
 import pytest
 
 from odradek.client import RegistryError, RegistrySchemas, registry
 from odradek.spark.formats.avro import PERMISSIVE, is_permissive
+from tests.certificates import Authority
 
 SCHEMA = '{"type": "string"}'
 NOT_FOUND = (404, json.dumps({"error_code": 40403, "message": "Schema 9 not found"}))
@@ -139,6 +142,18 @@ def test_outage_is_an_error_that_permissive_decoding_lets_through(server: Server
         decode(pa.array([framed(7, b"\x02a")]))
     server.answers = [(200, json.dumps({"schema": SCHEMA}))]
     assert decode(pa.array([framed(7, b"\x02a")])).to_pylist() == ["a"]
+
+
+def test_https_is_trusted_by_the_given_authority_alone(server: Server, tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "right")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(authority.issue("/CN=registry").both)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    url = f"https://127.0.0.1:{server.server_port}"
+    with pytest.raises(RegistryError, match="CERTIFICATE_VERIFY_FAILED"):
+        RegistrySchemas(url, authority=Authority(tmp_path / "wrong").file, password="secret", username="user").schema(7)
+    assert server.asked == []
+    assert RegistrySchemas(url, authority=authority.file).schema(7) == SCHEMA
 
 
 @pytest.mark.parametrize("url", ["", "registry:8081", "ftp://host", "http://", "http://host/?a=b", "http://host:port"])
