@@ -140,7 +140,8 @@ def test_killed_runner_of_iceberg_loses_and_repeats_nothing(broker: BlockingBrok
     }
     assert killed_at("files of iceberg", broker, settings)
     assert run_once(broker, spec_of("t", settings)) == {}
-    found = load_catalog("default", **catalog).load_table("lake.t").scan(selected_fields=("id",)).to_arrow()
+    with load_catalog("default", **catalog) as opened:
+        found = opened.load_table("lake.t").scan(selected_fields=("id",)).to_arrow()
     assert sorted(found.column("id").to_pylist()) == list(range(20))
 
 

@@ -80,6 +80,9 @@ class DeltaStore:
         self._held.update(positions)
         return written
 
+    def close(self) -> None:
+        """See `TableStore`. Nothing is held between two calls."""
+
     def compact(self) -> int:
         """See `TableStore`."""
         with table_failures(self._spec.path):

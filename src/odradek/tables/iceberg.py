@@ -73,6 +73,12 @@ class IcebergStore:
         """See `TableStore`."""
         return self._commit_batch(records, ends)
 
+    def close(self) -> None:
+        """See `TableStore`."""
+        catalog, self._catalog = self._catalog, None
+        if catalog is not None:
+            catalog.close()
+
     def compact(self) -> int:
         """Nothing: PyIceberg cannot join files, and `compact.…` is an error in the specification."""
         return 0

@@ -80,6 +80,7 @@ class TableRunner:
             await self._commit_last()
         finally:
             await self._close_tables()
+            await self._thread.run(self._store.close)
             await self._thread.close()
 
     # --- the topic ---

@@ -48,6 +48,10 @@ class TableStore(Protocol):
         """The positions in a version of the table (a number, or a time in ISO 8601), by partition; None: now."""
         ...
 
+    def close(self) -> None:
+        """Give back what the object holds, such as connections to a catalog; it can be used again after that."""
+        ...
+
     def describe(self) -> Mapping[str, Any]:
         """What the table is: version, columns, rows, files, bad records. Raises ConnectError if there is none."""
         ...

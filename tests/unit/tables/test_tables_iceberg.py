@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog.sql import SqlCatalog
 
 from odradek.connect.errors import ConfigInvalid, ConnectError, PositionMoved
 from odradek.tables import iceberg
@@ -27,6 +28,22 @@ def spec(tmp_path: Path) -> Callable[..., TableSpec]:
         return spec_of(name, {"topic": "orders", "path": "lake.orders", "format": "iceberg", **catalog, **given})
 
     return make
+
+
+@pytest.fixture(autouse=True)
+def closed_catalogs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Close what a test has opened: Python 3.13 warns of a connection to SQLite that is left."""
+    made: list[Catalog] = []
+    begin = SqlCatalog.__init__
+
+    def remember(self: SqlCatalog, name: str, **properties: str) -> None:
+        begin(self, name, **properties)
+        made.append(self)
+
+    monkeypatch.setattr(SqlCatalog, "__init__", remember)
+    yield
+    for each in made:
+        each.close()
 
 
 def catalog_of(spec: TableSpec) -> Catalog:
@@ -178,3 +195,22 @@ def test_settings_of_the_other_format_are_rejected(
 ) -> None:
     with pytest.raises(ConfigInvalid, match=line):
         spec(**settings)
+
+
+def test_closed_store_has_no_connection_to_its_catalog(
+    spec: Callable[..., TableSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[SqlCatalog] = []
+    close = SqlCatalog.close
+
+    def note(catalog: SqlCatalog) -> None:
+        closed.append(catalog)
+        close(catalog)
+
+    monkeypatch.setattr(SqlCatalog, "close", note)
+    writer = Writer(spec())
+    writer.write({"id": 1})
+    writer.store.close()
+    writer.store.close()
+    assert len(closed) == 1
+    assert writer.store.offsets(None) == {0: 1}

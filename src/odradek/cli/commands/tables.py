@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import signal
 from collections.abc import Mapping
 from pathlib import Path
@@ -113,7 +114,8 @@ def _check(specs: list[TableSpec]) -> int:
     from odradek.tables.process import store_of
 
     for spec in specs:
-        exists = store_of(spec).check()
+        with contextlib.closing(store_of(spec)) as store:
+            exists = store.check()
         print(f"valid: {spec.name} ({'the table is there' if exists else 'a new table'})")
     return 0
 
@@ -123,9 +125,9 @@ def _describe(specs: list[TableSpec], output: str | None) -> int:
 
     documents: dict[str, Mapping[str, Any]] = {}
     for spec in specs:
-        store = store_of(spec)
-        offsets = {str(partition): at for partition, at in sorted(store.offsets(None).items())}
-        documents[spec.name] = {"topic": spec.topic, **store.describe(), "offsets": offsets}
+        with contextlib.closing(store_of(spec)) as store:
+            offsets = {str(partition): at for partition, at in sorted(store.offsets(None).items())}
+            documents[spec.name] = {"topic": spec.topic, **store.describe(), "offsets": offsets}
     show_document(documents, output or "yaml")
     return 0
 
@@ -133,11 +135,13 @@ def _describe(specs: list[TableSpec], output: str | None) -> int:
 def _offsets(specs: list[TableSpec], version: str | None, output: str | None) -> int:
     from odradek.tables.process import store_of
 
-    rows = [
-        {"table": spec.name, "topic": spec.topic, "partition": partition, "offset": at}
-        for spec in specs
-        for partition, at in sorted(store_of(spec).offsets(version).items())
-    ]
+    rows = []
+    for spec in specs:
+        with contextlib.closing(store_of(spec)) as store:
+            rows += [
+                {"table": spec.name, "topic": spec.topic, "partition": partition, "offset": at}
+                for partition, at in sorted(store.offsets(version).items())
+            ]
     show(rows, OFFSETS, output)
     return 0
 

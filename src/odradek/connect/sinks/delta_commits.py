@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any
 
 from odradek.connect.errors import ConnectError, PositionMoved, TargetAway
 from odradek.records.topic_partition import TopicPartition
+from odradek.spark.stores.object_stores import is_away
 from odradek.spark.stores.patience import first_line
-
-_AWAY: Final = ("connection", "timed out", "timeout", "dns", "503", "500", "temporarily", "error sending request")
 
 
 class DeltaCommits:
@@ -76,7 +75,6 @@ def table_failures(path: str) -> Iterator[None]:
         raise PositionMoved(f"{path}: another task has committed to the table") from error
     except Exception as error:
         text = first_line(error)
-        # Failures of object stores arrive as text only.
-        if isinstance(error, OSError) or any(each in str(error).lower() for each in _AWAY):
+        if is_away(error):
             raise TargetAway(f"the table is away: {text}") from error
         raise ConnectError(f"the table rejects it: {text}") from error

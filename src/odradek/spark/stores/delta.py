@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from odradek.spark.checkpoint_files import open_files
 from odradek.spark.checkpoints import query_id
 from odradek.spark.stores.databases import StoreError
+from odradek.spark.stores.object_stores import is_away
 from odradek.spark.stores.patience import Patience, still_runs
-
-_AWAY: Final = ("connection", "timed out", "timeout", "dns", "503", "500", "temporarily", "error sending request")
 
 
 class DeltaSink:
@@ -49,7 +48,7 @@ class DeltaSink:
         rows = frame.toArrow()
         return self._patience.run(
             lambda: self._write(rows, batch_id, query),
-            away=_is_away,
+            away=is_away,
             wanted=still_runs(frame),
             reached=lambda: self._reached,
         )
@@ -119,11 +118,3 @@ class DeltaSink:
 def _number(query_id: str) -> int:
     """A query's id as the version of a `txn` action, which holds nothing but 63 bits."""
     return uuid.UUID(query_id).int >> 65
-
-
-def _is_away(error: Exception) -> bool:
-    """Object stores' failures arrive as text only."""
-    if isinstance(error, OSError):
-        return True
-    text = str(error).lower()
-    return type(error).__module__.startswith(("deltalake", "_internal")) and any(each in text for each in _AWAY)
