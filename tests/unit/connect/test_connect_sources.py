@@ -7,6 +7,7 @@ import json
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -202,12 +203,15 @@ class Pages:
     def __init__(self) -> None:
         self.items = [{"id": number} for number in range(5)]
         self.asked: list[str] = []
+        self.authorizations: list[str | None] = []
         self.status = 200
+        self.location = ""
         pages = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 pages.asked.append(self.path)
+                pages.authorizations.append(self.headers["Authorization"])
                 start = int(parse_qs(urlsplit(self.path).query).get("after", ["0"])[0])
                 part = pages.items[start : start + 2]
                 after = start + 2 if start + 2 <= len(pages.items) else None
@@ -216,6 +220,8 @@ class Pages:
                 body = json.dumps({"items": part, "next": after}).encode()
                 self.send_response(304 if is_same else pages.status)
                 self.send_header("ETag", etag)
+                if pages.location:
+                    self.send_header("Location", pages.location)
                 self.send_header("Content-Length", "0" if is_same else str(len(body)))
                 self.end_headers()
                 if not is_same:
@@ -230,13 +236,21 @@ class Pages:
         threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
 
 
+@contextmanager
+def served() -> Iterator[Pages]:
+    started = Pages()
+    try:
+        yield started
+    finally:
+        started.server.shutdown()
+        started.server.server_close()
+
+
 @pytest.fixture
 def pages() -> Iterator[Pages]:
     """A service of the test's own."""
-    started = Pages()
-    yield started
-    started.server.shutdown()
-    started.server.server_close()
+    with served() as started:
+        yield started
 
 
 CURSOR = {"records.pointer": "/items", "key.pointer": "/id", "cursor.pointer": "/next", "cursor.parameter": "after"}
@@ -265,6 +279,15 @@ def test_status_says_whether_the_service_is_away(pages: Pages, status: int, erro
     with pytest.raises(error, match=str(status)) as caught:
         polled(source_of("HttpSource", {"http.url": pages.url, "topic": "t"}), StoredOffsets())
     assert type(caught.value) is error
+
+
+def test_login_is_not_carried_to_where_a_redirect_leads(pages: Pages) -> None:
+    settings = {"http.url": pages.url, "topic": "t", "records.pointer": "/items"}
+    with served() as elsewhere:
+        pages.status, pages.location = 302, elsewhere.url
+        found = polled(source_of("HttpSource", {**settings, "http.headers.authorization": "secret"}), StoredOffsets())
+        assert len(found) == 2
+        assert (set(pages.authorizations), set(elsewhere.authorizations)) == ({"secret"}, {None})
 
 
 def test_pointer_that_finds_nothing_fails_the_task(pages: Pages) -> None:

@@ -111,11 +111,12 @@ class HttpSource:
             parameter = urllib.parse.urlencode({self._values["cursor.parameter"]: self._offset["cursor"]})
             url += ("&" if "?" in url else "?") + parameter
         headers = {"Accept": "application/json"}
-        if self._values["http.headers.authorization"]:
-            headers["Authorization"] = self._values["http.headers.authorization"]
         if "etag" in self._offset:
             headers["If-None-Match"] = self._offset["etag"]
         request = urllib.request.Request(url, headers=headers)  # noqa: S310 - `check` allows http and https only
+        if self._values["http.headers.authorization"]:
+            # A redirect may lead to another host, which is not to see it.
+            request.add_unredirected_header("Authorization", self._values["http.headers.authorization"])
         limit = self._values["http.max.bytes"]
         try:
             with urllib.request.urlopen(request, timeout=self._values["http.timeout.ms"] / 1000) as answer:  # noqa: S310
