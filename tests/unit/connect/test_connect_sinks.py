@@ -199,6 +199,18 @@ def test_files_are_named_by_the_offsets_that_they_have(tmp_path: Path) -> None:
     assert [(each["offset"], each["key"], each["value"]) for each in lines] == [(3, None, {"a": 1}), (7, "k", "x")]
 
 
+def test_replaced_task_writes_no_record_again(tmp_path: Path) -> None:
+    used(sink_of("FilesSink", {"directory": str(tmp_path)}), batch(*(record(offset, {}) for offset in range(5))))
+    for late in (batch(record(0, {}), record(2, {})), batch(record(4, {}), record(5, {}))):
+        with pytest.raises(PositionMoved, match="another task has written"):
+            used(sink_of("FilesSink", {"directory": str(tmp_path)}), late)
+    used(sink_of("FilesSink", {"directory": str(tmp_path)}), batch(record(5, {})))
+    assert sorted(each.name for each in tmp_path.iterdir()) == [
+        file_name(ORDERS, 0, 4, ".jsonl"),
+        file_name(ORDERS, 5, 5, ".jsonl"),
+    ]
+
+
 def test_positions_follow_the_last_file_of_each_partition() -> None:
     names = [
         file_name(ORDERS, 0, 9, ".jsonl"),

@@ -1,13 +1,16 @@
 """Records as files in a folder, exactly once: a file's name has the offsets that it covers.
 
 Each write makes one file for each partition, `TOPIC+PARTITION+FIRST-LAST.jsonl`, under a temporary name first, so that
-readers see complete files only. A task that starts finds its positions in the names.
+readers see complete files only. A task that starts finds its positions in the names. A file gets its name under a
+lock of the folder, and only where no other has one of its offsets: a task that was replaced without its knowledge
+writes nothing twice.
 """
 
 from __future__ import annotations
 
 import base64
 import csv
+import fcntl
 import io
 import json
 import logging
@@ -19,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
-from odradek.connect.errors import ConnectError, RecordRejected, TargetAway
+from odradek.connect.errors import ConnectError, PositionMoved, RecordRejected, TargetAway
 from odradek.connect.model import Batch, SinkRecord
 from odradek.connect.settings import REQUIRED, Importance, Setting, Type
 from odradek.connect.worker_thread import WorkerThread
@@ -174,21 +177,29 @@ class FilesSink:
             raise RecordRejected(records[error.index][0], str(error)) from error
         first, last = records[0][1].offset, records[-1][1].offset
         path = self._folder / file_name(partition, first, last, self._suffix)
-        part = path.with_name(f".{path.name}.part")
+        part = path.with_name(f".{path.name}.{os.getpid()}.{id(self)}.part")
         try:
             with part.open("wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            part.replace(path)
-            descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            self._publish(part, path, partition, first)
         except OSError as error:
             part.unlink(missing_ok=True)
             raise TargetAway(f"{path}: {error.strerror or error}") from error
+
+    def _publish(self, part: Path, path: Path, partition: TopicPartition, first: int) -> None:
+        """Give a complete file its name. Raises PositionMoved if another task has written its first record."""
+        descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if positions_in(os.listdir(self._folder)).get(partition, first) > first:
+                part.unlink()
+                raise PositionMoved(f"{partition}: another task has written to {self._folder} since")
+            part.replace(path)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 FILE_STREAM_SETTINGS: Final = (
