@@ -30,6 +30,7 @@ from odradek.broker.network.tls_listeners import TlsListeners
 from odradek.broker.opening import open_storage
 from odradek.broker.ports import Ports
 from odradek.broker.storage.partitions import Partitions
+from odradek.groups.service import GroupService
 from odradek.log.directories.log_directories import LogDirectories
 from odradek.log.directories.log_directory import LogDirectoryError
 from odradek.metadata.image import NO_BROKER, Endpoint
@@ -85,6 +86,8 @@ class Inspection(NamedTuple):
     """Its membership in the cluster."""
     audit: Audit | None
     """Its audit topic, if it has one."""
+    groups: GroupService
+    """Its group coordinator."""
 
 
 class Broker:
@@ -120,6 +123,7 @@ class Broker:
             cluster.controller,
             cluster.membership,
             parts.audit,
+            parts.coordinators.groups,
         )
 
     async def start(self) -> None:

@@ -29,29 +29,14 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from odradek.client.model import ConsumerRecord
 from odradek.client.surroundings import Surroundings, simulate_surroundings
 from odradek.sim.faults import nemesis
+from odradek.sim.world.disk import UNLIMITED
 from odradek.sim.world.hosts import PORT, BrokerHost, ClientHost, World
 from odradek.sim.world.loop import ProcessKilled, SimulationDeadlock, new_loop
 from odradek.testing.broker import QUICK
 from odradek.testing.contents import IsolationLevel, create_topic, produce, read_all
+from odradek.testing.fault_kinds import FAULTS, NEED_PROGRAMS, evict, members
 
 Scenario: TypeAlias = Callable[["Simulation"], Awaitable[Any]]
-
-FAULTS: Final[Mapping[str, nemesis.Kind]] = {
-    "kill": nemesis.Kind(nemesis.crash, 3),
-    "restart": nemesis.Kind(nemesis.restart, 2),
-    "pause": nemesis.Kind(nemesis.pause_broker, 2),
-    "cut": nemesis.Kind(nemesis.cut, 3),
-    "slow network": nemesis.Kind(nemesis.slow_link, 2),
-    "reset": nemesis.Kind(nemesis.reset, 4),
-    "stall": nemesis.Kind(nemesis.stall, 3),
-    "slow disk": nemesis.Kind(nemesis.slow_disk, 2),
-    "kill program": nemesis.Kind(nemesis.crash_client, 3),
-    "pause program": nemesis.Kind(nemesis.pause_client, 2),
-}
-"""Faults of `Simulation.faults` by name: of brokers, of the network between brokers and programs, of programs.
-
-None of them loses what a broker has acknowledged; `SimulatedBroker.lose_power` may.
-"""
 
 _SEED_VARIABLE: Final = "ODRADEK_SEED"
 _TRACE_LINES: Final = 40
@@ -117,6 +102,19 @@ class SimulatedBroker:
         """It stands still for so long, as in a pause of its machine."""
         if self._host.process is not None:
             self._world.loop.pause(self._host.process, seconds)
+
+    def slow_disk(self, seconds: float) -> None:
+        """Each sync takes up to so many seconds longer, until `heal_disk`."""
+        self._host.volume.faults.slow = seconds
+
+    def fill_disk(self) -> None:
+        """Its disk is full until `heal_disk`. A log directory whose write fails is offline until a restart."""
+        self._host.volume.capacity = self._host.volume.used()
+
+    def heal_disk(self) -> None:
+        """Its disk has room and is fast; a log directory that is offline stays so until a restart."""
+        self._host.volume.faults.slow = 0.0
+        self._host.volume.capacity = UNLIMITED
 
 
 class Program:
@@ -257,10 +255,22 @@ class Simulation:
         chosen = [kind for name, kind in FAULTS.items() if not kinds or name in kinds]
         if not self._world.clients:
             # Without programs there is no client to kill, and no link to cut.
-            chosen = [kind for kind in chosen if kind.fault not in _NEED_PROGRAMS]
+            chosen = [kind for kind in chosen if kind.fault not in NEED_PROGRAMS]
         profile = nemesis.Profile("application", tuple(chosen), between_s, (), overlapping=overlapping)
         await nemesis.torment(self._world, profile, seconds)
         await self.heal()
+
+    async def evict(self, group_id: str) -> str:
+        """Remove a member of a group that follows from the seed, as if its session had expired, and return its id.
+
+        The member runs on, and learns of it with its next request. LookupError if the group has no member.
+        """
+        found = [member for member in members(self._world) if member.group_id == group_id]
+        if not found:
+            raise LookupError(f"group {group_id} has no member")
+        chosen = self.random.choice(found)
+        await evict(self._world, chosen)
+        return chosen.member_id
 
     async def heal(self) -> None:
         """End all faults: brokers run, the network carries, disks work."""
@@ -287,9 +297,6 @@ class Simulation:
     ) -> list[ConsumerRecord[bytes | None, bytes | None]]:
         """All records of a topic up to its end now, by partition and offset. Raises KafkaError."""
         return await read_all(self.bootstrap_servers, topic, isolation_level)
-
-
-_NEED_PROGRAMS: Final = (nemesis.cut, nemesis.slow_link, nemesis.crash_client, nemesis.pause_client)
 
 
 def _within(function: Callable[[], Awaitable[Any]]) -> Callable[[ClientHost], Awaitable[None]]:

@@ -122,6 +122,103 @@ def test_group_moves_to_the_living_member() -> None:
     simulate(scenario)
 
 
+async def read_as_member(sim: Simulation, topic: str, seen: list[bytes], **options: Any) -> None:
+    async with Consumer(
+        topic, bootstrap_servers=sim.bootstrap_servers, group_id="g", auto_offset_reset="earliest", **options
+    ) as consumer:
+        async for record in consumer:
+            seen.append(record.value)  # noqa: PERF401 - the loop has no end
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"group_protocol": "consumer"}, {"group_instance_id": "one"}], ids=["classic", "KIP-848", "static"]
+)
+def test_evicted_member_reads_its_records_again(options: dict[str, Any]) -> None:
+    """The member reads without a commit in between, so that its new membership begins where the old one did."""
+
+    async def scenario(sim: Simulation) -> None:
+        topic = await sim.topic()
+        seen: list[bytes] = []
+        reader = sim.program(
+            "reader", lambda: read_as_member(sim, topic, seen, auto_commit_interval_ms=3_600_000, **options)
+        )
+        await sim.produce(topic, "1", "2")
+        await eventually(lambda: seen == [b"1", b"2"], 30)
+        member_id = await sim.evict("g")
+        await eventually(lambda: seen == [b"1", b"2", b"1", b"2"], 30)
+        assert await sim.evict("g") != member_id or "group_protocol" in options
+        assert reader.starts == 1
+
+    simulate(scenario)
+
+
+def test_eviction_from_a_group_without_members_is_an_error() -> None:
+    async def scenario(sim: Simulation) -> None:
+        await sim.evict("g")
+
+    with pytest.raises(LookupError, match="group g has no member"):
+        simulate(scenario)
+
+
+def test_rebalance_fault_evicts_members_of_any_coordinator() -> None:
+    async def scenario(sim: Simulation) -> None:
+        topic = await sim.topic(partitions=2)
+        await sim.produce(topic, "1", key="a")
+        seen: list[bytes] = []
+        sim.program("first", lambda: read_as_member(sim, topic, seen))
+        sim.program("second", lambda: read_as_member(sim, topic, seen))
+        await eventually(lambda: seen == [b"1"], 60)
+        await sim.faults(20, ["rebalance"])
+        await sim.produce(topic, "2", key="a")
+        await eventually(lambda: b"2" in seen, 60)
+
+    run = simulate(scenario, 3, brokers=3)
+    assert any("is evicted from group g" in line for line in run.trace)
+
+
+def test_full_disk_delays_records_until_it_has_room() -> None:
+    async def scenario(sim: Simulation) -> None:
+        topic = await sim.topic()
+        sim.broker(1).fill_disk()
+        written = asyncio.create_task(sim.produce(topic, "1" * 100))
+        await asyncio.sleep(20)
+        assert not written.done()
+        sim.broker(1).heal_disk()
+        await sim.broker(1).stop()
+        await sim.broker(1).start()
+        await written
+        assert len(await sim.records(topic)) == 1
+
+    simulate(scenario)
+
+
+def test_slow_disk_delays_a_topic_with_synced_records() -> None:
+    async def scenario(sim: Simulation) -> tuple[float, float]:
+        topic = await sim.topic(configs={"flush.messages": "1"})
+        started = sim.now
+        await sim.produce(topic, *["1"] * 20)
+        at_first = sim.now - started
+        sim.broker(1).slow_disk(20.0)
+        started = sim.now
+        await sim.produce(topic, *["1"] * 20)
+        return at_first, sim.now - started
+
+    at_first, slowly = simulate(scenario).result
+    assert slowly > 2 * at_first
+
+
+def test_acknowledged_records_survive_faults_of_disks() -> None:
+    async def scenario(sim: Simulation) -> None:
+        topic = await sim.topic()
+        counter = sim.program("counter", lambda: count_to_ten(sim, topic))
+        await sim.faults(20, ["full disk", "failing disk", "slow disk"])
+        await counter.ended()
+        assert [record.value for record in await sim.records(topic)] == [b"%d" % number for number in range(10)]
+
+    runs = search(scenario, range(5))
+    assert any("fault: full disk" in line for run in runs for line in run.trace)
+
+
 def test_cluster_elects_another_leader() -> None:
     async def scenario(sim: Simulation) -> None:
         topic = await sim.topic()
