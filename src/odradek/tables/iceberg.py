@@ -18,6 +18,8 @@ from odradek.connect.errors import ConnectError, PositionMoved, TargetAway
 from odradek.spark.stores.patience import first_line
 from odradek.tables.batches import bad_description, bad_rows, foreign_bad_table, write_batch
 from odradek.tables.fitting import Existing, created_again, missing_columns
+from odradek.tables.iceberg_commits import exclusive
+from odradek.tables.iceberg_compaction import join_small_files
 from odradek.tables.partitioning import Division
 from odradek.tables.planning import BAD_COLUMNS, BadRecord, Changes, Decoded
 from odradek.tables.schema import KINDS, Row, arrow_rows, kind_of_arrow
@@ -26,7 +28,6 @@ from odradek.tables.store import Written
 
 _MADE_BY: Final = "odradek.tables"
 """Property of a table: what it was made for."""
-_RETRIES: Final = "commit.retry.num-retries"
 
 
 class IcebergStore:
@@ -80,8 +81,9 @@ class IcebergStore:
             catalog.close()
 
     def compact(self) -> int:
-        """Nothing: PyIceberg cannot join files, and `compact.…` is an error in the specification."""
-        return 0
+        """See `TableStore`."""
+        with _failures(self._spec):
+            return join_small_files(self._existing, self._spec.compact_target_bytes, self._mark_again)
 
     def offsets(self, version: str | None) -> Mapping[int, int]:
         """See `TableStore`. Versions are ids of snapshots."""
@@ -168,6 +170,11 @@ class IcebergStore:
         self._held.update(ends)
         return written
 
+    def _mark_again(self, table: Any) -> dict[str, str]:
+        """The positions of a table as the properties of a snapshot that changes no row."""
+        marks = _marks(table, self._spec.name)
+        return {_mark(self._spec.name): json.dumps(marks)} if marks else {}
+
     # --- for the batch ---
 
     @property
@@ -222,14 +229,14 @@ class _LoadedIceberg:
         table = self._store.load_bad()
         if _offsets(_marks(table, self._spec.name)) != self._bad_held:
             raise PositionMoved(f"{self._spec.bad_path}: another task has written to the table since")
-        transaction = _exclusive(table)
+        transaction = exclusive(table)
         transaction.append(bad_rows(self._spec, bad), snapshot_properties=self._properties(table, ends))
         transaction.commit_transaction()
 
     def commit(self, made: Changes, kinds: Mapping[str, str], ends: Mapping[int, int]) -> None:
         """See `OpenTable`. Deleted and added rows are snapshots of one commit; the last one has the positions."""
         writable = {name: kind for name, kind in kinds.items() if kind in KINDS}
-        transaction = _exclusive(self._table)
+        transaction = exclusive(self._table)
         if made.deleted or (made.rows and self._spec.rules.keys):
             transaction.delete(_of_keys(self._spec.rules.keys, [*made.rows, *made.deleted]))
         rows = arrow_rows(writable, made.rows)
@@ -268,13 +275,6 @@ def _marks(table: Any, name: str, snapshot: Any = None) -> dict[str, Any]:
 
 def _offsets(marks: Mapping[str, Any]) -> dict[int, int]:
     return {int(partition): at for partition, at in marks.get("offsets", {}).items()}
-
-
-def _exclusive(table: Any) -> Any:
-    """A transaction that fails if there is another snapshot since the table was loaded."""
-    # only in this copy: the commit sends changes, not this
-    table.metadata.properties[_RETRIES] = "0"
-    return table.transaction()
 
 
 def _of_keys(keys: Sequence[str], rows: Sequence[Row]) -> Any:

@@ -226,6 +226,10 @@ class TableRunner:
         except (PositionMoved, TargetAway) as error:
             logger.info("table %s: files are joined another time: %s", self._spec.name, error)
             return
+        except ConnectError as error:
+            # records are still written
+            logger.warning("table %s: files are not joined: %s", self._spec.name, error)
+            return
         if joined:
             logger.info("table %s: joined %d small files", self._spec.name, joined)
 

@@ -183,7 +183,7 @@ def _spec(name: str, checked: Checked, config: Mapping[str, str]) -> TableSpec:
         skips_lost=values["data.loss"] == "skip",
         commit_records=values["commit.records"],
         commit_interval_s=values["commit.interval.ms"] / 1000,
-        compact_interval_s=compact_ms / 1000 if compact_ms and not is_iceberg else math.inf,
+        compact_interval_s=compact_ms / 1000 if compact_ms else math.inf,
         compact_target_bytes=values["compact.target.bytes"],
         policy=ErrorPolicy(
             tolerates_records=bool(bad_path),
@@ -203,7 +203,7 @@ def _check_format(values: Mapping[str, Any], config: Mapping[str, str]) -> None:
     package, extra = ("pyiceberg", "iceberg") if is_iceberg else ("deltalake", "stores")
     if importlib.util.find_spec(package) is None:
         raise ValueError(f"{values['format']} needs a package: {install_hint(extra)}")
-    foreign = (STORAGE_PREFIX, "compact.") if is_iceberg else (CATALOG_PREFIX,)
+    foreign = STORAGE_PREFIX if is_iceberg else CATALOG_PREFIX
     wrong = [name for name in config if name.startswith(foreign)]
     if wrong:
         raise ValueError(f"{wrong[0]} has no effect on a table in {values['format'].capitalize()}")
