@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, Final, ParamSpec, Protocol, Self, TypeVar
 
 from odradek.client.consumer.consumer import Consumer
-from odradek.client.errors import ClientClosed
+from odradek.client.errors import ClientClosed, ConfigError
 from odradek.client.model import ConsumerRecord
 from odradek.client.type_parameters import Key_co, Value_co
 
@@ -146,6 +146,15 @@ class Blocking:
                 self._thread.start()
                 ready.wait()
             return self._loop
+
+
+def loop_for(blocking: Blocking | None) -> Blocking:
+    """The given one, or the process's own for None. Raises ConfigError for any other object."""
+    if blocking is None:
+        return shared()
+    if not isinstance(blocking, Blocking):
+        raise ConfigError(f"blocking: expected a Blocking or None, got {type(blocking).__name__}")
+    return blocking
 
 
 _shared: dict[int, Blocking] = {}

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, Unpack
 
-from odradek.client.blocking import Blocking, shared
+from odradek.client.blocking import Blocking, loop_for
 from odradek.client.config import ConsumerOptions, ProducerOptions
 from odradek.client.consumer.columns import ROWS_AT_ONCE
 from odradek.client.consumer.consumer import CommitCallback, Consumer
@@ -97,14 +97,14 @@ class BlockingProducer(Generic[Key_contra, Value_contra]):
             interceptors=interceptors,
             **options,
         )
-        self._blocking = blocking or shared()
+        self._blocking = loop_for(blocking)
 
     @classmethod
     def wrap(cls, producer: Producer[Key_contra, Value_contra], blocking: Blocking | None = None) -> Self:
         """A blocking face of a producer that is not started yet."""
         made = cls.__new__(cls)
         made._producer = producer
-        made._blocking = blocking or shared()
+        made._blocking = loop_for(blocking)
         return made
 
     def __enter__(self) -> Self:
@@ -211,7 +211,7 @@ class BlockingTransactionalProducer(Generic[Key_contra, Value_contra]):
             interceptors=interceptors,
             **options,
         )
-        self._blocking = blocking or shared()
+        self._blocking = loop_for(blocking)
 
     def __enter__(self) -> Self:
         self._blocking.open(self._producer)
@@ -341,7 +341,7 @@ class BlockingConsumer(Generic[Key_co, Value_co]):
 
     def _prepare(self, consumer: Consumer[Key_co, Value_co], blocking: Blocking | None) -> None:
         self._consumer = consumer
-        self._blocking = blocking or shared()
+        self._blocking = loop_for(blocking)
         self._in_use = threading.Lock()
         self._closed = False
         # Records that `__iter__` has polled and not yet yielded.

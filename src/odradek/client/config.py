@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from odradek.client.errors import ConfigError
+from odradek.client.option_checks import check_compression_level, checked
 from odradek.client.security.tls import SECURITY_DEFAULTS, SecurityOptions, check_security
+
+if TYPE_CHECKING:
+    from odradek.client.group.assignors import Assignor
 
 Servers = str | Iterable[str]
 """`host:port` entries, as a list or separated by commas."""
@@ -115,8 +119,8 @@ class ConsumerOptions(CommonOptions, total=False):
     """Time without a heartbeat after which the coordinator removes this member."""
     heartbeat_interval_ms: int
     """Time between two heartbeats; must be less than session_timeout_ms."""
-    partition_assignment_strategy: str | Iterable[str]
-    """Assignors in order of preference: `range`, `roundrobin`, `sticky`, `cooperative-sticky`."""
+    partition_assignment_strategy: str | Iterable[str | Assignor]
+    """Assignors in order of preference: `range`, `roundrobin`, `sticky`, `cooperative-sticky`, or an `Assignor`."""
     fetch_min_bytes: int
     """Bytes that a broker collects before it answers a fetch."""
     fetch_max_bytes: int
@@ -233,28 +237,6 @@ SHARE_CONSUMER_DEFAULTS: Final[ShareConsumerOptions] = {
 }
 ADMIN_DEFAULTS: Final[AdminOptions] = {**_COMMON}
 
-_CHOICES: Final[Mapping[str, frozenset[str]]] = {
-    "auto_offset_reset": frozenset({"earliest", "latest", "none"}),
-    "compression_type": frozenset({"none", "gzip", "snappy", "lz4", "zstd"}),
-    "group_protocol": frozenset({"classic", "consumer"}),
-    "isolation_level": frozenset({"read_uncommitted", "read_committed"}),
-    "share_acknowledgement_mode": frozenset({"implicit", "explicit"}),
-    "share_acquire_mode": frozenset({"batch_optimized", "record_limit"}),
-}
-_POSITIVE: Final = frozenset(
-    {
-        "max_in_flight_requests_per_connection",
-        "max_poll_records",
-        "max_poll_interval_ms",
-        "session_timeout_ms",
-        "heartbeat_interval_ms",
-        "delivery_timeout_ms",
-        "transaction_timeout_ms",
-        "metrics_sample_window_ms",
-        "metrics_num_samples",
-    }
-)
-_TRUE: Final = {"true": True, "false": False}
 _ARGUMENTS: Final = (
     "interceptors", "key_deserializer", "key_serializer", "listener", "partitioner", "value_deserializer",
     "value_serializer",
@@ -264,6 +246,9 @@ _ELSEWHERE: Final[Mapping[str, str]] = {
     "auto_commit": "enable_auto_commit",
     "broker_list": "bootstrap_servers",
     "compression_codec": "compression_type",
+    "compression_gzip_level": "compression_level",
+    "compression_lz4_level": "compression_level",
+    "compression_zstd_level": "compression_level",
     "consumer_timeout_ms": "iterate(idle_timeout_s=...), or poll(timeout_ms=...)",
     "fetch_message_max_bytes": "max_partition_fetch_bytes",
     "fetch_wait_max_ms": "fetch_max_wait_ms",
@@ -272,7 +257,9 @@ _ELSEWHERE: Final[Mapping[str, str]] = {
     "message_max_bytes": "max_request_size",
     "message_send_max_retries": "retries",
     "message_timeout_ms": "delivery_timeout_ms",
+    "interceptor_classes": "interceptors, a list of objects",
     "metadata_broker_list": "bootstrap_servers",
+    "partitioner_class": "partitioner, an object",
     "queue_buffering_max_kbytes": "buffer_memory (in bytes)",
     "queue_buffering_max_ms": "linger_ms",
     "request_required_acks": "acks",
@@ -284,7 +271,8 @@ _ELSEWHERE: Final[Mapping[str, str]] = {
 def resolve_producer(options: Mapping[str, Any]) -> ProducerOptions:
     """All producer options, checked. Raises ConfigError."""
     config = cast(ProducerOptions, _resolve(options, cast(Mapping[str, Any], PRODUCER_DEFAULTS)))
-    config["acks"] = _acks(config["acks"])
+    config["acks"] = checked("acks", config["acks"], None)
+    check_compression_level(config["compression_type"], config["compression_level"])
     if config["transactional_id"] is not None and not config["enable_idempotence"]:
         raise ConfigError("transactional_id needs enable_idempotence=True")
     if config["enable_idempotence"]:
@@ -310,8 +298,6 @@ def resolve_producer(options: Mapping[str, Any]) -> ProducerOptions:
 def resolve_consumer(options: Mapping[str, Any]) -> ConsumerOptions:
     """All consumer options, checked. Raises ConfigError."""
     config = cast(ConsumerOptions, _resolve(options, cast(Mapping[str, Any], CONSUMER_DEFAULTS)))
-    if config["group_id"] is not None and not config["group_id"]:
-        raise ConfigError("group_id is empty")
     if config["group_id"] is None and options.get("enable_auto_commit"):
         raise ConfigError("enable_auto_commit needs a group_id")
     if config["group_protocol"] == "consumer":
@@ -325,9 +311,7 @@ def resolve_consumer(options: Mapping[str, Any]) -> ConsumerOptions:
         raise ConfigError("group_remote_assignor goes with group_protocol=consumer only")
     if config["heartbeat_interval_ms"] >= config["session_timeout_ms"]:
         raise ConfigError("heartbeat_interval_ms must be less than session_timeout_ms")
-    strategies = config["partition_assignment_strategy"]
-    names = strategies.split(",") if isinstance(strategies, str) else list(strategies)
-    config["partition_assignment_strategy"] = [name.strip() for name in names if name.strip()]
+    config["partition_assignment_strategy"] = _assignors(config["partition_assignment_strategy"])
     return config
 
 
@@ -360,9 +344,12 @@ def resolve_admin(options: Mapping[str, Any]) -> AdminOptions:
 
 def parse_servers(servers: Servers) -> list[tuple[str, int]]:
     """(host, port) of each bootstrap server; IPv6 addresses stand in brackets. Raises ConfigError."""
-    entries = servers.split(",") if isinstance(servers, str) else list(servers)
+    entries = servers.split(",") if isinstance(servers, str) else _listed("bootstrap_servers", servers, "host:port")
     found = []
-    for entry in (each.strip() for each in entries):
+    for given in entries:
+        if not isinstance(given, str):
+            raise ConfigError(f"bootstrap_servers: {given!r} is not host:port")
+        entry = given.strip()
         if not entry:
             continue
         host, separator, port = entry.rpartition(":")
@@ -370,7 +357,26 @@ def parse_servers(servers: Servers) -> list[tuple[str, int]]:
             raise ConfigError(f"bootstrap_servers: {entry!r} is not host:port")
         found.append((host.strip("[]"), int(port)))
     if not found:
-        raise ConfigError("bootstrap_servers is empty")
+        raise ConfigError("bootstrap_servers is empty: expected host:port entries, as a list or separated by commas")
+    return found
+
+
+def _listed(name: str, given: object, kind: str) -> list[Any]:
+    """A list of an option's values. Raises ConfigError for what is not iterable."""
+    if isinstance(given, bytes) or not isinstance(given, Iterable):
+        raise ConfigError(f"{name}: {given!r} is neither a text nor a list of {kind}")
+    return list(given)
+
+
+def _assignors(given: object) -> list[Any]:
+    """Assignors in order of preference, names without spaces. Raises ConfigError."""
+    from odradek.client.group.assignors import find_assignors  # a client without groups does not load it
+
+    kind = "names of assignors"
+    found = given.split(",") if isinstance(given, str) else _listed("partition_assignment_strategy", given, kind)
+    found = [each.strip() if isinstance(each, str) else each for each in found]
+    found = [each for each in found if each != ""]
+    find_assignors(found)
     return found
 
 
@@ -380,9 +386,12 @@ def _resolve(options: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[st
         name = given.replace(".", "_")
         if name not in defaults:
             raise ConfigError(f"unknown option {given!r}{_suggestion(name, defaults)}")
-        config[name] = _checked(name, value, defaults[name])
-    check_security(config)
+        config[name] = checked(name, value, defaults[name])
+    if not isinstance(config["bootstrap_servers"], str):
+        servers = config["bootstrap_servers"]
+        config["bootstrap_servers"] = _listed("bootstrap_servers", servers, "host:port")  # it is read more than once
     parse_servers(config["bootstrap_servers"])
+    check_security(config)
     return config
 
 
@@ -397,41 +406,3 @@ def _suggestion(name: str, known: Collection[str]) -> str:
         if name in options:
             return f": only {kind} have it"
     return ""
-
-
-def _checked(name: str, value: Any, default: Any) -> Any:
-    if isinstance(default, bool):
-        flag = _TRUE.get(value.strip().lower()) if isinstance(value, str) else value
-        if not isinstance(flag, bool):
-            raise ConfigError(f"{name}: {value!r} is neither true nor false")
-        return flag
-    if isinstance(default, int) or name == "compression_level":
-        return _number(name, value)
-    if name in _CHOICES:
-        text = str(value).lower()
-        if text not in _CHOICES[name]:
-            raise ConfigError(f"{name}: {value!r} is not one of {', '.join(sorted(_CHOICES[name]))}")
-        return text
-    return value
-
-
-def _number(name: str, value: Any) -> Any:
-    if value is None and name == "compression_level":
-        return None
-    try:
-        number = float(value) if name == "linger_ms" else int(value)
-    except (TypeError, ValueError):
-        raise ConfigError(f"{name}: {value!r} is not a number") from None
-    if isinstance(value, bool) or (isinstance(value, float) and number != value):
-        raise ConfigError(f"{name}: {value!r} is not a whole number")
-    if name != "compression_level" and (number < 0 or (number == 0 and name in _POSITIVE)):
-        raise ConfigError(f"{name}: {value!r} is too small")
-    return number
-
-
-def _acks(value: str | int) -> int:
-    text = str(value).strip().lower()
-    try:
-        return {"all": -1, "-1": -1, "0": 0, "1": 1}[text]
-    except KeyError:
-        raise ConfigError(f"acks: {value!r} is not one of all, 0, 1") from None

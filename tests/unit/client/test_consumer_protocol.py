@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
 import pytest
 
 from odradek.client.consumer.consumer import Consumer
 from odradek.client.errors import CommitFailed, ConfigError
+from odradek.client.group.assignors import NO_RACKS, Assignment, MemberSubscription, RangeAssignor
+from odradek.client.group.racks import PartitionRacks
 from odradek.client.producer.producer import Producer
 from odradek.records.topic_partition import TopicPartition
 from odradek.testing import BlockingBroker, Simulation, eventually, search, simulate
@@ -148,6 +150,41 @@ def test_unknown_assignor_is_raised_by_a_poll(kafka: BlockingBroker) -> None:
             with pytest.raises(KafkaError) as caught:
                 await consumer.poll(30_000)
             assert caught.value.code is ErrorCode.UNSUPPORTED_ASSIGNOR
+
+    asyncio.run(main())
+
+
+class Greedy(RangeAssignor):
+    """A program's own assignor: all partitions to the member with the last name."""
+
+    __slots__ = ()
+
+    name = "greedy"
+
+    def assign(
+        self, counts: Mapping[str, int], members: Mapping[str, MemberSubscription], racks: PartitionRacks = NO_RACKS
+    ) -> Assignment:
+        found: Assignment = {member_id: [] for member_id in members}
+        last = max(members, key=lambda each: members[each].group_instance_id or "")
+        found[last] = [TopicPartition(topic, each) for topic, count in counts.items() for each in range(count)]
+        return found
+
+
+def test_classic_group_assigns_by_a_program_s_own_assignor(kafka: BlockingBroker) -> None:
+    topic = kafka.topic("own-assignor", partitions=3)
+
+    async def main() -> None:
+        given: dict[str, Any] = {
+            "group_protocol": "classic",
+            "group_id": topic,
+            "partition_assignment_strategy": [Greedy()],
+            "heartbeat_interval_ms": 100,
+        }
+        async with (
+            Reader(kafka.bootstrap_servers, topic, group_instance_id="a", **given) as first,
+            Reader(kafka.bootstrap_servers, topic, group_instance_id="b", **given) as second,
+        ):
+            await eventually(lambda: len(second.consumer.assignment()) == 3 and not first.consumer.assignment())
 
     asyncio.run(main())
 

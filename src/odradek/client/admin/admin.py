@@ -16,6 +16,7 @@ from odradek.client.admin.replicas import ReplicasAdmin
 from odradek.client.admin.requests import AdminRequests
 from odradek.client.admin.topics import NewTopic
 from odradek.client.admin.topology import ClusterDescription, QuorumDescription
+from odradek.client.arguments import check_ports, keywords
 from odradek.client.config import AdminOptions, resolve_admin
 from odradek.client.errors import IllegalState
 from odradek.client.metrics.push import MetricsPush, instance_id
@@ -57,6 +58,7 @@ class Admin:
     ) -> None:
         """Options as in Kafka, underscores for dots. Raises ConfigError."""
         self._config = resolve_admin(options)
+        check_ports(network=network, random=random)
         self._network = network
         self._random = random
         self._cluster: Cluster | None = None
@@ -139,8 +141,8 @@ class Admin:
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], **arguments: Any) -> Self:
-        """From a mapping with Kafka's dotted names."""
-        return cls(**arguments, **{name.replace(".", "_"): value for name, value in config.items()})
+        """From a mapping with Kafka's dotted names; `arguments` are the constructor's others. Raises ConfigError."""
+        return cls(**keywords(config, arguments))
 
     async def start(self) -> None:
         """Make the client usable; it connects on the first call."""

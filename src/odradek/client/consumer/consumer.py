@@ -22,6 +22,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection,
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, Unpack
 
+from odradek.client.arguments import (
+    check_consumer_interceptors,
+    check_listener,
+    check_ports,
+    check_topics,
+    keywords,
+)
 from odradek.client.config import ConsumerOptions, resolve_consumer
 from odradek.client.consumer.avro_columns import AvroValues, UnknownSchemaId
 from odradek.client.consumer.columns import ROWS_AT_ONCE, ColumnReader, concatenated
@@ -98,6 +105,9 @@ class Consumer(Generic[Key_co, Value_co]):
         Raises ConfigError, and KafkaError (INVALID_TOPIC_EXCEPTION).
         """
         self._config = resolve_consumer(options)
+        check_listener(listener)
+        check_consumer_interceptors(interceptors)
+        check_ports(network=network, random=random)
         self._interceptors = interceptors
         self._reader = RecordReader(
             check_crcs=self._config["check_crcs"],
@@ -108,7 +118,7 @@ class Consumer(Generic[Key_co, Value_co]):
         self._listener = listener
         self._network = network
         self._random = random
-        self._topics: set[str] = {check_topic_name(each) for each in topics}
+        self._topics: set[str] = check_topics(topics)
         self._pattern: re.Pattern[str] | None = None
         self._cluster: Cluster | None = None
         self._fetcher: Fetcher | None = None
@@ -122,8 +132,8 @@ class Consumer(Generic[Key_co, Value_co]):
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], *topics: str, **arguments: Any) -> Self:
-        """A consumer from a mapping with Kafka's dotted names; `arguments` are the constructor's other ones."""
-        return cls(*topics, **arguments, **{name.replace(".", "_"): value for name, value in config.items()})
+        """From a mapping with Kafka's dotted names; `arguments` are the constructor's others. Raises ConfigError."""
+        return cls(*topics, **keywords(config, arguments))
 
     async def start(self) -> None:
         """Prepare for reading, without a connection: the first call that needs a broker makes one."""

@@ -6,11 +6,12 @@ RoundRobinAssignor, StickyAssignor and CooperativeStickyAssignor, so that mixed 
 
 from __future__ import annotations
 
+import inspect
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from struct import Struct
 from struct import error as struct_error
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from odradek.client.errors import ConfigError
 from odradek.client.group.racks import PartitionRacks, Racks
@@ -254,6 +255,7 @@ def needs_rejoin(assignor: Assignor) -> bool:
     return assignor.cooperative
 
 
+_OPTION: Final = "partition_assignment_strategy"
 _JAVA_PREFIX: Final = "org.apache.kafka.clients.consumer."
 _ASSIGNORS: Final[Mapping[str, type[Assignor]]] = {
     "range": RangeAssignor,
@@ -269,14 +271,40 @@ _JAVA_NAMES: Final = {
 }
 
 
-def find_assignors(names: Iterable[str]) -> dict[str, Assignor]:
-    """Fresh strategies by name, in order of preference; Java's class names are understood. Raises ConfigError."""
+def find_assignors(given: Iterable[str | Assignor]) -> dict[str, Assignor]:
+    """Strategies by name, in order of preference: fresh ones by name, and a program's own as they are.
+
+    Java's class names are understood. Raises ConfigError.
+    """
     found: dict[str, Assignor] = {}
-    for given in names:
-        name = _JAVA_NAMES.get(given.removeprefix(_JAVA_PREFIX), given)
-        if name not in _ASSIGNORS:
-            raise ConfigError(f"partition_assignment_strategy: {given!r} is not one of {', '.join(_ASSIGNORS)}")
-        found[name] = _ASSIGNORS[name]()
+    for each in given:
+        assignor = _named(each) if isinstance(each, str) else _own(each)
+        if assignor.name in found:
+            raise ConfigError(f"{_OPTION}: {assignor.name!r} is there twice")
+        found[assignor.name] = assignor
     if not found:
-        raise ConfigError("partition_assignment_strategy is empty")
+        raise ConfigError(f"{_OPTION} is empty: expected one or more of {', '.join(_ASSIGNORS)}, or an Assignor")
     return found
+
+
+def _named(given: str) -> Assignor:
+    name = _JAVA_NAMES.get(given.removeprefix(_JAVA_PREFIX), given)
+    if name not in _ASSIGNORS:
+        raise ConfigError(f"{_OPTION}: {given!r} is not one of {', '.join(_ASSIGNORS)}, nor an Assignor")
+    return _ASSIGNORS[name]()
+
+
+def _own(given: Any) -> Assignor:
+    """An assignor of the program, if it has all members of `Assignor`. Raises ConfigError."""
+    if inspect.isclass(given):
+        raise ConfigError(f"{_OPTION}: {given.__name__} is a class: pass an instance, {given.__name__}(...)")
+    name = getattr(given, "name", None)
+    if not isinstance(name, str) or not name:
+        raise ConfigError(f"{_OPTION}: {given!r} is neither a name ({', '.join(_ASSIGNORS)}) nor an Assignor with one")
+    if not isinstance(getattr(given, "cooperative", None), bool):
+        raise ConfigError(f"{_OPTION}: the assignor {name!r} lacks the flag `cooperative`, True or False")
+    lacking = [each for each in ("assign", "user_data", "assigned") if not callable(getattr(given, each, None))]
+    if lacking:
+        raise ConfigError(f"{_OPTION}: the assignor {name!r} lacks the method {' and the method '.join(lacking)}")
+    assignor: Assignor = given
+    return assignor

@@ -20,6 +20,7 @@ from operator import index as whole_number
 from types import TracebackType
 from typing import Any, Final, Generic, Self, SupportsIndex, TypeVar, Unpack
 
+from odradek.client.arguments import check_partitioner, check_ports, check_producer_interceptors, keywords
 from odradek.client.config import ProducerOptions, resolve_producer
 from odradek.client.consumer.columns import Columns, to_table
 from odradek.client.errors import BufferExhausted, CallTimedOut, ClientClosed, IllegalState
@@ -98,6 +99,9 @@ class Producer(Generic[Key_contra, Value_contra]):
         in tests. Raises ConfigError.
         """
         self._config = resolve_producer(options)
+        check_partitioner(partitioner)
+        check_producer_interceptors(interceptors)
+        check_ports(network=network, random=random, clock=clock)
         self._key_serializer = with_topic("key_serializer", key_serializer)
         self._value_serializer = with_topic("value_serializer", value_serializer)
         self._small_record = self._config["max_request_size"] - 1024
@@ -128,8 +132,8 @@ class Producer(Generic[Key_contra, Value_contra]):
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], **arguments: Any) -> Self:
-        """A producer from a mapping with Kafka's dotted names; `arguments` are the constructor's other ones."""
-        return cls(**arguments, **{name.replace(".", "_"): value for name, value in config.items()})
+        """From a mapping with Kafka's dotted names; `arguments` are the constructor's others. Raises ConfigError."""
+        return cls(**keywords(config, arguments))
 
     async def start(self) -> None:
         """Prepare for sending, without a connection: the first record makes one."""

@@ -21,6 +21,7 @@ from functools import wraps
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar, Unpack, cast
 
+from odradek.client.arguments import keywords
 from odradek.client.config import ProducerOptions
 from odradek.client.consumer.columns import Columns, to_table
 from odradek.client.errors import ClientError, ConfigError, IllegalState, ProducerFenced, TransactionAborted
@@ -171,8 +172,8 @@ class TransactionalProducer(Generic[Key_contra, Value_contra]):
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], **arguments: Any) -> Self:
-        """A producer from a mapping with Kafka's dotted names; `arguments` are the constructor's other ones."""
-        return cls(**arguments, **{name.replace(".", "_"): value for name, value in config.items()})
+        """From a mapping with Kafka's dotted names; `arguments` are the constructor's others. Raises ConfigError."""
+        return cls(**keywords(config, arguments))
 
     async def close(self) -> None:
         """Abort an open transaction that this producer began, then close the connections."""

@@ -15,6 +15,9 @@ PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 """Implemented values of `security_protocol`."""
 
 
+_WITH_TLS: Final = ("SSL", "SASL_SSL")
+
+
 class SecurityOptions(TypedDict, total=False):
     """Options of every client for secure connections."""
 
@@ -129,13 +132,13 @@ def uses_sasl(config: Mapping[str, Any]) -> bool:
 
 
 def check_security(config: Mapping[str, Any]) -> None:
-    """Raise ConfigError for a protocol that is not implemented and for options that contradict each other."""
+    """Raise ConfigError for an unknown protocol, options that contradict each other, and unusable files."""
     protocol = str(config["security_protocol"]).upper()
     if protocol not in PROTOCOLS:
         raise ConfigError(f"security_protocol {config['security_protocol']!r}: {', '.join(PROTOCOLS)} are supported")
     given = [name for name, default in SECURITY_DEFAULTS.items() if config[name] not in (default, None)]
     for name in given:
-        if name.startswith("ssl_") and protocol not in ("SSL", "SASL_SSL"):
+        if name.startswith("ssl_") and protocol not in _WITH_TLS:
             raise ConfigError(f"{name} needs security_protocol=SSL or SASL_SSL")
         if name.startswith("sasl_") and not protocol.startswith("SASL_"):
             raise ConfigError(f"{name} needs security_protocol=SASL_SSL or SASL_PLAINTEXT")
@@ -148,11 +151,13 @@ def check_security(config: Mapping[str, Any]) -> None:
             raise ConfigError(f"{kafkas} and {other} mean the same: set one of them")
     if config["ssl_keyfile"] and not config["ssl_certfile"]:
         raise ConfigError("ssl_keyfile needs ssl_certfile")
+    if protocol in _WITH_TLS:
+        _context(config)  # `start` reads the files again
 
 
 def secure_connections(config: Mapping[str, Any]) -> Secure | None:
     """Return the wrapper that puts TLS on connections; None for plain text. Raises ConfigError for unusable files."""
-    if str(config["security_protocol"]).upper() not in ("SSL", "SASL_SSL"):
+    if str(config["security_protocol"]).upper() not in _WITH_TLS:
         return None
     from odradek.ports.tls import connect_tls
 

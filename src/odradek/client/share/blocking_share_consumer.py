@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar, Unpack
 
-from odradek.client.blocking import Blocking, shared
+from odradek.client.blocking import Blocking, loop_for
 from odradek.client.config import ShareConsumerOptions
 from odradek.client.errors import ClientClosed, IllegalState
 from odradek.client.metrics.metric import Metrics
@@ -54,7 +54,7 @@ class BlockingShareConsumer(Generic[Key_co, Value_co]):
             on_acknowledgement=on_acknowledgement,
             **options,
         )
-        self._blocking = blocking or shared()
+        self._blocking = loop_for(blocking)
         self._in_use = threading.Lock()
         self._closed = False
 

@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Final, Generic, Self, Unpack, cast
 
+from odradek.client.arguments import check_callback, check_ports, check_topics, keywords
 from odradek.client.config import ShareConsumerOptions, resolve_share_consumer
 from odradek.client.consumer.positions import RecordReader
 from odradek.client.errors import CallTimedOut, ClientClosed, IllegalState
@@ -75,6 +76,8 @@ class ShareConsumer(Generic[Key_co, Value_co]):
         and chance in tests. Raises ConfigError, and KafkaError (INVALID_TOPIC_EXCEPTION).
         """
         self._config = resolve_share_consumer(options)
+        check_callback("on_acknowledgement", on_acknowledgement)
+        check_ports(network=network, random=random)
         self._reader = RecordReader(
             check_crcs=self._config["check_crcs"],
             key_deserializer=with_topic("key_deserializer", key_deserializer),
@@ -83,7 +86,7 @@ class ShareConsumer(Generic[Key_co, Value_co]):
         self._on_acknowledgement = on_acknowledgement
         self._network = network
         self._random = random
-        self._topics = {check_topic_name(each) for each in topics}
+        self._topics = check_topics(topics)
         self._cluster: Cluster | None = None
         self._fetcher: ShareFetcher | None = None
         self._membership: ShareMembership | None = None
@@ -95,8 +98,8 @@ class ShareConsumer(Generic[Key_co, Value_co]):
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], *topics: str, **arguments: Any) -> Self:
-        """A consumer from a mapping with Kafka's dotted names; `arguments` are the constructor's other ones."""
-        return cls(*topics, **arguments, **{name.replace(".", "_"): value for name, value in config.items()})
+        """From a mapping with Kafka's dotted names; `arguments` are the constructor's others. Raises ConfigError."""
+        return cls(*topics, **keywords(config, arguments))
 
     async def start(self) -> None:
         """Prepare for reading, without a connection: the first poll makes one."""
