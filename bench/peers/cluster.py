@@ -6,7 +6,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
@@ -21,11 +21,18 @@ _PROCESSES = "odradek-processes.json"
 class ClusterProcess:
     """`odradek serve --brokers N` on free ports of 127.0.0.1. `settings` may hold `{id}` for the id of each broker.
 
-    Its log, that of all brokers, is `DATA_DIR.log`.
+    `options` are more words of the command line. Its log, that of all brokers, is `DATA_DIR.log`.
     """
 
-    def __init__(self, data_dir: Path, brokers: int = 3, settings: Mapping[str, object] | None = None) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        brokers: int = 3,
+        settings: Mapping[str, object] | None = None,
+        options: Sequence[str] = (),
+    ) -> None:
         self.data_dir = data_dir
+        self.options = list(options)
         self.brokers = brokers
         self.settings = ANY_DISK | dict(settings or {})
         self.bootstrap = ""
@@ -36,7 +43,7 @@ class ClusterProcess:
     def command(self) -> list[str]:
         settings = [part for name, value in self.settings.items() for part in ("--set", f"{name}={value}")]
         where = ["--brokers", str(self.brokers), "--listen", "127.0.0.1:0", "--data-dir", str(self.data_dir)]
-        return [sys.executable, "-m", "odradek.cli.main", "serve", *where, *settings]
+        return [sys.executable, "-m", "odradek.cli.main", "serve", *where, *self.options, *settings]
 
     def start(self, timeout_seconds: float = 60) -> Self:
         """Returns when all brokers serve. Raises BrokerError if they do not."""

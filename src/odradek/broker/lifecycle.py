@@ -20,7 +20,7 @@ from odradek.api.requests.registry import endpoint
 from odradek.broker.assembly import Parts, assemble
 from odradek.broker.cluster.cluster_view import ClusterView
 from odradek.broker.cluster.controller import Controller
-from odradek.broker.cluster.membership import Membership
+from odradek.broker.cluster.membership import IdTaken, Membership
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.configuration.config_errors import ConfigError
 from odradek.broker.configuration.refusals import SASL_PROTOCOLS, TLS_PROTOCOLS
@@ -35,6 +35,7 @@ from odradek.log.directories.log_directories import LogDirectories
 from odradek.log.directories.log_directory import LogDirectoryError
 from odradek.metadata.image import NO_BROKER, Endpoint
 from odradek.metadata.image import Broker as BrokerEntry
+from odradek.ports import hosts
 from odradek.ports.disk import SystemDisk
 from odradek.ports.store import StoreError, WrongStore
 from odradek.wire.frames import ReceiveBuffers
@@ -158,7 +159,7 @@ class Broker:
         except (LogDirectoryError, ConfigError) as error:
             raise StartError(str(error)) from error
         except StoreError as error:
-            misconfigured = isinstance(error, WrongStore)
+            misconfigured = isinstance(error, WrongStore | IdTaken)
             raise StartError(f"metadata store: {error}", misconfigured=misconfigured) from error
         self._log_start(storage.cluster_id, tls)
 
@@ -250,7 +251,9 @@ class Broker:
         view.follow_configs()
         unclean = parts.storage.directories.startup.records_may_be_lost
         entry = BrokerEntry(config.node_id, NO_BROKER, config.rack, self._endpoints(), unclean=unclean)
-        await parts.cluster.membership.join(entry)
+        # Every machine has these addresses: they do not identify the machine of a broker with the same id.
+        is_local = all(hosts.is_loopback(each.host) for each in entry.endpoints.values())
+        await parts.cluster.membership.join(entry, hosts.machine_name() if is_local else "")
         # The controller, if it is another broker, may connect from here on; clients once it has sent the whole image.
         between_brokers = config.inter_broker_listener_name
         server.open(between_brokers, config.control_plane_listener_name or between_brokers)

@@ -86,8 +86,8 @@ class BrokerNode:
         return f"{BROKER_IDS}/{broker_id}"
 
     @staticmethod
-    def encode(broker: Broker, timestamp_ms: int) -> bytes:
-        """The content of a registration, with the time at which it was made."""
+    def encode(broker: Broker, timestamp_ms: int, machine: str = "") -> bytes:
+        """The content of a registration, with the time at which it was made, and the machine if it is to be known."""
         plain = next((e for e in broker.endpoints.values() if e.security_protocol == "PLAINTEXT"), None)
         content: dict[str, object] = {
             "version": 5,
@@ -104,7 +104,15 @@ class BrokerNode:
             content["rack"] = broker.rack
         if broker.unclean:
             content["unclean"] = True
+        if machine:
+            content["machine"] = machine
         return _json(content)
+
+    @staticmethod
+    def machine_of(path: str, data: bytes) -> str:
+        """The machine in a registration; empty if it says none. Raises CorruptNode."""
+        with _reading(path):
+            return str(json.loads(data).get("machine", ""))
 
     @staticmethod
     def decode(path: str, data: bytes) -> Broker:

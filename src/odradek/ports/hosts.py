@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
 
 
 def host_of_header(header: str) -> str:
@@ -11,6 +12,11 @@ def host_of_header(header: str) -> str:
     if text.startswith("["):
         return text[1:].partition("]")[0]
     return text.partition(":")[0] if text.count(":") == 1 else text
+
+
+def machine_name() -> str:
+    """The host name that this machine has given itself; no name service is asked."""
+    return socket.gethostname()
 
 
 def is_loopback(host: str) -> bool:

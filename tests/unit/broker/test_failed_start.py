@@ -103,8 +103,9 @@ def test_a_broker_that_did_not_start_reads_no_configurations(tmp_path: Path, mon
 
         store.subtree = subtree  # type: ignore[assignment]
         second = Broker(BrokerConfig({"log.dirs": str(tmp_path / "b"), **_ANY_PORT}), Ports(store=store))
-        with pytest.raises(StartError, match="registered by another"):
+        with pytest.raises(StartError, match="registered by another") as raised:
             await second.start()
+        assert raised.value.misconfigured
         count = len(reads)
         failed.set()
         for _ in range(50):

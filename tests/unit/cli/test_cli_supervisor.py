@@ -18,6 +18,7 @@ from odradek.cli.arguments.errors import CommandError, UsageError
 from odradek.cli.main import main
 from odradek.cli.serving import supervisor
 from odradek.cli.serving.supervisor import (
+    Machine,
     Supervisor,
     broker_settings,
     claim,
@@ -25,13 +26,14 @@ from odradek.cli.serving.supervisor import (
     lines_of,
     listen_address,
     next_backoff,
+    rack_of_machine,
 )
 from odradek.client.errors import CallTimedOut
 from odradek.ports.disk import SystemDisk
 
 
 def settings(given: dict[str, str], broker_id: int = 2) -> dict[str, str]:
-    return broker_settings(given, BrokerConfig(given), broker_id, 3, ("127.0.0.1", 9093))
+    return broker_settings(given, BrokerConfig(given), broker_id, Machine(3), ("127.0.0.1", 9093))
 
 
 def test_each_broker_has_a_directory_and_all_one_store() -> None:
@@ -53,7 +55,7 @@ def test_advertised_listeners_of_the_command_line_are_kept() -> None:
 
 def test_quorum_of_the_file_is_of_one_node() -> None:
     config = BrokerConfig({"controller.quorum.voters": "1@localhost:9093", "process.roles": "broker,controller"})
-    found = broker_settings({}, config, 2, 3, ("127.0.0.1", 9093))
+    found = broker_settings({}, config, 2, Machine(3), ("127.0.0.1", 9093))
     assert found["controller.quorum.voters"] == ""
     assert "advertised.listeners" not in found
 
@@ -67,7 +69,38 @@ def test_several_directories_and_a_disk_for_each_broker() -> None:
 def test_the_directory_of_a_properties_file_counts() -> None:
     config = BrokerConfig({"log.dirs": "/var/lib/odradek"})
     assert home_of(config) == Path("/var/lib/odradek")
-    assert broker_settings({}, config, 1, 3, ("h", 1))["log.dirs"] == "/var/lib/odradek/broker-1"
+    assert broker_settings({}, config, 1, Machine(3), ("h", 1))["log.dirs"] == "/var/lib/odradek/broker-1"
+
+
+def test_directory_of_the_store_is_that_of_the_first_broker() -> None:
+    config = BrokerConfig({"log.dirs": "/disk{id}"})
+    found = broker_settings({}, config, 5, Machine(3, first_id=4), ("h", 1))
+    assert (found["node.id"], found["log.dirs"]) == ("5", "/disk5/broker-5")
+    assert found["odradek.metadata.store"] == "/disk4/odradek-metadata.sqlite"
+    assert home_of(config, 4) == Path("/disk4")
+
+
+def test_rack_of_brokers_is_their_machine() -> None:
+    machine = Machine(3, rack="kafka1")
+    found = broker_settings({}, BrokerConfig({}), 2, machine, ("h", 1))
+    assert found["broker.rack"] == "kafka1"
+
+
+@pytest.mark.parametrize("rack", ["room-a", ""])
+def test_rack_that_is_set_is_kept(rack: str) -> None:
+    machine = Machine(3, rack="kafka1")
+    given = {"broker.rack": rack}
+    assert broker_settings(given, BrokerConfig(given), 2, machine, ("h", 1))["broker.rack"] == rack
+    assert "broker.rack" not in broker_settings({}, BrokerConfig(given), 2, machine, ("h", 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "rack"),
+    [("kafka1.example.org", "kafka1.example.org"), ("localhost", None), ("localhost.localdomain", None), ("", None)],
+)
+def test_rack_of_a_machine_is_its_own_name(name: str, rack: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "machine_name", lambda: name)
+    assert rack_of_machine() == rack
 
 
 def test_a_cluster_does_not_take_over_what_a_single_broker_wrote(tmp_path: Path) -> None:
@@ -81,18 +114,24 @@ def test_a_cluster_does_not_take_over_what_a_single_broker_wrote(tmp_path: Path)
 def test_a_single_broker_does_not_take_over_what_a_cluster_wrote(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "broker-1").mkdir()
-    (tmp_path / "broker-1" / "meta.properties").write_text("version=1\n")
+    (tmp_path / "broker-4").mkdir()
+    (tmp_path / "broker-4" / "meta.properties").write_text("version=1\n")
     assert main(["serve", "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0"]) == 2
     assert capsys.readouterr().err == (
         f"odradek serve: {tmp_path} holds a cluster of this machine: start it with --brokers N\n"
     )
-    assert [path.name for path in tmp_path.iterdir()] == ["broker-1"]
+    assert [path.name for path in tmp_path.iterdir()] == ["broker-4"]
 
 
-def supervisor_of(home: Path) -> Supervisor:
+def supervisor_of(home: Path, *, first_id: int | None = None, listen: str = "127.0.0.1:0") -> Supervisor:
     arguments = argparse.Namespace(
-        listen="127.0.0.1:0", brokers=2, log_format="text", log_level="info", properties=None, console=None
+        listen=listen,
+        brokers=2,
+        first_id=first_id,
+        log_format="text",
+        log_level="info",
+        properties=None,
+        console=None,
     )
     return Supervisor(arguments, BrokerConfig({"log.dirs": str(home)}), {}, io.StringIO())
 
@@ -112,6 +151,67 @@ def test_one_supervisor_at_a_time(tmp_path: Path) -> None:
         asyncio.run(supervisor_of(tmp_path / "data").run())
     lock.release()
     claim(tmp_path / "data", SystemDisk()).release()
+
+
+def test_brokers_are_numbered_from_the_first_id(tmp_path: Path) -> None:
+    cluster = supervisor_of(tmp_path, first_id=4, listen="127.0.0.1:9092")
+    assert [child.broker_id for child in cluster._children] == [4, 5]
+    assert [cluster._address(child)[1] for child in cluster._children] == [9092, 9093]
+
+
+def test_first_id_may_be_zero(tmp_path: Path) -> None:
+    assert [child.broker_id for child in supervisor_of(tmp_path, first_id=0)._children] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("held", "first_id", "rejected"),
+    [
+        ([1, 2], 3, "holds the logs of brokers 1 to 2: start it with --first-id 1"),
+        ([4], None, "holds the logs of broker 4: start it with --first-id 4"),
+        ([1, 2, 3], None, None),
+        ([1], 0, None),
+    ],
+)
+def test_logs_of_other_brokers_are_not_left_behind(
+    held: list[int], first_id: int | None, rejected: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in held:
+        (tmp_path / f"broker-{number}").mkdir()
+        (tmp_path / f"broker-{number}" / "meta.properties").write_text("version=1\n")
+    (tmp_path / "broker-old").mkdir()
+    (tmp_path / "broker-old" / "meta.properties").write_text("version=1\n")
+    cluster = supervisor_of(tmp_path, first_id=first_id)
+
+    async def supervise() -> int:
+        return 0
+
+    monkeypatch.setattr(Supervisor, "_supervise", lambda _: supervise())
+    if rejected is None:
+        assert asyncio.run(cluster.run()) == 0
+    else:
+        with pytest.raises(UsageError, match=rejected):
+            asyncio.run(cluster.run())
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (
+            ["--first-id", "4"],
+            "--first-id numbers the brokers of --brokers N; for a single one, use --set broker.id=ID",
+        ),
+        (["--brokers", "2", "--first-id", "-1"], "--first-id -1: ids of 2 brokers are from 0 to 2147483647"),
+        (
+            ["--brokers", "2", "--first-id", "2147483647"],
+            "--first-id 2147483647: ids of 2 brokers are from 0 to 2147483647",
+        ),
+    ],
+)
+def test_first_id_that_numbers_no_brokers_is_rejected(
+    options: list[str], problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", "--data-dir", str(tmp_path / "data"), *options]) == 2
+    assert capsys.readouterr().err == f"odradek serve: {problem}\n"
 
 
 def test_no_broker_is_restarted_by_notes_of_a_dead_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

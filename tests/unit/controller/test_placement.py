@@ -34,6 +34,18 @@ def test_replicas_are_distinct_and_spread_over_racks(
         assert len({rack_of[broker] for broker in replicas}) == min(copies, len(set(racks)))
 
 
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=5), st.integers(1, 9), st.integers())
+def test_machine_gets_a_further_copy_only_when_the_others_are_full(sizes: list[int], copies: int, seed: int) -> None:
+    """Machines are the racks of brokers that `serve --brokers N` starts; they may have different numbers of them."""
+    cluster = brokers([f"machine-{number}" for number, size in enumerate(sizes) for _ in range(size)])
+    copies = min(copies, len(cluster))
+    room = Counter(broker.rack for broker in cluster)
+    for replicas in replicas_of(cluster, 30, copies, SeededRandom(seed)):
+        there = Counter(cluster[broker - 1].rack for broker in replicas)
+        free = [there[machine] for machine in room if there[machine] < room[machine]]
+        assert max(there.values()) <= min(free, default=copies) + 1
+
+
 @given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 6), st.integers(1, 4), st.integers())
 def test_equal_racks_get_equal_shares(racks: int, each: int, rounds: int, copies: int, seed: int) -> None:
     cluster = brokers([str(i % racks) for i in range(racks * each)])

@@ -96,8 +96,23 @@ async def cluster_id(
             continue
 
 
-class _IdTaken(StoreError):
-    """Another process has this broker's id, or had it until a short time ago."""
+class IdTaken(StoreError):
+    """Another process has this broker's id or address: a mistake in the configuration, if it lasts."""
+
+
+def _id_taken(broker_id: int, found: AlreadyRegistered) -> IdTaken:
+    other = found.broker
+    where = ", ".join(f"{e.host}:{e.port}" for e in other.endpoints.values())
+    machine = f" on {found.machine}" if found.machine else ""
+    if other.id == broker_id:
+        return IdTaken(
+            f"broker id {broker_id} is registered by another process, at {where}{machine}: set another broker.id "
+            "(serve --brokers N: --first-id)"
+        )
+    return IdTaken(
+        f"the address of broker {broker_id} is registered by broker {other.id}, at {where}{machine}: set listeners or "
+        "advertised.listeners to addresses of its own"
+    )
 
 
 def _is_overtaken(error: StoreError | KafkaError) -> bool:
@@ -120,6 +135,7 @@ class Membership:
         "_judged",
         "_leaving",
         "_look_again",
+        "_machine",
         "_patience",
         "_patience_seconds",
         "_pause",
@@ -158,6 +174,7 @@ class Membership:
         self._registered = registered
         self._judged = judged
         self._broker: Broker | None = None
+        self._machine = ""
         self._unwatch: list[Callable[[], None]] = []
         self._task: asyncio.Task[None] | None = None
         self._patience_seconds = patience_seconds
@@ -177,13 +194,15 @@ class Membership:
 
     # --- life ---
 
-    async def join(self, broker: Broker) -> Broker:
+    async def join(self, broker: Broker, machine: str = "") -> Broker:
         """Register, and ensure that the cluster has a controller: this broker if no other is elected.
 
-        The broker with its epoch, when it is registered and a controller is known. Raises StoreError only for what
-        does not go away by itself: another live process with this id, a store that cannot be read.
+        The broker with its epoch, when it is registered and a controller is known. `machine` is this one's name where
+        its addresses do not say which one that is. Raises StoreError only for what does not go away by itself: IdTaken,
+        a store that cannot be read.
         """
         self._broker = broker
+        self._machine = machine
         self._patience = self._clock.monotonic() + self._patience_seconds
         self._joined = asyncio.get_running_loop().create_future()
         self._unwatch = [
@@ -332,7 +351,7 @@ class Membership:
                     logger.warning("metadata store: %s", error)
             except (StoreError, KafkaError) as error:
                 waits = _is_overtaken(error) or (
-                    isinstance(error, _IdTaken) and self._clock.monotonic() < self._patience
+                    isinstance(error, IdTaken) and self._clock.monotonic() < self._patience
                 )
                 if self._joined is not None and not self._joined.done() and not waits:
                     self._joined.set_exception(error if isinstance(error, StoreError) else StoreError(str(error)))
@@ -380,10 +399,9 @@ class Membership:
         if self.broker_epoch != NO_BROKER:
             await self._taken_for_dead(broker.id)
         self._registering()
-        registered = await register(self._store, broker, self._clock.now_ms())
+        registered = await register(self._store, broker, self._clock.now_ms(), self._machine)
         if isinstance(registered, AlreadyRegistered):
-            where = ", ".join(f"{e.host}:{e.port}" for e in registered.broker.endpoints.values())
-            raise _IdTaken(f"broker id {broker.id} is registered by another process, at {where}")
+            raise _id_taken(broker.id, registered)
         self._broker = registered
         self.broker_epoch = registered.epoch
         self._registered_at = self._clock.monotonic()

@@ -40,17 +40,19 @@ async def read_registrations(store: MetadataStore) -> Registrations:
 
 
 class AlreadyRegistered(NamedTuple):
-    """Another live process has this broker's id."""
+    """Another live process has this broker's id, or one of its addresses."""
 
     broker: Broker
-    session: int
+    machine: str
+    """Where it runs; empty if it is not known."""
 
 
-async def register(store: MetadataStore, broker: Broker, now_ms: int) -> Broker | AlreadyRegistered:
+async def register(store: MetadataStore, broker: Broker, now_ms: int, machine: str = "") -> Broker | AlreadyRegistered:
     """Register in this session; the broker with the epoch that it got.
 
     A registration of the same id at the same addresses is a dead process's, since only one process can listen there: it
-    is replaced. Raises StoreError.
+    is replaced. Addresses of loopback are those of a machine, so that `machine` has to be the same, too. As in Apache
+    Kafka (`KafkaServer.createBrokerInfo`), no two brokers have the same address. Raises StoreError.
     """
     path = BrokerNode.path(broker.id)
     while True:
@@ -59,14 +61,18 @@ async def register(store: MetadataStore, broker: Broker, now_ms: int) -> Broker 
         operations: list[Operation] = []
         if present is not None:
             other = BrokerNode.decode(path, present.data)
-            if present.session != store.session and other.endpoints != broker.endpoints:
-                return AlreadyRegistered(other, present.session)
+            there = BrokerNode.machine_of(path, present.data)
+            is_elsewhere = bool(machine and there and there != machine)
+            if present.session != store.session and (is_elsewhere or other.endpoints != broker.endpoints):
+                return AlreadyRegistered(other, there)
             operations.append(Delete(path, present.version))
+        elif (neighbour := await _at_same_address(store, broker)) is not None:
+            return neighbour
         epoch = FIRST_EPOCH if sequence is None else sequence.version + 1 + FIRST_EPOCH
         registered = broker._replace(epoch=epoch)
         operations += [
             Create(BROKER_SEQUENCE, b"") if sequence is None else Put(BROKER_SEQUENCE, b"", sequence.version),
-            Create(path, BrokerNode.encode(registered, now_ms), ephemeral=True),
+            Create(path, BrokerNode.encode(registered, now_ms, machine), ephemeral=True),
         ]
         try:
             await store.apply(operations)
@@ -74,6 +80,18 @@ async def register(store: MetadataStore, broker: Broker, now_ms: int) -> Broker 
             # Another broker registered in between, or the old registration has just ended.
             continue
         return registered
+
+
+async def _at_same_address(store: MetadataStore, broker: Broker) -> AlreadyRegistered | None:
+    """A registered broker of another id that has one of this broker's addresses."""
+    addresses = {(each.host, each.port) for each in broker.endpoints.values()}
+    for path, node in (await store.subtree(BROKER_IDS)).items():
+        if path == BROKER_IDS or path == BrokerNode.path(broker.id):
+            continue
+        other = BrokerNode.decode(path, node.data)
+        if any((each.host, each.port) in addresses for each in other.endpoints.values()):
+            return AlreadyRegistered(other, BrokerNode.machine_of(path, node.data))
+    return None
 
 
 async def announce_failed_directory(store: MetadataStore, broker_id: int) -> None:

@@ -29,6 +29,7 @@ _FULL_COLLECTION_THRESHOLD: Final = 100
 """Collections of the middle generation, of 7,000 new objects each, between two full ones; Python's default is 10."""
 _START_SECONDS: Final = 10.0
 """A start that is to stop may come to its end first, so that the logs are closed; it may as well wait for others."""
+_LAST_ID: Final = 2**31 - 1
 LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -65,6 +66,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--brokers", type=int, default=1, metavar="N", help="run a cluster of N processes with consecutive ports"
+    )
+    parser.add_argument(
+        "--first-id",
+        type=int,
+        metavar="ID",
+        help="with --brokers: id of the first broker (default: 1); each machine of a cluster needs ids of its own",
     )
     parser.add_argument(
         "--security",
@@ -132,6 +139,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(str(error)) from error
     if arguments.brokers < 1:
         raise UsageError(f"--brokers {arguments.brokers}: at least one is needed")
+    if arguments.first_id is not None:
+        _check_first_id(arguments.first_id, arguments.brokers)
     if arguments.security:
         settings = _secure(arguments, settings, config)
         config = BrokerConfig.load(None, settings, is_single=arguments.brokers == 1)
@@ -156,6 +165,14 @@ def run(arguments: argparse.Namespace) -> int:
         runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
     with runner:
         return runner.run(_serve(config, arguments.console, until_input_ends=arguments.until_input_ends))
+
+
+def _check_first_id(first_id: int, brokers: int) -> None:
+    """Raises UsageError."""
+    if brokers == 1:
+        raise UsageError("--first-id numbers the brokers of --brokers N; for a single one, use --set broker.id=ID")
+    if first_id < 0 or first_id + brokers - 1 > _LAST_ID:
+        raise UsageError(f"--first-id {first_id}: ids of {brokers} brokers are from 0 to {_LAST_ID}")
 
 
 def _secure(arguments: argparse.Namespace, settings: dict[str, str], config: BrokerConfig) -> dict[str, str]:

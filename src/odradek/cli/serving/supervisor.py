@@ -15,17 +15,18 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Final, NamedTuple, TextIO
 
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.storage.stored_files import METADATA_FILE
 from odradek.cli.actions.cluster_restart import LOCK, PROCESSES
 from odradek.cli.arguments.errors import UsageError
 from odradek.cli.serving.console_process import ConsoleProcess
-from odradek.cli.serving.data_directories import reject_broker_directory
+from odradek.cli.serving.data_directories import reject_broker_directory, reject_other_brokers
 from odradek.cli.serving.service_manager import ServiceManager
 from odradek.ports.clock import process_age
 from odradek.ports.disk import DirectoryLock, Disk, SystemDisk
+from odradek.ports.hosts import machine_name
 from odradek.ports.process import signal_child
 
 _FIRST_BACKOFF_SECONDS: Final = 0.1
@@ -40,9 +41,31 @@ DEFAULT_LISTEN: Final = "127.0.0.1:9092"
 LAST_PORT: Final = 65_535
 
 
-def home_of(config: BrokerConfig) -> Path:
+def home_of(config: BrokerConfig, first_id: int = 1) -> Path:
     """The directory of what the brokers share: the metadata store, and the numbers of their processes."""
-    return Path(config.log_dirs[0].replace("{id}", "1"))
+    return Path(config.log_dirs[0].replace("{id}", str(first_id)))
+
+
+def rack_of_machine() -> str | None:
+    """The rack of this machine's brokers where none is set: its host name, None if it has no name of its own.
+
+    Asked once per cluster, so that brokers that start again later are in the rack of the others.
+    """
+    name = machine_name()
+    return None if name.partition(".")[0] in ("", "localhost") else name
+
+
+class Machine(NamedTuple):
+    """The brokers of this machine: how many, the id of the first one, and their rack where none is set."""
+
+    brokers: int
+    first_id: int = 1
+    rack: str | None = None
+
+    @property
+    def ids(self) -> range:
+        """The ids of the brokers."""
+        return range(self.first_id, self.first_id + self.brokers)
 
 
 def listen_address(listen: str | None) -> tuple[str, int]:
@@ -64,13 +87,14 @@ def claim(home: Path, disk: Disk) -> DirectoryLock:
 
 
 def broker_settings(
-    given: Mapping[str, str], config: BrokerConfig, broker_id: int, brokers: int, listen: tuple[str, int]
+    given: Mapping[str, str], config: BrokerConfig, broker_id: int, machine: Machine, listen: tuple[str, int]
 ) -> dict[str, str]:
     """Settings of one of the brokers, beside the properties file.
 
     `given` are the settings of the command line; `{id}` in them stands for the id of each broker.
     """
     host, port = listen
+    brokers = machine.brokers
     settings = {name: value.replace("{id}", str(broker_id)) for name, value in given.items()}
     settings |= {
         "node.id": str(broker_id),
@@ -83,7 +107,10 @@ def broker_settings(
         if config.given(name) is not None:
             settings.setdefault(name, "")
     if config.given("odradek.metadata.store") is None and config.given("zookeeper.connect") is None:
-        settings["odradek.metadata.store"] = f"{home_of(config)}/{METADATA_FILE}"
+        settings["odradek.metadata.store"] = f"{home_of(config, machine.first_id)}/{METADATA_FILE}"
+    if config.given("broker.rack") is None and machine.rack is not None:
+        # Replicas of a partition are placed in different racks: a machine that dies takes one of them along.
+        settings["broker.rack"] = machine.rack
     for name in ("offsets.topic.replication.factor", "transaction.state.log.replication.factor"):
         if config.given(name) is None:
             # Said, it holds while the others are still starting, too.
@@ -145,6 +172,7 @@ class Supervisor:
         "_disk",
         "_given",
         "_home",
+        "_machine",
         "_manager",
         "_out",
         "_prefixed",
@@ -157,25 +185,31 @@ class Supervisor:
         """Raises UsageError for settings that several brokers cannot share."""
         if config.given("listeners") is not None and "listeners" not in given:
             raise UsageError("--brokers needs its listeners from --listen HOST:PORT, not from the properties file")
-        first, count = listen_address(arguments.listen)[1], arguments.brokers
-        if first + count - 1 > LAST_PORT:
+        first_port, count, first_id = (
+            listen_address(arguments.listen)[1],
+            arguments.brokers,
+            1 if arguments.first_id is None else arguments.first_id,
+        )
+        if first_port + count - 1 > LAST_PORT:
             raise UsageError(
                 f"--listen {arguments.listen}: {count} brokers need {count} ports, there are none above 65535"
             )
         self._arguments = arguments
         self._config = config
         self._given = given
-        self._home = home_of(config)
+        self._machine = Machine(count, first_id, rack_of_machine())
+        self._home = home_of(config, first_id)
         self._disk = SystemDisk(group_reads=config.flag("odradek.group.access"))
         self._manager = ServiceManager.from_environment(os.environ)
         self._out = out
         self._prefixed = arguments.log_format == "text"
-        self._children = [_Child(i + 1) for i in range(arguments.brokers)]
+        self._children = [_Child(broker_id) for broker_id in self._machine.ids]
         self._stop = asyncio.Event()
         self._console = ConsoleProcess()
 
     async def run(self) -> int:
         """Raises UsageError when the directory cannot be theirs."""
+        reject_other_brokers(self._home, self._machine.ids)
         lock = claim(self._home, self._disk)
         try:
             return await self._supervise()
@@ -224,7 +258,7 @@ class Supervisor:
         host, port = listen_address(self._arguments.listen)
         if child.bound:
             return host, int(child.bound.rpartition(":")[2])
-        return host, port and port + child.broker_id - 1
+        return host, port and port + child.broker_id - self._machine.first_id
 
     async def _keep(self, child: _Child) -> None:
         """Start it, and again whenever it dies, until the cluster stops."""
@@ -250,9 +284,7 @@ class Supervisor:
                     await self._stop.wait()
 
     async def _run_once(self, child: _Child) -> int:
-        settings = broker_settings(
-            self._given, self._config, child.broker_id, len(self._children), self._address(child)
-        )
+        settings = broker_settings(self._given, self._config, child.broker_id, self._machine, self._address(child))
         arguments = self._arguments
         command = [sys.executable, "-m", "odradek.cli.main", "serve", "--until-input-ends"]
         command += [f"--log-level={arguments.log_level}", f"--log-format={arguments.log_format}"]

@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from odradek.broker.cluster.controller import Controller
-from odradek.broker.cluster.membership import Membership, cluster_id
+from odradek.broker.cluster.membership import IdTaken, Membership, cluster_id
+from odradek.broker.cluster.registrations import register
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.client.network.connection import Connection
 from odradek.controller.configs import ConfigChange, ResourceChanges, ResourceType
@@ -339,6 +340,35 @@ def test_a_registration_left_behind_at_the_same_address_is_replaced() -> None:
         assert lone.membership.broker_epoch == 3
         await left_behind.close()
         assert await lone.store.get("/brokers/ids/1") is not None
+
+    run(test)
+
+
+def test_registration_on_loopback_of_another_machine_is_not_replaced() -> None:
+    async def test() -> None:
+        tree = MemoryTree()
+        loopback = {"PLAINTEXT": Endpoint("127.0.0.1", 9092, "PLAINTEXT")}
+        second = Lone(MemoryStore(tree))
+        await register(MemoryStore(tree), Broker(1, -1, None, loopback), 0, "kafka1")
+        with pytest.raises(
+            IdTaken, match=r"at 127.0.0.1:9092 on kafka1: set another broker.id \(serve .*: --first-id\)"
+        ):
+            await second.membership.join(Broker(1, -1, None, loopback), "kafka2")
+        same = Lone(MemoryStore(tree))
+        await same.membership.join(Broker(1, -1, None, loopback), "kafka1")
+        assert same.membership.broker_epoch == 2
+
+    run(test)
+
+
+def test_address_of_another_broker_is_not_registered() -> None:
+    async def test() -> None:
+        tree = MemoryTree()
+        await Lone(MemoryStore(tree)).start()
+        with pytest.raises(IdTaken, match="the address of broker 2 is registered by broker 1, at localhost:9092: set"):
+            await Lone(MemoryStore(tree)).membership.join(Broker(2, -1, None, ENDPOINTS))
+        elsewhere = {"PLAINTEXT": Endpoint("localhost", 9093, "PLAINTEXT")}
+        await Lone(MemoryStore(tree)).membership.join(Broker(2, -1, None, elsewhere))
 
     run(test)
 
