@@ -43,8 +43,7 @@ class Conversion:
         """A record of a topic for a sink; None if a transform drops it. Raises ValueError."""
         raw_key, raw_value = record.key, record.value
         made = SinkRecord(
-            record.topic,
-            record.partition,
+            record.topic_partition,
             record.offset,
             record.timestamp,
             self._key.decode(raw_key),
@@ -52,6 +51,7 @@ class Conversion:
             record.headers,
             raw_key,
             raw_value,
+            record.topic,
         )
         for transform in self._transforms:
             changed = transform(made.topic, made.key, made.value, made.timestamp)

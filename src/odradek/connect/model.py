@@ -41,8 +41,8 @@ class Target(StrEnum):
 class SinkRecord(NamedTuple):
     """A record on its way out of a topic: key and value as converted, and as they were."""
 
-    topic: str
-    partition: int
+    origin: TopicPartition
+    """The partition that has the record, and by which positions are kept."""
     offset: int
     timestamp: int
     """In ms; -1 for none."""
@@ -51,6 +51,13 @@ class SinkRecord(NamedTuple):
     headers: Headers
     raw_key: bytes | None
     raw_value: bytes | None
+    topic: str
+    """The topic's name for the target: transforms may have changed it (Kafka Connect's KIP-793)."""
+
+    @property
+    def partition(self) -> int:
+        """The number of the partition that has it."""
+        return self.origin.partition
 
 
 class SourceRecord(NamedTuple):

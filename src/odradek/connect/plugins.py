@@ -26,7 +26,7 @@ from odradek.connect.sources import files as files_source
 from odradek.connect.sources import http as http_source
 from odradek.connect.sources import sql as sql_source
 from odradek.connect.sources.source import Source
-from odradek.connect.transforms import transforms_of
+from odradek.connect.transforms import can_route, transforms_of
 
 
 class TaskPlace(NamedTuple):
@@ -94,7 +94,9 @@ def _sql_sink(values: Mapping[str, Any], _config: Mapping[str, str], place: Task
 
 
 def _delta_sink(values: Mapping[str, Any], config: Mapping[str, str], place: TaskPlace) -> Sink:
-    return delta_sink.DeltaSink(values, subset(config, delta_sink.STORAGE_PREFIX), place.connector)
+    routes = can_route(values["transforms"], subset(config, TRANSFORM_PREFIX))
+    storage = subset(config, delta_sink.STORAGE_PREFIX)
+    return delta_sink.DeltaSink(values, storage, place.connector, routes=routes)
 
 
 def _files_sink(values: Mapping[str, Any], _config: Mapping[str, str], place: TaskPlace) -> Sink:

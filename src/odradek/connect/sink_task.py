@@ -61,7 +61,7 @@ class DeadLetterTopic:
         headers = list(record.headers)
         if self._policy.describes_failures:
             described = {
-                dead_letters.TOPIC: record.topic,
+                dead_letters.TOPIC: record.origin.topic,
                 dead_letters.PARTITION: str(record.partition),
                 dead_letters.OFFSET: str(record.offset),
                 dead_letters.TIMESTAMP: str(record.timestamp),
@@ -119,7 +119,7 @@ class SinkTask:
 
     def on_partitions_revoked(self, partitions: set[TopicPartition]) -> None:
         """Drop what was gathered: the next owner reads it again; see `RebalanceListener`."""
-        self._records = [each for each in self._records if TopicPartition(each.topic, each.partition) not in partitions]
+        self._records = [each for each in self._records if each.origin not in partitions]
         for each in partitions:
             self._ends.pop(each, None)
 
@@ -197,8 +197,8 @@ class SinkTask:
             made = self._conversion.decode(record)
         except ValueError as error:
             raw = SinkRecord(
-                record.topic, record.partition, record.offset, record.timestamp, None, None, record.headers,
-                record.key, record.value,
+                record.topic_partition, record.offset, record.timestamp, None, None, record.headers, record.key,
+                record.value, record.topic,
             )  # fmt: skip
             await self._skip(raw, error)
             return
@@ -207,7 +207,7 @@ class SinkTask:
 
     async def _skip(self, record: SinkRecord, error: Exception) -> None:
         """Skip a record as the settings allow. Raises ConnectError if they do not."""
-        place = f"{record.topic}-{record.partition}@{record.offset}"
+        place = f"{record.origin}@{record.offset}"
         if not self._policy.tolerates_records:
             raise ConnectError(f"record {place}: {error}") from error
         if self._policy.logs_records:

@@ -183,6 +183,8 @@ class _Kind(NamedTuple):
     make: Callable[[Mapping[str, Any], bool], Transform]
     settings: Sequence[Setting]
     has_halves: bool = True
+    routes: bool = False
+    """Whether it changes names of topics."""
 
 
 _FIELD: Final = Setting("field", Type.STRING, REQUIRED, "the field's name")
@@ -216,6 +218,7 @@ KINDS: Final[Mapping[str, _Kind]] = {
             Setting("replacement", Type.STRING, REQUIRED, "the new name, with $1 for groups"),
         ),
         has_halves=False,
+        routes=True,
     ),
     "TimestampRouter": _Kind(
         _timestamp_router,
@@ -224,6 +227,7 @@ KINDS: Final[Mapping[str, _Kind]] = {
             Setting("timestamp.format", Type.STRING, "yyyyMMdd", "layout of the timestamp, in UTC"),
         ),
         has_halves=False,
+        routes=True,
     ),
     "DropTombstones": _Kind(_filter_tombstones, (), has_halves=False),
 }
@@ -236,6 +240,12 @@ def transforms_of(names: Sequence[str], options: Mapping[str, str]) -> tuple[Tra
         if option.split(".", 1)[0] not in names:
             raise ValueError(f"transforms.{option}: transforms does not name {option.split('.', 1)[0]}")
     return tuple(_transform(name, options) for name in names)
+
+
+def can_route(names: Sequence[str], options: Mapping[str, str]) -> bool:
+    """Whether transforms, given as to `transforms_of`, may change names of topics."""
+    kinds = (options.get(f"{name}.type", "").removeprefix(CLASS_PREFIX) for name in names)
+    return any(kind in KINDS and KINDS[kind].routes for kind in kinds)
 
 
 def _transform(name: str, options: Mapping[str, str]) -> Transform:

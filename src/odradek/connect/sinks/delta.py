@@ -2,6 +2,9 @@
 
 Values are JSON objects, whose fields are columns; a field that is an object or an array is stored as JSON text. Each
 row has the topic, partition, offset and timestamp of its record. Fields that are new become columns.
+
+Transforms may route the records of one partition to several tables. No table then says where reading continues: the
+group does, and each table's position says which of the records it has already.
 """
 
 from __future__ import annotations
@@ -68,7 +71,7 @@ class Rows:
         kinds = {name: self._kind(name, kind) for name, kind in found.items()}
         self.kinds.update(kinds)
         at_us = None if record.timestamp < 0 else record.timestamp * 1000
-        row.update(zip(COORDINATES, (record.topic, record.partition, record.offset, at_us), strict=True))
+        row.update(zip(COORDINATES, (*record.origin, record.offset, at_us), strict=True))
         self.rows.append(row)
 
     def _kind(self, name: str, kind: str) -> str:
@@ -102,9 +105,15 @@ class Rows:
 class DeltaSink:
     """One task's tables. See `Sink`."""
 
-    def __init__(self, values: Mapping[str, Any], storage: Mapping[str, str], connector: str) -> None:
-        """`values` are those of a checked configuration; `storage` are options of the object store."""
+    def __init__(
+        self, values: Mapping[str, Any], storage: Mapping[str, str], connector: str, *, routes: bool = False
+    ) -> None:
+        """`values` are those of a checked configuration; `storage` are options of the object store.
+
+        `routes` says that transforms may change the topics of records.
+        """
         self._connector = connector
+        self._routes = routes
         self._layout: str = values["table.path"]
         self._partition_by: list[str] = values["partition.by"]
         self._evolves: bool = values["auto.evolve"]
@@ -121,17 +130,20 @@ class DeltaSink:
 
     async def positions(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """See `Sink`."""
-        return await self._thread.run(self._read_positions, partitions)
+        return {} if self._routes else await self._thread.run(self._read_positions, partitions)
 
     async def write(self, batch: Batch) -> None:
         """See `Sink`. Tables that were committed by an attempt that failed later are not written again."""
-        by_topic: dict[str, list[tuple[int, SinkRecord]]] = defaultdict(list)
+        by_path: dict[str, list[tuple[int, SinkRecord]]] = defaultdict(list)
         for index, record in enumerate(batch.records):
-            by_topic[record.topic].append((index, record))
-        for topic, records in by_topic.items():
-            ends = {each: end for each, end in batch.ends.items() if each.topic == topic}
+            by_path[self._path(record.topic)].append((index, record))
+        for path, records in by_path.items():
+            if self._routes:
+                await self._thread.run(self._write_routed, path, records, batch.ends)
+                continue
+            ends = {each: end for each, end in batch.ends.items() if self._path(each.topic) == path}
             if any(self._held.get(each) != end for each, end in ends.items()):
-                await self._thread.run(self._write, topic, records, ends)
+                await self._thread.run(self._write, path, records, ends)
 
     async def close(self) -> None:
         """See `Sink`."""
@@ -139,15 +151,17 @@ class DeltaSink:
 
     # --- in the thread ---
 
-    def _commits(self, topic: str) -> DeltaCommits:
+    def _path(self, topic: str) -> str:
         """The table of a topic."""
-        path = self._layout.replace("${topic}", topic)
+        return self._layout.replace("${topic}", topic)
+
+    def _commits(self, path: str) -> DeltaCommits:
         return DeltaCommits(path, self._storage, f"odradek-connect/{self._connector}")
 
     def _read_positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         found: dict[TopicPartition, int] = {}
         for topic in {each.topic for each in partitions}:
-            commits = self._commits(topic)
+            commits = self._commits(self._path(topic))
             with table_failures(commits.path):
                 found.update(commits.positions(commits.load(), [each for each in partitions if each.topic == topic]))
         for each in partitions:
@@ -155,29 +169,52 @@ class DeltaSink:
         self._held.update(found)
         return found
 
-    def _write(self, topic: str, records: Sequence[tuple[int, SinkRecord]], ends: Mapping[TopicPartition, int]) -> None:
-        from deltalake import write_deltalake
-
-        commits = self._commits(topic)
-        with table_failures(commits.path):
+    def _write(self, path: str, records: Sequence[tuple[int, SinkRecord]], ends: Mapping[TopicPartition, int]) -> None:
+        commits = self._commits(path)
+        with table_failures(path):
             table = commits.load()
             commits.check(table, self._held, ends)
-            rows = Rows({} if table is None else _kinds(table), evolves=self._evolves)
-            for index, record in records:
-                try:
-                    rows.add(record)
-                except ValueError as error:
-                    raise RecordRejected(index, str(error)) from error
-            write_deltalake(
-                commits.path if table is None else table,
-                rows.arrow(),
-                mode="append",
-                schema_mode="merge",
-                partition_by=self._partition_by or None,
-                storage_options=commits.storage,
-                commit_properties=commits.properties(ends),
-            )
+            self._append(commits, table, records, ends)
         self._held.update(ends)
+
+    def _write_routed(
+        self, path: str, records: Sequence[tuple[int, SinkRecord]], ends: Mapping[TopicPartition, int]
+    ) -> None:
+        """Write the records that the table does not have yet."""
+        commits = self._commits(path)
+        with table_failures(path):
+            table = commits.load()
+            held = commits.positions(table, {record.origin for _, record in records})
+            new = [(index, record) for index, record in records if record.offset >= held.get(record.origin, 0)]
+            if new:
+                origins = {record.origin for _, record in new}
+                self._append(commits, table, new, {each: ends[each] for each in origins})
+
+    def _append(
+        self,
+        commits: DeltaCommits,
+        table: Any,
+        records: Sequence[tuple[int, SinkRecord]],
+        ends: Mapping[TopicPartition, int],
+    ) -> None:
+        """One commit of rows and positions."""
+        from deltalake import write_deltalake
+
+        rows = Rows({} if table is None else _kinds(table), evolves=self._evolves)
+        for index, record in records:
+            try:
+                rows.add(record)
+            except ValueError as error:
+                raise RecordRejected(index, str(error)) from error
+        write_deltalake(
+            commits.path if table is None else table,
+            rows.arrow(),
+            mode="append",
+            schema_mode="merge",
+            partition_by=self._partition_by or None,
+            storage_options=commits.storage,
+            commit_properties=commits.properties(ends),
+        )
 
 
 def _kinds(table: Any) -> dict[str, str]:

@@ -1,9 +1,9 @@
 """Records as files in a folder, exactly once: a file's name has the offsets that it covers.
 
 Each write makes one file for each partition, `TOPIC+PARTITION+FIRST-LAST.jsonl`, under a temporary name first, so that
-readers see complete files only. A task that starts finds its positions in the names. A file gets its name under a
-lock of the folder, and only where no other has one of its offsets: a task that was replaced without its knowledge
-writes nothing twice.
+readers see complete files only. The name has the topic that was read, whatever transforms make of it. A task that
+starts finds its positions in the names. A file gets its name under a lock of the folder, and only where no other has
+one of its offsets: a task that was replaced without its knowledge writes nothing twice.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 from urllib.parse import quote, unquote
 
 from odradek.connect.errors import ConnectError, PositionMoved, RecordRejected, TargetAway
@@ -162,7 +162,7 @@ class FilesSink:
         """See `Sink`."""
         by_partition: dict[TopicPartition, list[tuple[int, SinkRecord]]] = defaultdict(list)
         for index, record in enumerate(batch.records):
-            by_partition[TopicPartition(record.topic, record.partition)].append((index, record))
+            by_partition[record.origin].append((index, record))
         for partition, records in by_partition.items():
             await self._thread.run(self._write, partition, records)
 
@@ -242,9 +242,17 @@ class FileStreamSink:
 
     def _append(self, data: bytes) -> None:
         try:
-            with self._path.open("ab") as file:
+            with self._path.open("a+b") as file:
+                if file.tell() and not self._ends_with_line(file):
+                    # A write that was cut off left part of a line, which the next one is not to continue.
+                    data = b"\n" + data
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
             raise TargetAway(f"{self._path}: {error.strerror or error}") from error
+
+    @staticmethod
+    def _ends_with_line(file: BinaryIO) -> bool:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) == b"\n"

@@ -79,15 +79,13 @@ class HttpSink:
         """See `Sink`. After a failure, records that were answered in this batch are not sent again."""
         # An attempt that was given up half-way continues behind what was answered.
         waiting = [
-            (index, each)
-            for index, each in enumerate(batch.records)
-            if each.offset >= self._sent.get(TopicPartition(each.topic, each.partition), 0)
+            (index, each) for index, each in enumerate(batch.records) if each.offset >= self._sent.get(each.origin, 0)
         ]
         for start in range(0, len(waiting), self._size):
             part = waiting[start : start + self._size]
             await self._thread.run(self._request, part)
             for _, each in part:
-                self._sent[TopicPartition(each.topic, each.partition)] = each.offset + 1
+                self._sent[each.origin] = each.offset + 1
 
     async def close(self) -> None:
         """See `Sink`."""
@@ -103,7 +101,7 @@ class HttpSink:
             body = self._body(values if self._is_array else values[0])
         except ValueError as error:
             raise RecordRejected(index, str(error)) from error
-        key = f"{first.topic}-{first.partition}-{first.offset}"
+        key = f"{first.origin}-{first.offset}"
         try:
             connection = self._connect()
             connection.request(self._method, self._path, body, {**self._headers, "Idempotency-Key": key})

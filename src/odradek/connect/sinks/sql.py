@@ -104,7 +104,7 @@ class RowMaker:
             return ()
         if self._mode == "kafka":
             names = self._fields or COORDINATES
-            return tuple(zip(names, (record.topic, record.partition, record.offset), strict=True))
+            return tuple(zip(names, (*record.origin, record.offset), strict=True))
         if self._mode == "record_value":
             part = record.value
         else:
