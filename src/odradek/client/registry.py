@@ -21,6 +21,12 @@ _TRANSIENT: Final = frozenset({408, 429, 500, 502, 503, 504})
 class RegistryError(Exception):
     """The registry is away, rejects the client, or answers with something else than a schema."""
 
+    def __init__(self, message: str, *, is_transient: bool = False) -> None:
+        """`is_transient` says that the same may succeed later."""
+        super().__init__(message)
+        self.is_transient = is_transient
+        """Whether the registry is away, and the same may succeed later."""
+
 
 class RegistrySchemas:
     """Schemas of a registry, for `AvroValues`, and for `from_avro` on Spark's executors, where it pickles.
@@ -102,7 +108,8 @@ class RegistrySchemas:
                 failures.append(f"{url}: status {status}")
             if pause_s is not None:
                 time.sleep(pause_s)
-        raise RegistryError(f"could not fetch schema {schema_id} from the schema registry: {'; '.join(failures)}")
+        line = f"could not fetch schema {schema_id} from the schema registry: {'; '.join(failures)}"
+        raise RegistryError(line, is_transient=True)
 
     def _get(self, url: str, schema_id: int) -> tuple[int, bytes]:
         """(status, body). Raises OSError, HTTPException, RegistryError for a body that is too long."""

@@ -33,6 +33,8 @@ class Decoded(NamedTuple):
     """Whether the value is null."""
     reason: str = ""
     """Why there is no row."""
+    kinds: Mapping[str, str] = {}
+    """The types that the value's schema has for its fields; none without a schema."""
 
 
 class BadRecord(NamedTuple):
@@ -77,7 +79,10 @@ def wanted_columns(kinds: Mapping[str, str], records: Sequence[Decoded], rules: 
     """The columns that the table has to get before these records: step 1."""
     if rules.new_fields != "add":
         return {}
-    return new_columns(kinds, (each.row for each in records if each.row is not None and not _lacks_key(each, rules)))
+    return new_columns(
+        kinds,
+        ((each.row, each.kinds) for each in records if each.row is not None and not _lacks_key(each, rules)),
+    )
 
 
 def changes(

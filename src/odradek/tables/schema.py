@@ -55,31 +55,33 @@ def check_name(name: str, columns: Iterable[str]) -> None:
             raise ValueError(f"field {name} differs from column {each} only in upper and lower case")
 
 
-def new_columns(kinds: Mapping[str, str], rows: Iterable[Row]) -> dict[str, str]:
+def new_columns(kinds: Mapping[str, str], rows: Iterable[tuple[Row, Mapping[str, str]]]) -> dict[str, str]:
     """The columns that a table with columns of these types has to get for rows, and their types.
 
-    A row that does not fit adds none. The first value decides the type; a whole number gives way to a fraction.
+    A row comes with the types that its schema has, if there is a schema. Its fields become columns also where they are
+    null. Without a type, the first value decides; a whole number gives way to a fraction. A row that does not fit adds
+    no columns.
     """
     added: dict[str, str] = {}
-    for row in rows:
+    for row, typed in rows:
         try:
-            added.update(_wanted(kinds, added, row))
+            added.update(_wanted(kinds, added, row, typed))
         except ValueError:
             continue
     return added
 
 
-def _wanted(kinds: Mapping[str, str], added: Mapping[str, str], row: Row) -> dict[str, str]:
-    """The types of the new columns that a row has values for. Raises ValueError if the row does not fit."""
+def _wanted(kinds: Mapping[str, str], added: Mapping[str, str], row: Row, typed: Mapping[str, str]) -> dict[str, str]:
+    """The types of the new columns of a row's fields. Raises ValueError if the row does not fit."""
     wanted: dict[str, str] = {}
     for name, value in row.items():
         if name in kinds:
             _fitted(name, kinds[name], value)
             continue
-        kind = _kind(value)
-        if kind is None:
-            continue
+        kind = typed.get(name) or _kind(value)
         before = added.get(name)
+        if kind is None or (before is not None and value is None):
+            continue
         if before is None:
             check_name(name, (*kinds, *added, *wanted))
             wanted[name] = kind
@@ -104,7 +106,9 @@ def fitted(kinds: Mapping[str, str], row: Row, *, drops_unknown: bool = False) -
 
 
 def _kind(value: Any) -> str | None:
-    """As `kind_of`; whole numbers beyond 64 bits are double, as Arrow reads them."""
+    """As `kind_of`, with dates and times; whole numbers beyond 64 bits are double, as Arrow reads them."""
+    if isinstance(value, date):
+        return "timestamp" if isinstance(value, datetime) else "date"
     kind = kind_of(value)
     return "double" if kind == "bigint" and not -(1 << 63) <= value < 1 << 63 else kind
 
@@ -162,6 +166,8 @@ def to_datetime(name: str, value: Any) -> datetime:
 
 
 def _to_date(name: str, value: Any) -> date:
+    if isinstance(value, date) and not isinstance(value, datetime):
+        return value
     try:
         if isinstance(value, str):
             return date.fromisoformat(value)

@@ -14,12 +14,13 @@ from odradek.client.config import resolve_consumer
 from odradek.client.errors import ClientError
 from odradek.connect import connector_settings, placeholders
 from odradek.connect.connector_settings import CONVERTER_PREFIXES, ErrorPolicy, subset
-from odradek.connect.converters import Converter, JsonConverter, StringConverter, converter_of
+from odradek.connect.converters import JsonConverter, StringConverter, converter_of
 from odradek.connect.errors import ConfigInvalid
 from odradek.connect.settings import REQUIRED, Checked, Importance, Setting, Type, check
 from odradek.connect.specification import read as read_files
 from odradek.ports.installation import install_hint
-from odradek.tables.decoding import KEY, VALUE, Decoder
+from odradek.tables import avro
+from odradek.tables.decoding import KEY, VALUE, Converter, Decoder, has_fields
 from odradek.tables.partitioning import Division, parse_divisions
 from odradek.tables.planning import Rules
 from odradek.tables.schema import COORDINATES, check_name, parse_columns
@@ -27,7 +28,7 @@ from odradek.tables.schema import COORDINATES, check_name, parse_columns
 STORAGE_PREFIX: Final = "storage."
 CATALOG_PREFIX: Final = "catalog."
 CONSUMER_PREFIX: Final = "consumer.override."
-_SHARED: Final = ("key.converter", "value.converter", "errors.retry.timeout", "errors.retry.delay.max.ms")
+_SHARED: Final = ("errors.retry.timeout", "errors.retry.delay.max.ms")
 
 SETTINGS: Final = (
     Setting("topic", Type.STRING, REQUIRED, "the topic", Importance.HIGH),
@@ -37,8 +38,11 @@ SETTINGS: Final = (
             Importance.HIGH),
     Setting("mode", Type.STRING, "append", "append: each record is a row; upsert: the last record of a key replaces "
             "its row, and a null value deletes it", Importance.HIGH, choices=("append", "upsert")),
+    Setting("key.converter", Type.CLASS, "string", "converter of keys: string, json, avro or bytes", Importance.LOW),
+    Setting("value.converter", Type.CLASS, "json", "converter of values: json, avro, string or bytes; avro has the "
+            "settings value.converter.NAME, where NAME is " + ", ".join(avro.SETTINGS), Importance.LOW),
     *(each for each in connector_settings.COMMON if each.name in _SHARED),
-    Setting("key.columns", Type.LIST, [KEY], "column of the key, or fields of a key that is a JSON object"),
+    Setting("key.columns", Type.LIST, [KEY], "column of the key, or fields of a key that is an object of JSON or Avro"),
     Setting("columns", Type.LIST, [], "declared columns as NAME TYPE; types: boolean, bigint, double, string, binary, "
             "timestamp, date", Importance.HIGH),
     Setting("new.fields", Type.STRING, "add", "a field without a column: add makes a column of the type of its first "
@@ -214,7 +218,12 @@ def _check_format(values: Mapping[str, Any], config: Mapping[str, str]) -> None:
 
 
 def _converter(values: Mapping[str, Any], config: Mapping[str, str], part: str) -> Converter:
-    return converter_of(values[f"{part}.converter"], subset(config, f"{part}.converter."))
+    name, options = values[f"{part}.converter"], subset(config, f"{part}.converter.")
+    if name not in ("avro", avro.CLASS, avro.CLASS.rpartition(".")[2]):
+        return converter_of(name, options)
+    if importlib.util.find_spec("fastavro") is None:
+        raise ValueError(f"avro needs a package: {install_hint('formats')}")
+    return avro.avro_converter(options)
 
 
 def _columns(keys: tuple[str, ...], key: Converter, value: Converter, declared: Mapping[str, str]) -> dict[str, str]:
@@ -222,18 +231,18 @@ def _columns(keys: tuple[str, ...], key: Converter, value: Converter, declared: 
     made: dict[str, str] = {}
     for name in keys:
         check_name(name, made)
-        if isinstance(key, JsonConverter):
+        if has_fields(key):
             if name not in declared:
-                raise ValueError(f"{name}: declare its type in `columns`, because keys are JSON")
+                raise ValueError(f"{name}: declare its type in `columns`, because keys are JSON or Avro")
             made[name] = declared[name]
         else:
             made[name] = "string" if isinstance(key, StringConverter) else "binary"
             if declared.get(name, made[name]) != made[name]:
                 raise ValueError(f"{name}: the key's converter makes it {made[name]}, not {declared[name]}")
-    if len(keys) > 1 and not isinstance(key, JsonConverter):
-        raise ValueError(f"{', '.join(keys)}: several columns need key.converter=json")
+    if len(keys) > 1 and not has_fields(key):
+        raise ValueError(f"{', '.join(keys)}: several columns need key.converter=json or avro")
     made.update(declared)
-    if not isinstance(value, JsonConverter):
+    if not has_fields(value):
         made[VALUE] = "string" if isinstance(value, StringConverter) else "binary"
     taken = [name for name in COORDINATES if name in made]
     if taken:

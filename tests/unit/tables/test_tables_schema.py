@@ -9,13 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odradek.tables.schema import Row, arrow_rows, fitted, misfits, new_columns, parse_columns
+from odradek.tables.schema import KINDS, Row, arrow_rows, fitted, misfits, new_columns, parse_columns
 
 VALUES = st.one_of(
     st.none(), st.booleans(), st.integers(-(1 << 70), 1 << 70), st.floats(allow_nan=False), st.text(max_size=3),
     st.lists(st.integers(0, 3), max_size=2),
 )  # fmt: skip
-ROWS = st.lists(st.dictionaries(st.sampled_from(["a", "b", "A", "no good", "\ud800"]), VALUES, max_size=3), max_size=8)
+NAMES = st.sampled_from(["a", "b", "A", "no good", "\ud800"])
+ROW = st.dictionaries(NAMES, VALUES, max_size=3)
+ROWS = st.lists(ROW, max_size=8)
+TYPED_ROWS = st.lists(st.tuples(ROW, st.dictionaries(NAMES, st.sampled_from(KINDS), max_size=3)), max_size=8)
+
+
+def untyped(rows: list[Row]) -> list[tuple[Row, dict[str, str]]]:
+    return [(row, {}) for row in rows]
 
 
 def fits(kinds: dict[str, str], row: Row) -> bool:
@@ -26,21 +33,23 @@ def fits(kinds: dict[str, str], row: Row) -> bool:
     return True
 
 
-@given(ROWS, ROWS)
-@settings(max_examples=60, deadline=None)
-def test_decision_about_a_row_lasts(first: list[Row], second: list[Row]) -> None:
+@given(TYPED_ROWS, TYPED_ROWS)
+@settings(max_examples=100, deadline=None)
+def test_decision_about_a_row_lasts(
+    first: list[tuple[Row, dict[str, str]]], second: list[tuple[Row, dict[str, str]]]
+) -> None:
     """What fits a table with the columns of a batch fits it after any further batch; what does not, never will."""
     kinds = new_columns({}, first)
-    before = [fits(kinds, row) for row in first]
+    before = [fits(kinds, row) for row, _ in first]
     later = {**kinds, **new_columns(kinds, second)}
-    assert [fits(later, row) for row in first] == before
+    assert [fits(later, row) for row, _ in first] == before
     assert new_columns(kinds, first) == {}
 
 
 @given(ROWS)
 @settings(max_examples=60, deadline=None)
 def test_rows_that_fit_become_arrow_rows(rows: list[Row]) -> None:
-    kinds = {"__offset": "bigint", **new_columns({}, rows)}
+    kinds = {"__offset": "bigint", **new_columns({}, untyped(rows))}
     kept = [fitted(kinds, row) for row in rows if fits(kinds, row)]
     assert arrow_rows(kinds, kept).num_rows == len(kept)
 
@@ -58,11 +67,26 @@ def test_rows_that_fit_become_arrow_rows(rows: list[Row]) -> None:
     ],
 )
 def test_first_value_decides_the_type_of_a_new_column(rows: list[Row], kinds: dict[str, str]) -> None:
+    assert new_columns({}, untyped(rows)) == kinds
+
+
+@pytest.mark.parametrize(
+    ("rows", "kinds"),
+    [
+        ([({"a": None}, {"a": "string"})], {"a": "string"}),
+        ([({"a": None, "b": 1}, {"b": "double"})], {"b": "double"}),
+        ([({"a": None}, {"a": "bigint"}), ({"a": 1.5}, {"a": "double"})], {"a": "double"}),
+        ([({"a": None}, {"a": "string"}), ({"a": 1}, {"a": "bigint"})], {"a": "string"}),
+        ([({"a": "x"}, {"a": "string"}), ({"a": None}, {"a": "bigint"})], {"a": "string"}),
+        ([({"a": datetime(2026, 1, 1, tzinfo=UTC), "b": date(2026, 1, 1)}, {})], {"a": "timestamp", "b": "date"}),
+    ],
+)
+def test_schema_decides_the_type_of_a_new_column(rows: list[tuple[Row, dict[str, str]]], kinds: dict[str, str]) -> None:
     assert new_columns({}, rows) == kinds
 
 
 def test_column_of_the_table_keeps_its_type() -> None:
-    assert new_columns({"a": "bigint"}, [{"a": 1.5, "b": 1}]) == {}
+    assert new_columns({"a": "bigint"}, untyped([{"a": 1.5, "b": 1}])) == {}
     with pytest.raises(ValueError, match="field a is of type double, its column of type bigint"):
         fitted({"a": "bigint"}, {"a": 1.5})
 

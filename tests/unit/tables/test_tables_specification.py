@@ -36,7 +36,16 @@ def test_upsert_has_the_columns_of_the_key() -> None:
         ({"topic": "o", "path": "o", "partition.by": "day(at)"}, "partition.by: 'day(at)': at has to be one of"),
         ({"topic": "o", "path": "o", "partition.by": "hour(__offset)"}, "is of type bigint, timestamp expected"),
         ({"topic": "o", "path": "o", "key.converter": "json"}, "key.columns: __key: declare its type in `columns`"),
-        ({"topic": "o", "path": "o", "key.columns": "a,b"}, "several columns need key.converter=json"),
+        ({"topic": "o", "path": "o", "key.columns": "a,b"}, "several columns need key.converter=json or avro"),
+        ({"topic": "o", "path": "o", "value.converter": "avro"}, "value.converter: schema.registry.url is missing"),
+        (
+            {"topic": "o", "path": "o", "value.converter": "avro", "value.converter.schema.registry.url": "r:8081"},
+            "value.converter: 'r:8081' is not an address of a schema registry",
+        ),
+        (
+            {"topic": "o", "path": "o", "value.converter": "avro", "value.converter.schemas.enable": "true"},
+            "schemas.enable is not a setting of io.confluent.connect.avro.AvroConverter",
+        ),
         ({"topic": "o", "path": "o", "columns": "__offset bigint"}, "__offset is a column that the table fills itself"),
         ({"topic": "o", "path": "o", "start": "soon"}, "start: 'soon': earliest, latest, a time"),
         ({"topic": "o", "path": "o", "consumer.override.nope": "1"}, "consumer.override.*"),

@@ -37,7 +37,7 @@ class Writer:
             "partition": [0] * count,
             "offset": range(first, first + count),
             "timestamp": pa.array([AT_MS] * count, pa.timestamp("ms", "UTC")),
-            "key": pa.array([key.encode() for key, _ in pairs], pa.binary()),
+            "key": pa.array([key if isinstance(key, bytes) else key.encode() for key, _ in pairs], pa.binary()),
             "value": pa.array(values, pa.binary()),
         })  # fmt: skip
         self.store.write(list(self.spec.decoder.decode(table)), {0: first + count})
