@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from odradek.testing.blocking import BlockingBroker, BlockingCluster
     from odradek.testing.broker import Broker
-    from odradek.testing.child_process import BrokerFailed
+    from odradek.testing.child_process import BrokerFailed, BrokerTimedOut
     from odradek.testing.cluster import Cluster
     from odradek.testing.links import Link
     from odradek.testing.recording import Recording, record
@@ -28,6 +28,7 @@ __all__ = [
     "BlockingCluster",
     "Broker",
     "BrokerFailed",
+    "BrokerTimedOut",
     "Cluster",
     "Link",
     "Recording",
@@ -44,6 +45,7 @@ _MODULES: Final = {
     "BlockingCluster": "blocking",
     "Broker": "broker",
     "BrokerFailed": "child_process",
+    "BrokerTimedOut": "child_process",
     "Cluster": "cluster",
     "Link": "links",
     "Recording": "recording",

@@ -13,7 +13,7 @@ from typing import Self
 
 from odradek.client.blocking import Blocking, shared
 from odradek.client.model import ConsumerRecord
-from odradek.testing.broker import Broker
+from odradek.testing.broker import START_SECONDS, Broker
 from odradek.testing.cluster import Cluster
 from odradek.testing.contents import IsolationLevel
 
@@ -61,11 +61,15 @@ class BlockingBroker:
         *,
         folder: Path | None = None,
         links: Sequence[str] = (),
+        cluster_id: str | None = None,
+        in_process: bool = False,
         broker: Broker | None = None,
     ) -> None:
         """`broker` is one to wrap; the other arguments are for a new one."""
         self._blocking = shared()
-        self._broker = broker or Broker(settings, folder=folder, links=links)
+        self._broker = broker or Broker(
+            settings, folder=folder, links=links, cluster_id=cluster_id, in_process=in_process
+        )
 
     def __enter__(self) -> Self:
         self._blocking.run(self._broker.__aenter__())
@@ -109,9 +113,9 @@ class BlockingBroker:
         """As `Broker.link`."""
         return BlockingLink(self._broker, name, self._blocking)
 
-    def start(self) -> None:
+    def start(self, timeout_s: float = START_SECONDS) -> None:
         """As `Broker.start`."""
-        self._blocking.run(self._broker.start())
+        self._blocking.run(self._broker.start(timeout_s))
 
     def stop(self) -> None:
         """As `Broker.stop`."""
@@ -152,6 +156,12 @@ class BlockingBroker:
     def shift_clock(self, shift_ms: int) -> None:
         """As `Broker.shift_clock`."""
         self._blocking.run(self._broker.shift_clock(shift_ms))
+
+    def throttle(
+        self, bytes_per_second: float | None, *, client_id: str | None = None, user: str | None = None
+    ) -> None:
+        """As `Broker.throttle`."""
+        self._blocking.run(self._broker.throttle(bytes_per_second, client_id=client_id, user=user))
 
     def topic(
         self,
@@ -244,6 +254,12 @@ class BlockingCluster:
     def controller(self) -> BlockingBroker:
         """As `Cluster.controller`."""
         return self._faces[self._blocking.run(self._cluster.controller())]
+
+    def throttle(
+        self, bytes_per_second: float | None, *, client_id: str | None = None, user: str | None = None
+    ) -> None:
+        """As `Cluster.throttle`."""
+        self._blocking.run(self._cluster.throttle(bytes_per_second, client_id=client_id, user=user))
 
     def topic(
         self,

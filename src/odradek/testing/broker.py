@@ -1,4 +1,4 @@
-"""A real broker for tests, in a child process, with a folder and ports of its own."""
+"""A real broker for tests, in a child process or a thread, with a folder and ports of its own."""
 
 from __future__ import annotations
 
@@ -9,14 +9,24 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from odradek.client.admin import Admin
 from odradek.client.model import ConsumerRecord
-from odradek.testing.child_process import ChildProcess
-from odradek.testing.contents import IsolationLevel, create_topic, produce, read_all
+from odradek.log.directories.checkpoint_formats import (
+    META_PROPERTIES,
+    STORE_FORMAT,
+    MetaProperties,
+    format_meta_properties,
+    parse_meta_properties,
+)
+from odradek.testing.child_process import BrokerFailed, ChildProcess
+from odradek.testing.contents import IsolationLevel, create_topic, produce, read_all, throttle
 from odradek.testing.faulty_ports import READS, WRITES
 from odradek.testing.links import Link
+
+if TYPE_CHECKING:
+    from odradek.testing.broker_thread import BrokerThread
 
 START_SECONDS: Final = 60.0
 STOP_SECONDS: Final = 30.0
@@ -40,14 +50,24 @@ class Broker:
     """`async with Broker() as broker`: it serves within some 0.2 s at `broker.bootstrap_servers`.
 
     `settings` are a broker's by Kafka's names. Without `folder` the data live in a temporary one that goes with
-    the broker. `links` are names of ways to the broker that a test can cut: see `link`.
+    the broker. `links` are names of ways to the broker that a test can cut: see `link`. `cluster_id` is the id of a new
+    cluster, by default one that the broker makes; the data of another cluster are an error of `start`. With
+    `in_process` it runs in a thread of this process, where breakpoints and coverage reach it, and cannot be killed or
+    paused.
     """
 
-    __slots__ = ("_links", "_process", "_settings", "_temporary", "folder", "port")
+    __slots__ = ("_cluster_id", "_links", "_process", "_settings", "_temporary", "folder", "port")
 
     def __init__(
-        self, settings: Mapping[str, object] | None = None, *, folder: Path | None = None, links: Sequence[str] = ()
+        self,
+        settings: Mapping[str, object] | None = None,
+        *,
+        folder: Path | None = None,
+        links: Sequence[str] = (),
+        cluster_id: str | None = None,
+        in_process: bool = False,
     ) -> None:
+        self._cluster_id = cluster_id
         self._settings = QUICK | {name: _text(value) for name, value in (settings or {}).items()}
         self._temporary = folder is None
         self.folder = folder or Path(tempfile.mkdtemp(prefix="odradek-"))
@@ -56,7 +76,8 @@ class Broker:
         """The port on 127.0.0.1, the same after each start; 0 before the first one."""
         self._links = {name: Link() for name in links}
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._process = ChildProcess(self.folder / "broker.log")
+        log_path = self.folder / "broker.log"
+        self._process = _new_thread(log_path) if in_process else ChildProcess(log_path)
 
     async def __aenter__(self) -> Self:
         try:
@@ -83,7 +104,7 @@ class Broker:
 
     @property
     def pid(self) -> int | None:
-        """The number of its process; None before the start."""
+        """The number of its process, which is this one with `in_process`; None before the start."""
         return self._process.pid
 
     def log(self) -> str:
@@ -96,21 +117,43 @@ class Broker:
 
     # --- the process ---
 
-    async def start(self) -> None:
-        """Start it, on its data and its port; returns when it serves. Raises BrokerFailed."""
+    async def start(self, timeout_s: float = START_SECONDS) -> None:
+        """Start it, on its data and its port; returns when it serves.
+
+        Raises BrokerFailed; BrokerTimedOut if it does not serve within `timeout_s` seconds.
+        """
+        self._set_cluster_id()
         for link in self._links.values():
             if not link.port:
                 await link.open()
-        found = await self._process.start(self._all_settings(), START_SECONDS)
+        found = await self._process.start(self._all_settings(), timeout_s)
         self.port = found["ports"][_LISTENER]
         for name, link in self._links.items():
             link.lead_to(found["ports"][_listener_of(name)])
+
+    def _set_cluster_id(self) -> None:
+        """As `kafka-storage format` does, in a folder that no broker has used; the broker compares it with its data."""
+        path = self._data / META_PROPERTIES
+        if self._cluster_id is None:
+            return
+        if not path.exists():
+            self._data.mkdir(exist_ok=True)
+            identity = MetaProperties(self._cluster_id, None, None, STORE_FORMAT)
+            path.write_bytes(format_meta_properties(identity))
+            return
+        found = parse_meta_properties(path.read_bytes()).cluster_id
+        if found != self._cluster_id:
+            raise BrokerFailed(f"the data in {self._data} are of cluster {found}, not of {self._cluster_id}")
+
+    @property
+    def _data(self) -> Path:
+        return self.folder / "data"
 
     def _all_settings(self) -> dict[str, str]:
         listeners = {_LISTENER: self.port, **{_listener_of(name): 0 for name in self._links}}
         advertised = {_LISTENER: self.port, **{_listener_of(name): link.port for name, link in self._links.items()}}
         return {
-            "log.dirs": str(self.folder / "data"),
+            "log.dirs": str(self._data),
             "listeners": ",".join(f"{name}://{_HOST}:{port}" for name, port in listeners.items()),
             "advertised.listeners": ",".join(f"{name}://{_HOST}:{port}" for name, port in advertised.items()),
             "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in listeners),
@@ -122,7 +165,7 @@ class Broker:
         await self._process.stop(STOP_SECONDS)
 
     async def kill(self) -> None:
-        """SIGKILL: a crash of the process."""
+        """SIGKILL: a crash of the process. Raises BrokerFailed with `in_process`."""
         await self._process.kill()
 
     async def restart(self) -> None:
@@ -131,7 +174,7 @@ class Broker:
         await self.start()
 
     def pause(self) -> None:
-        """The process stands still, its connections stay (SIGSTOP)."""
+        """The process stands still, its connections stay (SIGSTOP). Raises BrokerFailed with `in_process`."""
         self._process.pause()
 
     def resume(self) -> None:
@@ -187,6 +230,18 @@ class Broker:
         """The broker's wall clock is off by so much from now on, until its process ends. Raises BrokerFailed."""
         await self._process.command(shift_ms=shift_ms)
 
+    # --- its clients ---
+
+    async def throttle(
+        self, bytes_per_second: float | None, *, client_id: str | None = None, user: str | None = None
+    ) -> None:
+        """Limit what clients write and read, each way, by Kafka's quotas; None removes the limit.
+
+        Of one client id, one user, or one id of a user; without both, of each client id that has no limit of its own.
+        In a cluster each broker allows so much. Raises KafkaError; ValueError for a limit that is not above 0.
+        """
+        await throttle(self.bootstrap_servers, bytes_per_second, client_id, user)
+
     # --- what it stores ---
 
     @asynccontextmanager
@@ -215,6 +270,13 @@ class Broker:
     ) -> list[ConsumerRecord[bytes | None, bytes | None]]:
         """All records of a topic up to its end now, by partition and offset. Raises KafkaError."""
         return await read_all(self.bootstrap_servers, topic, isolation_level)
+
+
+def _new_thread(log_path: Path) -> BrokerThread:
+    # The modules of a broker are loaded into this process only where it runs one.
+    from odradek.testing.broker_thread import BrokerThread
+
+    return BrokerThread(log_path)
 
 
 def _text(value: object) -> str:

@@ -19,6 +19,10 @@ class BrokerFailed(RuntimeError):
     """The broker did not start, or died; the text has the end of its log."""
 
 
+class BrokerTimedOut(BrokerFailed, TimeoutError):
+    """The broker did not serve in time."""
+
+
 class ChildProcess:
     """One process at a time; its log goes to `log_path`, over all starts."""
 
@@ -41,7 +45,7 @@ class ChildProcess:
     async def start(self, settings: Mapping[str, str], timeout_s: float) -> dict[str, Any]:
         """Start it and wait until it serves: {"bootstrap": "HOST:PORT", "ports": {listener: port}}.
 
-        Raises BrokerFailed, also when that takes longer than `timeout_s` seconds.
+        Raises BrokerFailed; BrokerTimedOut when that takes longer than `timeout_s` seconds.
         """
         if self.is_running:
             raise BrokerFailed("the broker runs already")
@@ -61,7 +65,7 @@ class ChildProcess:
                 found = await self._exchange(settings)
         except TimeoutError:
             await self.kill()
-            raise BrokerFailed(f"the broker does not serve after {timeout_s:g} s\n{self.log()}") from None
+            raise BrokerTimedOut(f"the broker does not serve after {timeout_s:g} s\n{self.log()}") from None
         except BaseException:
             await self.kill()
             raise
@@ -136,8 +140,13 @@ class ChildProcess:
 
     def log(self) -> str:
         """The end of what the process has logged, over all starts."""
-        if not self._log_path.exists():
-            return ""
-        with self._log_path.open("rb") as file:
-            file.seek(max(0, self._log_path.stat().st_size - _LOG_BYTES))
-            return file.read().decode(errors="replace")
+        return end_of(self._log_path)
+
+
+def end_of(log_path: Path) -> str:
+    """The last lines of a log file; empty where there is none."""
+    if not log_path.exists():
+        return ""
+    with log_path.open("rb") as file:
+        file.seek(max(0, log_path.stat().st_size - _LOG_BYTES))
+        return file.read().decode(errors="replace")

@@ -12,7 +12,7 @@ from typing import Final, Self
 
 from odradek.client.model import ConsumerRecord
 from odradek.testing.broker import Broker
-from odradek.testing.contents import IsolationLevel, create_topic, produce, read_all
+from odradek.testing.contents import IsolationLevel, create_topic, produce, read_all, throttle
 
 _SESSION_MS: Final = 3_000
 _REPLICAS: Final = 3
@@ -124,6 +124,12 @@ class Cluster:
             if broker.is_running:
                 return broker
         raise LookupError("no broker runs")
+
+    async def throttle(
+        self, bytes_per_second: float | None, *, client_id: str | None = None, user: str | None = None
+    ) -> None:
+        """As `Broker.throttle`, at each broker."""
+        await throttle(self.bootstrap_servers, bytes_per_second, client_id, user)
 
     async def topic(
         self,

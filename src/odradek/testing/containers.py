@@ -30,6 +30,7 @@ class KafkaContainer:
         self.port = port
         self.env: dict[str, str] = {}
         self._broker: BlockingBroker | None = None
+        self._cluster_id: str | None = None
 
     def with_env(self, key: str, value: str) -> Self:
         """Set a broker setting by the name that Kafka's images have for it: KAFKA_NUM_PARTITIONS is num.partitions."""
@@ -45,8 +46,9 @@ class KafkaContainer:
         """No effect: there is no ZooKeeper either way."""
         return self
 
-    def with_cluster_id(self, _: str) -> Self:
-        """No effect: the broker makes the id of its cluster."""
+    def with_cluster_id(self, cluster_id: str) -> Self:
+        """The id of the broker's cluster; without it CLUSTER_ID of the environment, or one that the broker makes."""
+        self._cluster_id = cluster_id
         return self
 
     def with_exposed_ports(self, *_: int) -> Self:
@@ -57,12 +59,18 @@ class KafkaContainer:
         """No effect: there is no container."""
         return self
 
-    def start(self, timeout: float = 30) -> Self:  # noqa: ARG002 - testcontainers' signature
-        """Start the broker; returns when it serves. Raises BrokerFailed."""
+    def start(self, timeout: float = 30) -> Self:
+        """Start the broker; returns when it serves.
+
+        Raises BrokerFailed, which is a TimeoutError if the broker does not serve within `timeout` seconds.
+        """
         settings = {_setting(name): value for name, value in self.env.items() if name.startswith(_PREFIX)}
-        broker = BlockingBroker({name: value for name, value in settings.items() if name not in _OF_CONTAINERS})
+        broker = BlockingBroker(
+            {name: value for name, value in settings.items() if name not in _OF_CONTAINERS},
+            cluster_id=self._cluster_id or self.env.get("CLUSTER_ID") or settings.get("cluster.id"),
+        )
         try:
-            broker.start()
+            broker.start(timeout)
         except BaseException:
             broker.close()
             raise

@@ -1,4 +1,4 @@
-"""Write topics and read them back, for assertions."""
+"""What tests ask of a cluster: topics, records to write and to read back, quotas."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, Literal, TypeAlias
 
 from odradek.client.admin import Admin, NewTopic
+from odradek.client.admin.quotas import ClientQuotaEntity
 from odradek.client.consumer.consumer import Consumer
 from odradek.client.model import ConsumerRecord
 from odradek.client.producer.producer import Producer
@@ -66,6 +67,21 @@ async def read_all(
                 found.extend(await consumer.poll(_POLL_MS))
     found = [record for record in found if record.offset < ends[TopicPartition(record.topic, record.partition)]]
     return sorted(found, key=lambda record: (record.partition, record.offset))
+
+
+async def throttle(
+    bootstrap_servers: str, bytes_per_second: float | None, client_id: str | None, user: str | None
+) -> None:
+    """See `Broker.throttle`."""
+    if bytes_per_second is not None and not bytes_per_second > 0:
+        raise ValueError(f"{bytes_per_second} bytes per second: must be above 0, or None for no limit")
+    parts = {} if user is None else {"user": user}
+    entity = ClientQuotaEntity.of(parts | ({"client-id": client_id} if client_id is not None or user is None else {}))
+    async with Admin(bootstrap_servers=bootstrap_servers) as admin:
+        quotas = dict.fromkeys(("producer_byte_rate", "consumer_byte_rate"), bytes_per_second)
+        failure = (await admin.quotas.alter({entity: quotas}))[entity]
+    if failure is not None:
+        raise failure
 
 
 def _bytes(value: bytes | str | None) -> bytes | None:

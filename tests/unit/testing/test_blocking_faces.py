@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import unittest
 from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from odradek import client
 from odradek.client.blocking_clients import BlockingProducer
-from odradek.testing import BlockingBroker, BlockingCluster
+from odradek.testing import BlockingBroker, BlockingCluster, BrokerFailed
 from odradek.testing.containers import KafkaContainer
 from odradek.testing.unittest import KafkaTestCase
 
@@ -85,6 +89,50 @@ def test_container_takes_settings_by_the_names_of_images() -> None:
         assert len(kafka.broker.records("created-on-demand")) == 1
     with pytest.raises(RuntimeError):
         container.get_bootstrap_server()
+
+
+def cluster_id_at(bootstrap_servers: str) -> str | None:
+    async def ask() -> str | None:
+        async with client.Admin(bootstrap_servers=bootstrap_servers) as admin:
+            return (await admin.describe_cluster()).cluster_id
+
+    return asyncio.run(ask())
+
+
+def test_container_has_the_cluster_id_that_was_given() -> None:
+    with KafkaContainer().with_kraft().with_cluster_id("MkU3OEVBNTcwNTJENDM2Qg") as kafka:
+        assert cluster_id_at(kafka.get_bootstrap_server()) == "MkU3OEVBNTcwNTJENDM2Qg"
+    with KafkaContainer().with_env("CLUSTER_ID", "by-the-environment") as kafka:
+        assert cluster_id_at(kafka.get_bootstrap_server()) == "by-the-environment"
+
+
+def test_container_that_does_not_start_in_time_is_an_error() -> None:
+    container = KafkaContainer()
+    with pytest.raises(TimeoutError, match=r"does not serve after 0\.001 s"):
+        container.start(timeout=0.001)
+    with pytest.raises(RuntimeError, match="start"):
+        container.get_bootstrap_server()
+
+
+def test_broker_keeps_its_cluster_id_and_rejects_another_one(tmp_path: Path) -> None:
+    for _ in range(2):
+        with BlockingBroker(folder=tmp_path, cluster_id="first") as broker:
+            assert cluster_id_at(broker.bootstrap_servers) == "first"
+    with pytest.raises(BrokerFailed, match="are of cluster first, not of second"):
+        BlockingBroker(folder=tmp_path, cluster_id="second").start()
+
+
+def test_test_case_with_coroutines_has_a_broker() -> None:
+    class Orders(KafkaTestCase, unittest.IsolatedAsyncioTestCase):
+        kafka_settings: ClassVar = {"num.partitions": 3}
+
+        async def test_one(self) -> None:
+            async with client.Producer(bootstrap_servers=self.kafka.bootstrap_servers) as producer:
+                await producer.send_and_wait("orders", b"1", partition=2)
+
+    suite = unittest.defaultTestLoader.loadTestsFromTestCase(Orders)
+    result = unittest.TextTestRunner(io.StringIO()).run(suite)
+    assert (result.testsRun, result.wasSuccessful()) == (1, True)
 
 
 def test_test_case_of_unittest_has_a_broker() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from odradek.client.consumer.consumer import Consumer
 from odradek.client.errors import DeliveryTimedOut
 from odradek.client.producer.producer import Producer
-from odradek.testing import Broker, BrokerFailed, Cluster, eventually
+from odradek.testing import Broker, BrokerFailed, BrokerTimedOut, Cluster, eventually
 from odradek.wire.errors import KafkaError
 
 QUICK: dict[str, Any] = {
@@ -195,3 +196,109 @@ def test_group_reads_through_a_link() -> None:
         assert found == [b"1", b"2"]
 
     with_broker(test, links=["worker"])
+
+
+async def throttled_ms(broker: Broker, topic: str, client_id: str) -> float:
+    """The longest time that a producer was asked to wait after it had written 60 KB."""
+    async with Producer(bootstrap_servers=broker.bootstrap_servers, client_id=client_id) as producer:
+        for _ in range(6):
+            await producer.send_and_wait(topic, bytes(10_000))
+        return producer.metrics().value("produce-throttle-time-max")
+
+
+def test_throttle_limits_the_client_that_it_names_until_it_ends() -> None:
+    async def test(broker: Broker) -> None:
+        topic = await broker.topic()
+        await broker.throttle(5_000, client_id="slow")
+        assert await throttled_ms(broker, topic, "slow") > 0
+        assert await throttled_ms(broker, topic, "other") == 0
+        await broker.throttle(None, client_id="slow")
+        async with broker.admin() as admin:
+            assert await admin.quotas.describe() == {}
+
+    with_broker(test)
+
+
+def test_throttle_of_a_user_and_of_all_clients_are_quotas_of_kafka() -> None:
+    async def test(broker: Broker) -> None:
+        await broker.throttle(1_000_000, user="alice", client_id="one")
+        await broker.throttle(2_000_000, user="bob")
+        await broker.throttle(3_000_000)
+        async with broker.admin() as admin:
+            found = {tuple(entity.parts): quotas for entity, quotas in (await admin.quotas.describe()).items()}
+        assert found == {
+            parts: {"producer_byte_rate": rate, "consumer_byte_rate": rate}
+            for parts, rate in {
+                (("client-id", "one"), ("user", "alice")): 1_000_000.0,
+                (("user", "bob"),): 2_000_000.0,
+                (("client-id", None),): 3_000_000.0,
+            }.items()
+        }
+
+    with_broker(test)
+
+
+@pytest.mark.parametrize("limit", [0, -1.5, float("nan")])
+def test_throttle_that_is_not_above_zero_is_an_error(limit: float) -> None:
+    async def test() -> None:
+        await Broker.throttle(Broker(), limit)
+
+    with pytest.raises(ValueError, match="must be above 0"):
+        asyncio.run(test())
+
+
+def test_broker_in_the_process_restarts_on_its_data_and_fails_on_command() -> None:
+    async def test(broker: Broker) -> None:
+        topic, port = await broker.topic(), broker.port
+        assert broker.pid == os.getpid()
+        await broker.produce(topic, "1")
+        await broker.restart()
+        assert broker.port == port
+        assert [record.value for record in await broker.records(topic)] == [b"1"]
+        await broker.fail_disk(errno.ENOSPC)
+        async with Producer(bootstrap_servers=broker.bootstrap_servers, **QUICK) as producer:
+            with pytest.raises((KafkaError, DeliveryTimedOut)):
+                await producer.send_and_wait(topic, b"2")
+        assert "no space left" in broker.log().lower()
+
+    with_broker(test, in_process=True)
+
+
+def test_broker_in_the_process_can_be_neither_killed_nor_paused() -> None:
+    async def test(broker: Broker) -> None:
+        with pytest.raises(BrokerFailed, match="cannot be killed"):
+            await broker.kill()
+        with pytest.raises(BrokerFailed, match="cannot be paused"):
+            broker.pause()
+        with pytest.raises(BrokerFailed, match="cannot be paused"):
+            broker.resume()
+        assert broker.is_running
+
+    with_broker(test, in_process=True)
+
+
+def test_brokers_in_the_process_have_ports_and_logs_of_their_own(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Broker(in_process=True) as first, Broker(folder=tmp_path, in_process=True) as second:
+            await first.topic("orders")
+            async with second.admin() as admin:
+                assert await admin.list_topics() == []
+        assert not first.is_running
+        assert first.pid is None
+
+    asyncio.run(main())
+
+
+def test_broker_in_the_process_reports_why_it_does_not_start(tmp_path: Path) -> None:
+    async def main(settings: dict[str, object], timeout_s: float = 30) -> None:
+        broker = Broker(settings, folder=tmp_path, in_process=True)
+        try:
+            await broker.start(timeout_s)
+        finally:
+            await broker.close()
+        assert not broker.is_running
+
+    with pytest.raises(BrokerFailed, match=r"num\.partitions"):
+        asyncio.run(main({"num.partitions": "many"}))
+    with pytest.raises(BrokerTimedOut, match="does not serve after 0 s"):
+        asyncio.run(main({}, 0))
