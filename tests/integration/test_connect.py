@@ -21,7 +21,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from odradek.cli.main import main
-from odradek.client.blocking_clients import BlockingConsumer, BlockingProducer
+from odradek.client.blocking_clients import BlockingProducer
+from odradek.client.consumer.blocking_consumer import BlockingConsumer
 from odradek.connect.reference import REST, page
 from odradek.connect.rest import Api, build
 from odradek.connect.worker import Worker, WorkerSettings

@@ -1,4 +1,4 @@
-"""Producer, consumer and admin for Odradek and Apache Kafka: asyncio, and a blocking face for threads."""
+"""Producer, consumer and admin for Odradek and Apache Kafka: asyncio, and blocking faces for threads."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from odradek.client.admin import Admin as Admin
     from odradek.client.admin import NewTopic as NewTopic
+    from odradek.client.admin.blocking_admin import BlockingAdmin as BlockingAdmin
     from odradek.client.blocking import Blocking as Blocking
-    from odradek.client.blocking_clients import BlockingConsumer as BlockingConsumer
     from odradek.client.blocking_clients import BlockingDelivery as BlockingDelivery
     from odradek.client.blocking_clients import BlockingProducer as BlockingProducer
     from odradek.client.blocking_clients import BlockingTransactionalProducer as BlockingTransactionalProducer
     from odradek.client.consumer.avro_columns import AvroValues as AvroValues
+    from odradek.client.consumer.blocking_consumer import BlockingConsumer as BlockingConsumer
     from odradek.client.consumer.consumer import Consumer as Consumer
     from odradek.client.consumer.record_batches import RecordBatch as RecordBatch
     from odradek.client.errors import BufferExhausted as BufferExhausted
@@ -70,6 +71,7 @@ __all__ = [
     "Admin",
     "AvroValues",
     "Blocking",
+    "BlockingAdmin",
     "BlockingConsumer",
     "BlockingDelivery",
     "BlockingProducer",
@@ -132,7 +134,8 @@ _HOMES = {
     "Admin": "odradek.client.admin",
     "AvroValues": "odradek.client.consumer.avro_columns",
     "Blocking": "odradek.client.blocking",
-    "BlockingConsumer": "odradek.client.blocking_clients",
+    "BlockingAdmin": "odradek.client.admin.blocking_admin",
+    "BlockingConsumer": "odradek.client.consumer.blocking_consumer",
     "BlockingDelivery": "odradek.client.blocking_clients",
     "BlockingProducer": "odradek.client.blocking_clients",
     "BlockingShareConsumer": "odradek.client.share.blocking_share_consumer",

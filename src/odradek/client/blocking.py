@@ -5,7 +5,7 @@
         print(blocking.run(admin.list_topics()))
 
 Every coroutine goes through `run`, every plain method through `call`. All threads of a process may use one `Blocking`;
-`shared()` is the process's own. `blocking_clients` has producers and consumers with methods that wait.
+`shared()` is the process's own. The classes `Blocking…` are clients with methods that wait.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import asyncio
 import concurrent.futures
 import os
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from functools import wraps
 from types import TracebackType
-from typing import Any, Final, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar
 
 from odradek.client.consumer.consumer import Consumer
 from odradek.client.errors import ClientClosed, ConfigError
@@ -25,6 +26,7 @@ from odradek.client.type_parameters import Key_co, Value_co
 
 T = TypeVar("T")
 P = ParamSpec("P")
+Face_co = TypeVar("Face_co", covariant=True)
 
 _POLL_MS: Final = 1_000
 
@@ -85,7 +87,8 @@ class Blocking:
         """Start a client; it is closed together with this."""
         self.run(client.start())
         with self._lock:
-            self._clients.append(client)
+            if client not in self._clients:
+                self._clients.append(client)
         return client
 
     def close_client(self, client: Client) -> None:
@@ -146,6 +149,38 @@ class Blocking:
                 self._thread.start()
                 ready.wait()
             return self._loop
+
+
+class _Face(Protocol[Face_co]):
+    """A client, or one of its parts, with the loop that runs it."""
+
+    @property
+    def _blocking(self) -> Blocking: ...
+
+    @property
+    def _client(self) -> Face_co: ...
+
+
+def waiting(
+    method: Callable[Concatenate[Face_co, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[_Face[Face_co], P], T]:
+    """A method that waits for a coroutine method of a face's client, with the same parameters."""
+
+    @wraps(method)
+    def wait(face: _Face[Face_co], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return face._blocking.run(method(face._client, *args, **kwargs))
+
+    return wait
+
+
+def calling(method: Callable[Concatenate[Face_co, P], T]) -> Callable[Concatenate[_Face[Face_co], P], T]:
+    """A method that calls a plain method of a face's client in the event loop's thread, with the same parameters."""
+
+    @wraps(method)
+    def call(face: _Face[Face_co], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return face._blocking.call(method, face._client, *args, **kwargs)
+
+    return call
 
 
 def loop_for(blocking: Blocking | None) -> Blocking:

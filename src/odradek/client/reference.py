@@ -54,7 +54,16 @@ CHAPTERS: Final = (
     Chapter(
         "Transactions", {"producer/transactions": ("TransactionalProducer", "State"), "offsets": ("Member",)}
     ),
-    Chapter("Threads", {"blocking_clients": (), "blocking": ("Blocking", "shared")}),
+    Chapter(
+        "Threads",
+        {
+            "blocking_clients": (),
+            "consumer/blocking_consumer": ("BlockingConsumer",),
+            "admin/blocking_admin": ("BlockingAdmin",),
+            "admin/blocking_subjects": (),
+            "blocking": ("Blocking", "shared"),
+        },
+    ),
     Chapter(
         "Records, partitions and offsets",
         {

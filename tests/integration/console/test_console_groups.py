@@ -5,7 +5,7 @@ import re
 import pytest
 from starlette.testclient import TestClient
 
-from odradek.client.blocking_clients import BlockingConsumer
+from odradek.client.consumer.blocking_consumer import BlockingConsumer
 from odradek.records.topic_partition import TopicPartition
 from odradek.testing.blocking import BlockingBroker
 from tests.integration.console.consoles import AT, ask, console, post, until

@@ -2,18 +2,24 @@
 
 import asyncio
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from odradek.client.admin.blocking_admin import BlockingAdmin
+from odradek.client.admin.topics import NewTopic
 from odradek.client.blocking import Blocking, shared
-from odradek.client.blocking_clients import BlockingConsumer, BlockingProducer, BlockingTransactionalProducer
+from odradek.client.blocking_clients import BlockingProducer, BlockingTransactionalProducer
+from odradek.client.consumer.blocking_consumer import BlockingConsumer
 from odradek.client.consumer.consumer import Consumer
-from odradek.client.errors import ClientClosed, IllegalState
+from odradek.client.errors import BufferExhausted, ClientClosed, IllegalState
 from odradek.client.model import ConsumerRecord
 from odradek.client.producer.producer import Producer
-from odradek.client.producer.transactions import TransactionalProducer
+from odradek.client.producer.transactions import State
 from odradek.records.topic_partition import TopicPartition
+from odradek.testing import BlockingBroker
+from odradek.wire.errors import ErrorCode, KafkaError
 from tests.unit.client.consumers import filled
 from tests.unit.client.fake_cluster import OPTIONS, FakeCluster
 
@@ -74,25 +80,6 @@ def face(cluster: FakeCluster, blocking: Blocking, *topics: str, **options: Any)
     return BlockingConsumer.wrap(Consumer(*topics, **given), blocking)
 
 
-@pytest.mark.parametrize(
-    ("blocking", "asynchronous", "left_out"),
-    [
-        (BlockingConsumer, Consumer, {"cluster", "fetch_raw", "from_config", "positions"}),
-        (BlockingProducer, Producer, {"cluster", "forget_failure", "from_config", "send_batch",
-         "send_nowait", "sender"}),
-        (
-            BlockingTransactionalProducer,
-            TransactionalProducer,
-            {"adopt", "failed", "flush", "from_config", "identity", "is_open", "is_unfinished", "may_send",
-             "partitions_for", "producer", "send_and_wait", "start", "state", "taking", "transactional_id"},
-        ),
-    ],
-)  # fmt: skip
-def test_blocking_face_is_complete(blocking: type, asynchronous: type, left_out: set[str]) -> None:
-    public = {name for name in dir(asynchronous) if not name.startswith("_")}
-    assert public - {name for name in dir(blocking) if not name.startswith("_")} == left_out
-
-
 def test_blocking_producer_waits_and_calls_back() -> None:
     outcomes: list[Any] = []
     with Blocking() as blocking:
@@ -105,6 +92,106 @@ def test_blocking_producer_waits_and_calls_back() -> None:
             producer.flush()
             assert [each.partition for each in producer.partitions_for("t")] == [0]
     assert [each.offset for each in outcomes] == [1]
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[BlockingBroker]:
+    with BlockingBroker() as broker:
+        yield broker
+
+
+def test_producer_from_kafkas_names_sends_in_every_way(kafka: BlockingBroker) -> None:
+    topic = kafka.topic(partitions=1)
+    config = {"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": "1"}
+    with BlockingProducer[str, bytes].from_config(config, key_serializer=str.encode) as producer:
+        assert producer.config["linger_ms"] == 1.0
+        with pytest.raises(BufferExhausted, match="metadata"):
+            producer.send_nowait(topic, b"too early")
+        producer.partitions_for(topic)
+        delivery = producer.send_nowait(topic, b"1", "k")
+        assert delivery.result(60).offset == 0
+        assert delivery.topic_partition == (topic, 0)
+        with BlockingConsumer.from_config({"bootstrap.servers": kafka.bootstrap_servers}) as consumer:
+            raw = consumer.fetch_raw(topic, 0, 0)
+            batch = bytearray(raw.batches)
+        batch[:8] = bytes(8)
+        (copied,) = producer.send_batch(topic, 0, [batch], check_crc=True)
+        assert copied.result(60).offset == 1
+    assert [(each.key, each.value) for each in kafka.records(topic)] == [(b"k", b"1")] * 2
+
+
+def test_transactional_producer_is_started_and_initialized_in_steps(kafka: BlockingBroker) -> None:
+    topic = kafka.topic(partitions=1)
+    config = {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topic}
+    progress: list[int] = []
+    producer: BlockingTransactionalProducer[bytes, bytes] = BlockingTransactionalProducer.from_config(config)
+    producer.start()
+    try:
+        assert (producer.transactional_id, producer.config["transactional_id"]) == (topic, topic)
+        assert producer.state is State.UNINITIALIZED
+        assert producer.initialize() == producer.identity
+        assert len(producer.partitions_for(topic)) == 1
+        with producer.transaction():
+            assert producer.is_unfinished
+            assert producer.send_and_wait(topic, b"1").offset == 0
+            producer.send(topic, b"2")
+            producer.flush(60, on_progress=progress.append)
+        assert not producer.is_unfinished
+        assert progress[-1] == 0
+    finally:
+        producer.close()
+    assert [each.value for each in kafka.records(topic)] == [b"1", b"2"]
+
+
+def test_transaction_of_another_process_is_continued_by_its_identity(kafka: BlockingBroker) -> None:
+    topic = kafka.topic(partitions=1)
+    options: Any = {"bootstrap_servers": kafka.bootstrap_servers, "transactional_id": topic}
+    writer = BlockingTransactionalProducer(**options)
+    with BlockingTransactionalProducer(**options) as owner:
+        owner.begin()
+        writer.start()
+        try:
+            writer.adopt(owner.identity)
+            writer.send_and_wait(topic, b"by the other")
+        finally:
+            writer.close()
+        owner.send_and_wait(kafka.topic(), b"its own")
+        owner.commit()
+    assert [each.value for each in kafka.records(topic)] == [b"by the other"]
+
+
+def test_positions_in_a_for_loop_are_after_the_current_record() -> None:
+    with Blocking() as blocking, face(filled(FakeCluster()), blocking) as consumer:
+        consumer.assign([TopicPartition("t", 0)])
+        for record in consumer:
+            assert consumer.positions()["t", 0].offset == record.offset + 1  # type: ignore[index]
+            if record.offset == 7:
+                break
+
+
+def test_admin_for_threads_creates_describes_and_reports_errors_by_item(kafka: BlockingBroker) -> None:
+    config = {"bootstrap.servers": kafka.bootstrap_servers, "client.id": "clerk"}
+    outcomes: list[Any] = []
+    with BlockingAdmin.from_config(config) as admin:
+        assert admin.config["client_id"] == "clerk"
+
+        def create(name: str) -> None:
+            outcomes.append(admin.create_topics([NewTopic(name, 1)])[name])
+
+        threads = [threading.Thread(target=create, args=(name,)) for name in ("first", "second", "no name")]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join(60)
+        assert sorted(isinstance(each, KafkaError) for each in outcomes) == [False, False, True]
+        assert {"first", "second"} <= set(admin.list_topics())
+        failure = admin.groups.delete(["no-group"])["no-group"]
+        assert failure is not None
+        assert failure.code is ErrorCode.GROUP_ID_NOT_FOUND
+        assert admin.features.describe().finalized
+        assert admin.metrics()
+    with pytest.raises(ClientClosed):
+        admin.list_topics()
 
 
 def test_for_loop_commits_up_to_the_current_record_and_loses_none() -> None:

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pytest
 
 from odradek.client import AvroValues
-from odradek.client.blocking_clients import BlockingConsumer, BlockingProducer
+from odradek.client.blocking_clients import BlockingProducer
+from odradek.client.consumer.blocking_consumer import BlockingConsumer
 from odradek.client.consumer.consumer import Consumer
 from odradek.client.framing import framed
 from odradek.client.producer.producer import Producer

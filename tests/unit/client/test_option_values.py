@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from odradek.client.admin.admin import Admin
-from odradek.client.blocking_clients import BlockingConsumer, BlockingProducer, BlockingTransactionalProducer
+from odradek.client.admin.blocking_admin import BlockingAdmin
+from odradek.client.blocking_clients import BlockingProducer, BlockingTransactionalProducer
 from odradek.client.config import ADMIN_DEFAULTS, CONSUMER_DEFAULTS, PRODUCER_DEFAULTS, SHARE_CONSUMER_DEFAULTS
+from odradek.client.consumer.blocking_consumer import BlockingConsumer
 from odradek.client.consumer.consumer import Consumer
 from odradek.client.errors import ConfigError
 from odradek.client.group.assignors import RangeAssignor
@@ -19,12 +21,14 @@ from odradek.client.producer.transactions import TransactionalProducer
 from odradek.client.share.blocking_share_consumer import BlockingShareConsumer
 from odradek.client.share.share_consumer import ShareConsumer
 
+BLOCKING = (BlockingProducer, BlockingTransactionalProducer, BlockingConsumer, BlockingShareConsumer, BlockingAdmin)
 CLIENTS: Mapping[Any, tuple[Mapping[str, Any], dict[str, Any]]] = {
     Producer: (PRODUCER_DEFAULTS, {}),
     TransactionalProducer: (PRODUCER_DEFAULTS, {"transactional_id": "t"}),
     Consumer: (CONSUMER_DEFAULTS, {}),
     ShareConsumer: (SHARE_CONSUMER_DEFAULTS, {"group_id": "g"}),
     Admin: (ADMIN_DEFAULTS, {}),
+    BlockingAdmin: (ADMIN_DEFAULTS, {}),
     BlockingProducer: (PRODUCER_DEFAULTS, {}),
     BlockingTransactionalProducer: (PRODUCER_DEFAULTS, {"transactional_id": "t"}),
     BlockingConsumer: (CONSUMER_DEFAULTS, {}),
@@ -190,7 +194,7 @@ class Half:
         ((Consumer, BlockingConsumer), "key_deserializer", 5, "expected a function"),
         ((Consumer, BlockingConsumer), "value_deserializer", lambda: b"", "expected a function"),
         ((ShareConsumer, BlockingShareConsumer), "on_acknowledgement", 5, "expected a function or None"),
-        ((BlockingProducer, BlockingConsumer, BlockingShareConsumer), "blocking", "loop", "expected a Blocking"),
+        (BLOCKING, "blocking", "loop", "expected a Blocking"),
     ],
 )
 def test_argument_of_the_wrong_kind_is_rejected(clients: tuple[Any, ...], argument: str, value: Any, text: str) -> None:
@@ -215,7 +219,7 @@ def test_list_of_topics_in_place_of_names_is_rejected(client: Any) -> None:
         (lambda client, needed: client.from_config({"client.idd": "a"}, **needed), "did you mean 'client_id'"),
     ],
 )
-@pytest.mark.parametrize("client", [each for each in CLIENTS if hasattr(each, "from_config")])
+@pytest.mark.parametrize("client", CLIENTS, ids=lambda each: getattr(each, "__name__", None))
 def test_mapping_that_cannot_be_meant_is_rejected(client: Any, make: Callable[..., Any], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         make(client, CLIENTS[client][1])

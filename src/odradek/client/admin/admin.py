@@ -170,6 +170,11 @@ class Admin:
     ) -> None:
         await self.close()
 
+    @property
+    def config(self) -> AdminOptions:
+        """All options as resolved."""
+        return self._config
+
     def metrics(self) -> Metrics:
         """What the client has measured, under Java's names. Raises IllegalState before `start`."""
         from odradek.client.metrics.compute import admin_metrics

@@ -224,6 +224,11 @@ class TransactionalProducer(Generic[Key_contra, Value_contra]):
             self.begin()
             self._started = False
 
+    @property
+    def config(self) -> ProducerOptions:
+        """All options as resolved."""
+        return self.producer.config
+
     def metrics(self) -> Metrics:
         """As `Producer.metrics`."""
         return self.producer.metrics()

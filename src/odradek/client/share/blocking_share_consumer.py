@@ -8,11 +8,12 @@ with BlockingShareConsumer("jobs", bootstrap_servers="127.0.0.1:9092", group_id=
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar, Unpack
 
+from odradek.client.arguments import keywords
 from odradek.client.blocking import Blocking, loop_for
 from odradek.client.config import ShareConsumerOptions
 from odradek.client.errors import ClientClosed, IllegalState
@@ -57,6 +58,11 @@ class BlockingShareConsumer(Generic[Key_co, Value_co]):
         self._blocking = loop_for(blocking)
         self._in_use = threading.Lock()
         self._closed = False
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], *topics: str, **arguments: Any) -> Self:
+        """As `ShareConsumer.from_config`."""
+        return cls(*topics, **keywords(config, arguments))
 
     def __enter__(self) -> Self:
         self.start()
