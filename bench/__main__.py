@@ -2,12 +2,15 @@
 
 Each round starts each broker once, fresh and alone, in alternating order, and runs the cases against it with the same
 client and settings. Figures are medians over the rounds. Neither broker calls fsync. Needs Linux.
+
+Processor seconds per gigabyte and per request are the primary figures: rates depend on what else runs. What other
+programs use of the machine is printed before each run and saved. Above the limit no run begins, unless --any-load is
+given; a run during which they used more is marked.
 """
 
 import argparse
+import importlib
 import json
-import os
-import platform
 import subprocess
 import sys
 import time
@@ -16,6 +19,18 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from bench import history
+from bench.load import (
+    LIMIT_CORES,
+    RunLoad,
+    commit_id,
+    load_line,
+    look,
+    machine,
+    others_between,
+    others_now,
+    too_busy,
+)
 from bench.metrics import METRICS, Row, summary
 from bench.servers import NAMES, Running, Server, rss_mb
 
@@ -84,20 +99,34 @@ def run_on_cluster(case: str, server_name: str, scale: float) -> dict[str, float
     return measured
 
 
-def measure(args: argparse.Namespace, cases: list[str]) -> Figures:
+def run_server(name: str, cases: list[str], scale: float) -> dict[str, float]:
+    """The figures of one server in one round."""
+    single = [case for case in cases if case not in ON_CLUSTERS]
+    measured = run_round(name, single, scale) if single or not cases else {}
+    for case in cases:
+        if case in ON_CLUSTERS:
+            measured |= run_on_cluster(case, name, scale)
+    return measured
+
+
+def measure(args: argparse.Namespace, cases: list[str], others: float) -> tuple[Figures, list[RunLoad]]:
+    """The figures, and what other programs used before and during each run; `others` is that before the first one."""
     servers = [args.only] if args.only else list(NAMES)
     figures: Figures = {name: {} for name in servers}
+    loads: list[RunLoad] = []
     for number in range(args.rounds):
         print(f"round {number + 1} of {args.rounds}", file=sys.stderr, flush=True)
         for name in servers if number % 2 == 0 else reversed(servers):
-            single = [case for case in cases if case not in ON_CLUSTERS]
-            measured = run_round(name, single, args.scale) if single or not cases else {}
-            for case in cases:
-                if case in ON_CLUSTERS:
-                    measured |= run_on_cluster(case, name, args.scale)
+            before = others_now() if loads else others
+            print(f"  {name:8} {load_line(before)}", file=sys.stderr, flush=True)
+            begun = look()
+            measured = run_server(name, cases, args.scale)
+            load = RunLoad(f"{name}, round {number + 1}", before, others_between(begun, look()))
+            loads.append(load)
+            print(f"  {name:8} other programs used {load.during:.2f} cores meanwhile", file=sys.stderr, flush=True)
             for metric, value in measured.items():
                 figures[name].setdefault(metric, []).append(value)
-    return figures
+    return figures, loads
 
 
 def number(value: float | None) -> str:
@@ -106,54 +135,75 @@ def number(value: float | None) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
-def show(rows: list[Row]) -> None:
-    table = Table(title="medians", title_justify="left")
+def show(rows: list[Row], marks: list[str]) -> None:
+    table = Table(title="medians, beside a busy machine" if marks else "medians", title_justify="left")
     for column in ("", "unit", "odradek", "kafka", "ratio", "target", "met"):
         table.add_column(column, justify="left" if column in ("", "unit", "target", "met") else "right")
     for row in rows:
         ratio = "-" if row.ratio is None else f"{row.ratio:.2f}×"
         met = {True: "yes", False: "NO", None: ""}[row.met]
         table.add_row(row.metric, row.unit, number(row.odradek), number(row.kafka), ratio, row.target, met)
-    Console(width=None if sys.stdout.isatty() else 110).print(table)
+    console = Console(width=None if sys.stdout.isatty() else 110)
+    console.print(table)
+    for mark in marks:
+        console.print(mark, highlight=False)
 
 
-def save(path: Path, args: argparse.Namespace, figures: Figures, rows: list[Row]) -> None:
-    machine = {"cpus": os.cpu_count(), "platform": platform.platform(), "python": platform.python_version()}
-    content = {
-        "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "machine": machine,
-        "scale": args.scale,
-        "rounds": figures,
-        "summary": [row._asdict() for row in rows],
-    }
-    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+def marks_of(loads: list[RunLoad], limit: float) -> list[str]:
+    """A line for each run beside which other programs used more than the limit."""
+    return [
+        f"! {each.run}: other programs used {each.before:.2f} cores before and {each.during:.2f} during it; "
+        f"the limit is {limit:g}"
+        for each in loads
+        if each.most > limit
+    ]
 
 
-def main() -> int:
-    if sys.argv[1:2] == ["leases"]:
-        from bench.leases import main as measure_leases  # of no broker
+def save(args: argparse.Namespace, figures: Figures, rows: list[Row], loads: list[RunLoad]) -> None:
+    """What --json and --record ask for."""
+    commit, when = commit_id(), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    if args.record:
+        most = max(each.most for each in loads)
+        entry = history.Entry(
+            commit, when, machine(), args.scale, args.rounds, round(most, 2), args.load_limit, history.medians(rows)
+        )
+        history.append(entry)
+    if args.json:
+        content = {
+            "commit": commit,
+            "when": when,
+            "machine": machine(),
+            "scale": args.scale,
+            "load_limit": args.load_limit,
+            "loads": [each._asdict() for each in loads],
+            "marks": marks_of(loads, args.load_limit),
+            "rounds": figures,
+            "summary": [row._asdict() for row in rows],
+        }
+        args.json.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
-        return measure_leases(sys.argv[2:])
-    if sys.argv[1:2] == ["requests"]:
-        from bench.request_cost import main as measure_requests  # of no other case, and it needs the broker
 
-        return measure_requests(sys.argv[2:])
-    if sys.argv[1:2] == ["metrics-cost"]:
-        from bench.metrics_cost import main as measure_metrics
+COMMANDS = {
+    "leases": "bench.leases",
+    "requests": "bench.request_cost",
+    "metrics-cost": "bench.metrics_cost",
+    "holds": "bench.holds.__main__",
+    "linear": "bench.linear.__main__",
+}
+"""Measurements with options of their own, which need no second broker: command -> module with its `main`."""
+PROGRAMS = ("clients", "console", "observability")
+"""Those that run as programs of their own: `python -m bench.NAME`."""
 
-        return measure_metrics(sys.argv[2:])
-    if sys.argv[1:2] == ["holds"]:
-        from bench.holds.__main__ import main as measure_holds  # of no other case, and it needs the broker
 
-        return measure_holds(sys.argv[2:])
-    if sys.argv[1:2] == ["linear"]:
-        from bench.linear.__main__ import main as measure_growth  # of no other case, and it needs the broker
+def run_command(name: str, arguments: list[str]) -> int:
+    print(load_line(others_now()), file=sys.stderr, flush=True)
+    if name in PROGRAMS:
+        return subprocess.run([sys.executable, "-m", f"bench.{name}", *arguments]).returncode
+    status: int = importlib.import_module(COMMANDS[name]).main(arguments)
+    return status
 
-        return measure_growth(sys.argv[2:])
-    if sys.argv[1:2] == ["clients"]:
-        return subprocess.run([sys.executable, "-m", "bench.clients", *sys.argv[2:]]).returncode
-    if sys.argv[1:2] in (["console"], ["observability"]):
-        return subprocess.run([sys.executable, "-m", f"bench.{sys.argv[1]}", *sys.argv[2:]]).returncode
+
+def parser_of_cases() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="./dev bench",
         description=__doc__
@@ -165,7 +215,8 @@ def main() -> int:
         + "\nPython clients side by side: ./dev bench clients --help"
         + "\nThe console with 10,000 topics, and its search of 10 million records: ./dev bench console --help"
         + "\nA scrape of 10,000 partitions, and the broker's thread per request: ./dev bench observability --help"
-        + "\nWhat metrics cost per request, beside the same sources without them: ./dev bench metrics-cost --help",
+        + "\nWhat metrics cost per request, beside the same sources without them: ./dev bench metrics-cost --help"
+        + "\nRecorded figures over commits: ./dev bench history --help",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("case", nargs="*", help=f"default: {' '.join(DEFAULT)}")
@@ -174,16 +225,40 @@ def main() -> int:
         "--scale", type=float, default=1.0, help="multiplies the number of records: 0.1 for a quick look"
     )
     parser.add_argument("--only", choices=NAMES, help="measure one broker alone")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="every round's figures and the medians")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="commit, loads, every round's figures and the medians"
+    )
+    parser.add_argument("--record", action="store_true", help="add the medians to bench/history.jsonl")
+    parser.add_argument(
+        "--load-limit",
+        type=float,
+        default=LIMIT_CORES,
+        metavar="CORES",
+        help=f"what other programs may use of the machine (default: {LIMIT_CORES})",
+    )
+    parser.add_argument("--any-load", action="store_true", help="run, and mark the figures, if they use more")
+    return parser
+
+
+def main() -> int:
+    if sys.argv[1:2] == ["history"]:
+        return history.main(sys.argv[2:])
+    if sys.argv[1:2] and sys.argv[1] in (*COMMANDS, *PROGRAMS):
+        return run_command(sys.argv[1], sys.argv[2:])
+    parser = parser_of_cases()
     args = parser.parse_args()
     if unknown := set(args.case) - set(CASES):
         parser.error(f"no case {', '.join(sorted(unknown))}")
     cases = [case for case in args.case or DEFAULT if case != "start"]
-    figures = measure(args, cases)
+    others = others_now()
+    problem = too_busy(others, args.load_limit)
+    if problem and not args.any_load:
+        print(f"./dev bench: {problem}", file=sys.stderr)
+        return 1
+    figures, loads = measure(args, cases, others)
     rows = summary(figures)
-    show(rows)
-    if args.json:
-        save(args.json, args, figures, rows)
+    show(rows, marks_of(loads, args.load_limit))
+    save(args, figures, rows, loads)
     return 0
 
 
