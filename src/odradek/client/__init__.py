@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from odradek.client.framing import Schemas as Schemas
     from odradek.client.group.rebalance_listener import RebalanceListener as RebalanceListener
     from odradek.client.model import ConsumerRecord as ConsumerRecord
+    from odradek.client.model import GroupMembershipOperation as GroupMembershipOperation
     from odradek.client.model import OffsetAndMetadata as OffsetAndMetadata
     from odradek.client.model import OffsetAndTimestamp as OffsetAndTimestamp
     from odradek.client.model import RecordMetadata as RecordMetadata
@@ -94,6 +95,7 @@ __all__ = [
     "DoubleSerializer",
     "ErrorCode",
     "FixedSchemas",
+    "GroupMembershipOperation",
     "IllegalState",
     "IntegerDeserializer",
     "IntegerSerializer",
@@ -157,6 +159,7 @@ _HOMES = {
     "DoubleSerializer": "odradek.client.serializers",
     "ErrorCode": "odradek.wire.errors",
     "FixedSchemas": "odradek.client.framing",
+    "GroupMembershipOperation": "odradek.client.model",
     "IllegalState": "odradek.client.errors",
     "IntegerDeserializer": "odradek.client.serializers",
     "IntegerSerializer": "odradek.client.serializers",

@@ -104,7 +104,8 @@ class ConsumerOptions(CommonOptions, total=False):
     group_instance_id: str | None
     """Identity of a static member, which keeps its partitions across a restart (KIP-345)."""
     auto_offset_reset: str
-    """Where to begin without a committed offset: `earliest`, `latest`, or `none` to raise."""
+    """Where to begin without a committed offset: `earliest`, `latest`, `by_duration:PT1H` for the first record of the
+    last hour (KIP-1106), or `none` to raise."""
     enable_auto_commit: bool
     """Whether positions are committed every auto_commit_interval_ms, and on close; needs a group."""
     auto_commit_interval_ms: int

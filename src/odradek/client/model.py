@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import Final, Generic, NamedTuple
 
 from odradek.client.type_parameters import Key_co, Value_co
@@ -110,6 +110,17 @@ class AbortedTransaction(NamedTuple):
 
     producer_id: int
     first_offset: int
+
+
+class GroupMembershipOperation(Enum):
+    """What becomes of a consumer's membership when it is closed (KIP-1092)."""
+
+    DEFAULT = "default"
+    """Leave the group; a static member remains in it for its session's timeout."""
+    LEAVE_GROUP = "leave_group"
+    """Leave the group, also as a static member: others get the partitions at once."""
+    REMAIN_IN_GROUP = "remain_in_group"
+    """Remain in the group: no other member gets the partitions before the session's timeout."""
 
 
 class RawFetch(NamedTuple):

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, Final, SupportsIndex
 
+from odradek.client.durations import BY_DURATION, duration_ms
 from odradek.client.errors import ConfigError
 
 _LARGEST: Final = 2**31 - 1
@@ -62,6 +63,8 @@ def checked(name: str, value: Any, default: Any) -> Any:
         return _flag(name, value)
     if isinstance(default, int) or name == "compression_level":
         return None if value is None and name == "compression_level" else _number(name, value)
+    if name == "auto_offset_reset" and isinstance(value, str) and value.lower().startswith(BY_DURATION):
+        return _reset_by_duration(value)
     if name in _CHOICES:
         return _choice(name, value)
     if name == "acks":
@@ -91,8 +94,19 @@ def _choice(name: str, value: Any) -> str:
         return "none"  # as aiokafka and kafka-python write it
     text = value.lower() if isinstance(value, str) else ""
     if text not in _CHOICES[name]:
-        raise ConfigError(f"{name}: {value!r} is not one of {', '.join(_CHOICES[name])}")
+        more = f", {BY_DURATION}PnDTnHnMnS" if name == "auto_offset_reset" else ""
+        raise ConfigError(f"{name}: {value!r} is not one of {', '.join(_CHOICES[name])}{more}")
     return text
+
+
+def _reset_by_duration(value: str) -> str:
+    duration = value[len(BY_DURATION) :].upper()
+    if duration_ms(duration) is None:
+        raise ConfigError(
+            f"auto_offset_reset: {value!r} has no duration of ISO 8601: {BY_DURATION}PnDTnHnMnS is expected, for "
+            f"instance {BY_DURATION}PT1H"
+        )
+    return BY_DURATION + duration
 
 
 def _flag(name: str, value: Any) -> bool:

@@ -252,6 +252,24 @@ def test_rebalance_and_loss_are_heard() -> None:
     run(cluster, body, group_id="g", heartbeat_interval_ms=5, partition_assignment_strategy="range")
 
 
+def test_reason_of_an_enforced_rebalance_is_sent_once() -> None:
+    cluster = filled(FakeCluster())
+
+    async def body(consumer: Consumer) -> None:
+        await read(consumer, 4)
+        consumer.enforce_rebalance("r" * 300)
+        await read(consumer, 4)
+        consumer.enforce_rebalance()
+        await read(consumer, 4)
+        consumer.subscribe(["t"])
+        await read(consumer, 4)
+
+    run(cluster, body, "t", group_id="g", partition_assignment_strategy="cooperative-sticky")
+    reasons = [request.reason for _, key, _, request in cluster.requests if key == ApiKey.JOIN_GROUP]
+    assert [each for each in reasons if each] == ["r" * 255, "the program enforces a rebalance"]
+    assert not reasons[-1]
+
+
 @pytest.mark.parametrize(
     ("client_rack", "change", "joins"),
     [

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from odradek.client.group.consumer_group_member import Consequence, ConsumerGroupMember
+from odradek.client.model import GroupMembershipOperation
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
@@ -106,6 +109,19 @@ def test_pattern_is_sent_and_taken_back() -> None:
     assert member.request().subscribed_topic_regex == ""
 
 
-def test_static_member_leaves_for_a_while() -> None:
-    assert ConsumerGroupMember("g", "m").leave_request().member_epoch == -1
-    assert ConsumerGroupMember("g", "m", instance_id="i").leave_request().member_epoch == -2
+@pytest.mark.parametrize(
+    ("operation", "instance_id", "epoch"),
+    [
+        (GroupMembershipOperation.DEFAULT, None, -1),
+        (GroupMembershipOperation.DEFAULT, "i", -2),
+        (GroupMembershipOperation.LEAVE_GROUP, None, -1),
+        (GroupMembershipOperation.LEAVE_GROUP, "i", -1),
+        (GroupMembershipOperation.REMAIN_IN_GROUP, None, None),
+        (GroupMembershipOperation.REMAIN_IN_GROUP, "i", -2),
+    ],
+)
+def test_member_leaves_or_remains_as_it_is_closed(
+    operation: GroupMembershipOperation, instance_id: str | None, epoch: int | None
+) -> None:
+    request = ConsumerGroupMember("g", "m", instance_id=instance_id).leave_request(operation)
+    assert (None if request is None else request.member_epoch) == epoch

@@ -8,10 +8,13 @@ from typing import Any, Self
 
 import pytest
 
+from odradek.client.admin.admin import Admin
+from odradek.client.admin.requests import raise_first
 from odradek.client.consumer.consumer import Consumer
-from odradek.client.errors import CommitFailed, ConfigError
+from odradek.client.errors import ClientClosed, CommitFailed, ConfigError, IllegalState
 from odradek.client.group.assignors import NO_RACKS, Assignment, MemberSubscription, RangeAssignor
 from odradek.client.group.racks import PartitionRacks
+from odradek.client.model import GroupMembershipOperation
 from odradek.client.producer.producer import Producer
 from odradek.records.topic_partition import TopicPartition
 from odradek.testing import BlockingBroker, Simulation, eventually, search, simulate
@@ -185,6 +188,100 @@ def test_classic_group_assigns_by_a_program_s_own_assignor(kafka: BlockingBroker
             Reader(kafka.bootstrap_servers, topic, group_instance_id="b", **given) as second,
         ):
             await eventually(lambda: len(second.consumer.assignment()) == 3 and not first.consumer.assignment())
+
+    asyncio.run(main())
+
+
+CLASSIC: dict[str, Any] = {"group_protocol": "classic", "heartbeat_interval_ms": 100}
+LEAVES = GroupMembershipOperation.LEAVE_GROUP
+REMAINS = GroupMembershipOperation.REMAIN_IN_GROUP
+
+
+@pytest.mark.parametrize(
+    ("instance_id", "operation", "members"),
+    [
+        (None, GroupMembershipOperation.DEFAULT, 0),
+        ("i", GroupMembershipOperation.DEFAULT, 1),
+        ("i", LEAVES, 0),
+        (None, REMAINS, 1),
+        ("i", REMAINS, 1),
+    ],
+)
+@pytest.mark.parametrize("protocol", [CLASSIC, MODERN], ids=["classic", "consumer"])
+def test_closed_member_leaves_the_group_or_remains_in_it(
+    kafka: BlockingBroker,
+    protocol: dict[str, Any],
+    instance_id: str | None,
+    operation: GroupMembershipOperation,
+    members: int,
+) -> None:
+    topic = kafka.topic()
+
+    async def main() -> None:
+        consumer = Reader(kafka.bootstrap_servers, topic, group_id=topic, group_instance_id=instance_id, **protocol)
+        async with consumer:
+            await eventually(lambda: consumer.count == 1)
+            await consumer.stop()
+            await consumer.consumer.close(membership=operation)
+            assert consumer.events == [("assigned", 1), ("revoked", 1)]
+        async with Admin(bootstrap_servers=kafka.bootstrap_servers) as admin:
+            found = raise_first(await admin.groups.describe([topic]))[topic]
+        assert len(found.members) == members
+
+    asyncio.run(main())
+
+
+def test_close_that_takes_too_long_closes_without_leaving(kafka: BlockingBroker) -> None:
+    topic = kafka.topic()
+
+    class Slow:
+        async def on_partitions_revoked(self, _: set[TopicPartition]) -> None:
+            await asyncio.Event().wait()
+
+    async def main() -> None:
+        given: dict[str, Any] = {"bootstrap_servers": kafka.bootstrap_servers, "group_id": topic, **CLASSIC}
+        async with asyncio.timeout(60):
+            consumer = Consumer(topic, listener=Slow(), **given)
+            await consumer.start()
+            while not consumer.assignment():
+                await consumer.poll(100)
+            await consumer.close(timeout_ms=50)
+            with pytest.raises(ClientClosed):
+                await consumer.poll()
+            assert consumer.cluster.connections.open_count == 0
+
+    asyncio.run(main())
+
+
+def test_leader_enforces_a_rebalance_with_the_next_poll(kafka: BlockingBroker) -> None:
+    topic = kafka.topic(partitions=2)
+
+    async def main() -> None:
+        given: dict[str, Any] = {"group_id": topic, "partition_assignment_strategy": "range", **CLASSIC}
+        async with Reader(kafka.bootstrap_servers, topic, **given) as first:
+            await eventually(lambda: first.count == 2)
+            before = first.consumer.group_metadata().generation
+            first.consumer.enforce_rebalance("a new disk")
+            await eventually(lambda: first.consumer.group_metadata().generation == before + 1)
+            await eventually(lambda: first.events == [("assigned", 2), ("revoked", 2), ("assigned", 2)])
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({}, "no group_id"),
+        ({"group_id": "g"}, "no subscription"),
+        ({"group_id": "g", "group_protocol": "consumer", "topics": ["t"]}, "group_protocol=classic: with consumer"),
+    ],
+)
+def test_rebalance_that_cannot_be_enforced_is_an_error(options: dict[str, Any], text: str) -> None:
+    async def main() -> None:
+        topics = options.pop("topics", ())
+        async with Consumer(*topics, bootstrap_servers="127.0.0.1:1", **options) as consumer:
+            with pytest.raises(IllegalState, match=text):
+                consumer.enforce_rebalance()
 
     asyncio.run(main())
 

@@ -26,7 +26,13 @@ from odradek.client.errors import ClientClosed, IllegalState
 from odradek.client.group.rebalance_listener import AnyListener
 from odradek.client.interceptors import ConsumerInterceptor
 from odradek.client.metrics.metric import Metrics
-from odradek.client.model import ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, RawFetch
+from odradek.client.model import (
+    ConsumerRecord,
+    GroupMembershipOperation,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    RawFetch,
+)
 from odradek.client.network.metadata import PartitionInfo
 from odradek.client.offsets import Member
 from odradek.client.serializers import Deserializer
@@ -118,7 +124,12 @@ class BlockingConsumer(Generic[Key_co, Value_co]):
         """As `Consumer.start`."""
         self._blocking.open(self._consumer)
 
-    def close(self) -> None:
+    def close(
+        self,
+        *,
+        timeout_ms: float | None = None,
+        membership: GroupMembershipOperation = GroupMembershipOperation.DEFAULT,
+    ) -> None:
         """As `Consumer.close`; from another thread it ends a `for` loop over this consumer."""
         if self._closed:
             return
@@ -128,7 +139,8 @@ class BlockingConsumer(Generic[Key_co, Value_co]):
                 self._blocking.call(self._return_unread)
             finally:
                 self._in_use.release()
-        self._blocking.close_client(self._consumer)
+        self._blocking.forget(self._consumer)
+        self._blocking.run(self._consumer.close(timeout_ms=timeout_ms, membership=membership))
 
     # --- reading ---
 
@@ -294,6 +306,10 @@ class BlockingConsumer(Generic[Key_co, Value_co]):
     def group_metadata(self) -> Member:
         """As `Consumer.group_metadata`."""
         return self._blocking.call(self._consumer.group_metadata)
+
+    def enforce_rebalance(self, reason: str = "") -> None:
+        """As `Consumer.enforce_rebalance`."""
+        self._blocking.call(self._consumer.enforce_rebalance, reason)
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """As `Consumer.beginning_offsets`."""

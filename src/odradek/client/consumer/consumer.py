@@ -35,13 +35,12 @@ from odradek.client.consumer.columns import ROWS_AT_ONCE, ColumnReader, concaten
 from odradek.client.consumer.fetcher import Fetcher
 from odradek.client.consumer.positions import PartitionState, RecordReader
 from odradek.client.consumer.record_batches import RecordBatch, take_batch
+from odradek.client.consumer.resets import OffsetReset, look_up_positions, reset_out_of_range
 from odradek.client.errors import (
     CallTimedOut,
     ClientClosed,
     ClientError,
     IllegalState,
-    NoOffsetForPartition,
-    OffsetOutOfRange,
 )
 from odradek.client.group.consumer_group_driver import ConsumerGroupDriver
 from odradek.client.group.group_consumer import GroupDriver
@@ -49,15 +48,23 @@ from odradek.client.group.rebalance_listener import AnyListener, RebalanceListen
 from odradek.client.interceptors import ConsumerInterceptor
 from odradek.client.metrics.metric import Metrics
 from odradek.client.metrics.push import MetricsPush, instance_id
-from odradek.client.model import EARLIEST, LATEST, ConsumerRecord, OffsetAndMetadata, OffsetAndTimestamp, RawFetch
+from odradek.client.model import (
+    EARLIEST,
+    LATEST,
+    ConsumerRecord,
+    GroupMembershipOperation,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    RawFetch,
+)
 from odradek.client.network.cluster import Cluster
 from odradek.client.network.connections import retrieve_failure
 from odradek.client.network.metadata import PartitionInfo
 from odradek.client.offsets import Member, fetch_committed, list_offsets
 from odradek.client.serializers import Deserializer, with_topic
+from odradek.client.surroundings import surroundings
 from odradek.client.topic_names import check_topic_name
 from odradek.client.type_parameters import Key_co, Value_co
-from odradek.client.validation import find_truncated
 from odradek.ports.network import Network
 from odradek.ports.randomness import Random
 from odradek.records.topic_partition import TopicPartition
@@ -73,7 +80,6 @@ logger = logging.getLogger(__name__)
 CommitCallback = Callable[[Mapping[TopicPartition, OffsetAndMetadata], Exception | None], None]
 """(offsets, what the commit failed with or None)."""
 
-_RESETS: Final = {"earliest": EARLIEST, "latest": LATEST}
 _IDLE_S: Final = 1.0
 
 
@@ -85,7 +91,7 @@ class Consumer(Generic[Key_co, Value_co]):
 
     __slots__ = (
         "_closed", "_closing", "_cluster", "_commits", "_config", "_fetcher", "_group", "_interceptors", "_listener",
-        "_locating", "_network", "_pattern", "_push", "_random", "_reader", "_topics", "_turn",
+        "_locating", "_network", "_pattern", "_push", "_random", "_reader", "_reset", "_topics", "_turn",
     )  # fmt: skip
 
     def __init__(
@@ -115,6 +121,7 @@ class Consumer(Generic[Key_co, Value_co]):
             value_deserializer=with_topic("value_deserializer", value_deserializer),
             interceptors=interceptors,
         )
+        self._reset = OffsetReset(self._config["auto_offset_reset"], surroundings().clock)
         self._listener = listener
         self._network = network
         self._random = random
@@ -166,32 +173,50 @@ class Consumer(Generic[Key_co, Value_co]):
     ) -> None:
         await self.close()
 
-    async def close(self) -> None:
-        """Commit (with enable_auto_commit), leave the group, close the connections.
+    async def close(
+        self,
+        *,
+        timeout_ms: float | None = None,
+        membership: GroupMembershipOperation = GroupMembershipOperation.DEFAULT,
+    ) -> None:
+        """Commit (with enable_auto_commit), leave the group or remain in it (KIP-1092), close the connections.
 
-        The listener's `on_partitions_revoked` is called before, and may still commit.
+        The listener's `on_partitions_revoked` is called before, and may still commit. After `timeout_ms` the
+        connections are closed although the group was not left: it removes this member when its session ends.
         """
+        operation = GroupMembershipOperation(membership)
         if self._closed:
             return
         self._closed, self._closing = True, asyncio.current_task()
         if self._cluster is None or self._fetcher is None:
             return
         try:
-            if self._commits is not None:
-                await asyncio.gather(self._commits, return_exceptions=True)
-            if self._locating is not None:
-                self._locating.cancel()
-                await asyncio.gather(self._locating, return_exceptions=True)
-            if self._group is not None:
-                await self._group.close()
-            if self._push is not None:
-                await self._push.close()
+            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                await self._leave(operation)
+        except TimeoutError as error:
+            if isinstance(error, ClientError):
+                raise
+            logger.warning(
+                "consumer of group %s is closed before it has left: not done within %g ms; its session ends later",
+                self._config["group_id"], timeout_ms, extra={"client_id": self._config["client_id"]},
+            )  # fmt: skip
         finally:
             self._closing = None
             for state in self._fetcher.states.values():
                 state.drop()
             await self._fetcher.close()
             await self._cluster.close()
+
+    async def _leave(self, operation: GroupMembershipOperation) -> None:
+        if self._commits is not None:
+            await asyncio.gather(self._commits, return_exceptions=True)
+        if self._locating is not None:
+            self._locating.cancel()
+            await asyncio.gather(self._locating, return_exceptions=True)
+        if self._group is not None:
+            await self._group.close(operation)
+        if self._push is not None:
+            await self._push.close()
 
     @property
     def cluster(self) -> Cluster:
@@ -584,6 +609,19 @@ class Consumer(Generic[Key_co, Value_co]):
         assert self._group is not None
         return self._group.member
 
+    def enforce_rebalance(self, reason: str = "") -> None:
+        """Rejoin the group with the next poll; the coordinator logs the reason (KIP-568, KIP-800).
+
+        It then rebalances if this member is the group's leader, or an assignor changed this member's user data. Raises
+        IllegalState without a group or subscription, and with group_protocol=consumer: the coordinator assigns there.
+        """
+        self._group_id()
+        self._started()
+        assert self._group is not None
+        if not self._group.active:
+            raise IllegalState("the consumer is not in its group: it has no subscription")
+        self._group.enforce_rebalance(reason)
+
     async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """First offsets of partitions, assigned or not. Raises KafkaError, CallTimedOut."""
         found = await list_offsets(self.cluster, dict.fromkeys(partitions, EARLIEST))
@@ -690,21 +728,10 @@ class Consumer(Generic[Key_co, Value_co]):
                 "subscribe() or assign()"
             )
         cluster.check_topics(self._topics)
-        for key, offset in fetcher.take_out_of_range().items():
-            self._out_of_range(key, offset)
+        reset_out_of_range(fetcher, self._reset)
         if self._needs_locating():
             await self._locate(deadline)
         return wait_s
-
-    def _out_of_range(self, key: TopicPartition, offset: int) -> None:
-        assert self._fetcher is not None
-        state = self._fetcher.states.get(key)
-        if state is None or not state.has_position or state.has_records or state.fetch_offset != offset:
-            return
-        reset = self._config["auto_offset_reset"]
-        if reset == "none":
-            raise OffsetOutOfRange(f"{key} has no offset {state.position}, and auto_offset_reset is 'none'")
-        state.want_reset(_RESETS[reset])
 
     async def _assign_all(self) -> None:
         """Without a group, a subscription reads every partition there is."""
@@ -744,7 +771,9 @@ class Consumer(Generic[Key_co, Value_co]):
     async def _locate(self, deadline: float | None = None) -> None:
         """Look up missing positions, until the deadline; the look-up continues in the background."""
         if self._locating is None:
-            self._locating = asyncio.get_running_loop().create_task(self._look_up())
+            fetcher, cluster = self._started()
+            look_up = look_up_positions(cluster, fetcher, self._config["group_id"], self._reset)
+            self._locating = asyncio.get_running_loop().create_task(look_up)
         left = None if deadline is None else max(0.0, deadline - asyncio.get_running_loop().time())
         task = self._locating
         await asyncio.wait({task}, timeout=left)
@@ -753,41 +782,6 @@ class Consumer(Generic[Key_co, Value_co]):
             if task.cancelled():
                 raise ClientClosed("the consumer was closed")
             task.result()
-
-    async def _look_up(self) -> None:
-        """Use committed offsets, else auto_offset_reset; check positions against the log of a new leader."""
-        fetcher, cluster = self._started()
-        fresh = [k for k, s in fetcher.states.items() if s.position < 0 and s.reset_to is None]
-        reset = self._config["auto_offset_reset"]
-        committed: dict[TopicPartition, OffsetAndMetadata] = {}
-        if fresh and self._config["group_id"] is not None:
-            committed = await fetch_committed(cluster, self._config["group_id"], fresh)
-        for key in fresh:
-            state = fetcher.states.get(key)
-            if state is None or state.position >= 0 or state.reset_to is not None:
-                continue  # revoked, or positioned by `seek` meanwhile
-            if key in committed:
-                state.seek(committed[key].offset, committed[key].leader_epoch)
-            elif reset == "none":
-                raise NoOffsetForPartition(f"{key} has no committed offset, and auto_offset_reset is 'none'")
-            else:
-                state.want_reset(_RESETS[reset])
-        resets = {k: s.reset_to for k, s in fetcher.states.items() if s.reset_to is not None}
-        if resets:
-            found = await list_offsets(cluster, resets, isolation_level=fetcher.isolation_level)
-            for key, at in found.items():
-                state = fetcher.states.get(key)
-                if state is not None and state.reset_to == resets[key]:
-                    state.seek(at.offset)
-        states = fetcher.states
-        for key, offset in (await find_truncated(cluster, states)).items():
-            state = fetcher.states.get(key)
-            # If it was reassigned meanwhile, it has another position.
-            if state is not None and state is states.get(key):
-                if reset == "none":
-                    raise OffsetOutOfRange(f"{key} was truncated to {offset}, before position {state.position}")
-                state.seek(offset)
-        fetcher.poke()
 
 
 def _complete(offsets: Mapping[TopicPartition, OffsetAndMetadata | int]) -> dict[TopicPartition, OffsetAndMetadata]:

@@ -12,11 +12,11 @@ from typing import Final
 
 from odradek.client.config import ConsumerOptions
 from odradek.client.consumer.fetcher import Fetcher
-from odradek.client.errors import ClientError, CommitFailed, Disconnected, UnsupportedByBroker
+from odradek.client.errors import ClientError, CommitFailed, Disconnected, IllegalState, UnsupportedByBroker
 from odradek.client.group.consumer_group_member import REMOVED, Consequence, ConsumerGroupMember
 from odradek.client.group.group_partitions import GroupPartitions
 from odradek.client.group.rebalance_listener import AnyListener
-from odradek.client.model import OffsetAndMetadata
+from odradek.client.model import GroupMembershipOperation, OffsetAndMetadata
 from odradek.client.network.cluster import GROUP_COORDINATOR, Cluster, is_retriable
 from odradek.client.network.failure_log import FailureLog
 from odradek.client.offsets import Member
@@ -96,6 +96,11 @@ class ConsumerGroupDriver:
             self._partitions.forget()
         self.active = True
         self._urgent.set()
+
+    def enforce_rebalance(self, reason: str) -> None:
+        """Raise IllegalState: the coordinator assigns, and members do not join again (KIP-848)."""
+        del reason
+        raise IllegalState("enforce_rebalance needs group_protocol=classic: with consumer, the coordinator assigns")
 
     def unsubscribe(self) -> None:
         """Leave the group with the next `drive`."""
@@ -276,25 +281,27 @@ class ConsumerGroupDriver:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    async def _leave(self) -> None:
+    async def _leave(self, operation: GroupMembershipOperation = GroupMembershipOperation.DEFAULT) -> None:
         await self._stop_beating()
         if self._member.has_joined:
-            await self._send_leave()
+            await self._send_leave(operation)
         self._member.lose()
 
-    async def _send_leave(self) -> None:
+    async def _send_leave(self, operation: GroupMembershipOperation = GroupMembershipOperation.DEFAULT) -> None:
         """Failures are ignored: the session times out."""
         with contextlib.suppress(KafkaError, ClientError):
+            request = self._member.leave_request(operation)
+            if request is None:
+                return
             connection = await self._cluster.coordinator_connection(GROUP_COORDINATOR, self._group_id)
-            request = self._member.leave_request()
             await self._cluster.ask(connection, request, ConsumerGroupHeartbeatResponse, timeout_ms=_LEAVE_MS)
 
-    async def close(self) -> None:
-        """Commit (with enable_auto_commit), revoke, leave."""
+    async def close(self, operation: GroupMembershipOperation) -> None:
+        """Commit (with enable_auto_commit), revoke, leave or remain."""
         if self._member.has_joined and self._partitions.owned and not self._is_lost:
             if self.active:
                 await self._partitions.give_up(self._partitions.owned, self.commit)
         elif self._config["enable_auto_commit"] and not self.active and self._partitions.owned:
             await self._partitions.commit_quietly(self.commit)
         await self._partitions.finish_commit()
-        await self._leave()
+        await self._leave(operation)

@@ -10,6 +10,7 @@ from collections.abc import Collection
 from enum import Enum
 from typing import Final
 
+from odradek.client.model import GroupMembershipOperation
 from odradek.client.offsets import Member
 from odradek.records.topic_partition import TopicIdPartition
 from odradek.wire.errors import ErrorCode
@@ -123,9 +124,16 @@ class ConsumerGroupMember:
             request.topic_partitions = self._owned_by_topic()
         return request
 
-    def leave_request(self) -> ConsumerGroupHeartbeatRequest:
-        """The last heartbeat. A static member leaves for a while: its partitions wait for its return."""
-        epoch = _LEAVE if self._instance_id is None else _LEAVE_FOR_A_WHILE
+    def leave_request(self, operation: GroupMembershipOperation) -> ConsumerGroupHeartbeatRequest | None:
+        """The last heartbeat; None for a member that remains in the group without one.
+
+        A static member leaves for a while, unless it is to leave for good: its partitions wait for its return.
+        """
+        is_static = self._instance_id is not None
+        if operation is GroupMembershipOperation.REMAIN_IN_GROUP and not is_static:
+            return None
+        is_final = operation is GroupMembershipOperation.LEAVE_GROUP or not is_static
+        epoch = _LEAVE if is_final else _LEAVE_FOR_A_WHILE
         return ConsumerGroupHeartbeatRequest(
             group_id=self._group_id, member_id=self.member_id, member_epoch=epoch, instance_id=self._instance_id
         )

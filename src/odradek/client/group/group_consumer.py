@@ -26,7 +26,7 @@ from odradek.client.group.subscriptions import (
     encode_assignment,
     encode_subscription,
 )
-from odradek.client.model import OffsetAndMetadata
+from odradek.client.model import GroupMembershipOperation, OffsetAndMetadata
 from odradek.client.network.cluster import Cluster
 from odradek.client.offsets import Member
 from odradek.records.topic_partition import TopicPartition
@@ -37,6 +37,10 @@ logger = logging.getLogger(__name__)
 _GONE = frozenset({ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID})
 
 
+_LONGEST_REASON = 255
+"""Characters of the reason in a JoinGroup, as Java's client cuts it."""
+
+
 class GroupDriver:
     """Runs one consumer's membership of its group."""
 
@@ -44,7 +48,7 @@ class GroupDriver:
         "_again", "_ask_again", "_assignors", "_claimed", "_cluster", "_config", "_cooperative",
         "_counts", "_fetcher", "_fields",
         "_group_id", "_join", "_join_begun", "_loop", "_member", "_membership", "_partitions",
-        "_pattern", "_racks", "_seen_version", "_subscribed", "active",
+        "_pattern", "_racks", "_reason", "_seen_version", "_subscribed", "active",
     )  # fmt: skip
 
     def __init__(
@@ -70,6 +74,8 @@ class GroupDriver:
         self._join_begun = 0.0
         # Whether a reason to join arose after the last JoinGroup was encoded.
         self._again = False
+        # For the next JoinGroup.
+        self._reason = ""
         self._claimed: set[TopicPartition] = set()
         self._partitions = GroupPartitions(cluster, config, fetcher, on_commit)
         self._subscribed: set[str] = set()
@@ -99,6 +105,11 @@ class GroupDriver:
             # Partitions that the user assigned do not belong to the group.
             self._partitions.forget()
         self.active = True
+        self._request_rejoin()
+
+    def enforce_rebalance(self, reason: str) -> None:
+        """Rejoin with the next `drive`."""
+        self._reason = (reason or "the program enforces a rebalance")[:_LONGEST_REASON]
         self._request_rejoin()
 
     def _request_rejoin(self) -> None:
@@ -167,7 +178,8 @@ class GroupDriver:
             self._subscribed = self._topics()
         self._again = False
         self._claimed = set(self._fetcher.states)
-        self._join = self._loop.create_task(self._membership.join(self._protocols()))
+        reason, self._reason = self._reason, ""
+        self._join = self._loop.create_task(self._membership.join(self._protocols(), reason=reason))
 
     def _protocols(self) -> dict[str, bytes]:
         topics = sorted(self._topics())
@@ -319,8 +331,8 @@ class GroupDriver:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    async def close(self) -> None:
-        """Commit (with enable_auto_commit), revoke, leave."""
+    async def close(self, operation: GroupMembershipOperation) -> None:
+        """Commit (with enable_auto_commit), revoke, leave or remain."""
         await self._cancel_join()
         if self._membership.generation >= 0 and self._fetcher.states and not self._membership.lost:
             if self.active:
@@ -328,4 +340,4 @@ class GroupDriver:
         elif self._config["enable_auto_commit"] and not self.active and self._fetcher.states:
             await self._partitions.commit_quietly(self.commit)
         await self._partitions.finish_commit()
-        await self._membership.leave()
+        await self._membership.leave(operation=operation)

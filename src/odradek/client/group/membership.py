@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from odradek.client.config import ConsumerOptions
 from odradek.client.errors import ClientError, Disconnected
 from odradek.client.metrics.measures import ConsumerMeasures
+from odradek.client.model import GroupMembershipOperation
 from odradek.client.network.cluster import GROUP_COORDINATOR, Cluster, error_of, is_retriable
 from odradek.client.network.failure_log import FailureLog
 from odradek.client.offsets import Member
@@ -180,17 +181,29 @@ class Membership:
             self._heartbeat = self._loop.create_task(self._beat())
             return joined
 
-    async def leave(self, reason: str = "the consumer is being closed") -> None:
-        """Leave the group; a static member only stops (KIP-345). Failures are ignored: the session times out."""
+    async def leave(
+        self,
+        reason: str = "the consumer is being closed",
+        operation: GroupMembershipOperation = GroupMembershipOperation.DEFAULT,
+    ) -> None:
+        """Leave the group; by default a static member only stops (KIP-345), with REMAIN_IN_GROUP every one (KIP-1092).
+
+        Failures are ignored: the session times out.
+        """
         await self._stop_heartbeat()
         member_id, self.member_id = self.member_id, ""
         known = self.generation >= 0 or member_id
         self.state = State.UNJOINED
         self.generation = -1
         self.rejoin = True
-        if not known or self._config["group_instance_id"] is not None:
+        instance_id = self._config["group_instance_id"]
+        remains = operation is GroupMembershipOperation.REMAIN_IN_GROUP or (
+            operation is GroupMembershipOperation.DEFAULT and instance_id is not None
+        )
+        if not known or remains:
             return
-        request = LeaveGroupRequest(self._group_id, member_id, [LeaveGroupRequestMember(member_id, None, reason)])
+        member = LeaveGroupRequestMember(member_id, instance_id, reason)
+        request = LeaveGroupRequest(self._group_id, member_id, [member])
         with contextlib.suppress(KafkaError, ClientError):
             connection = await self._cluster.coordinator_connection(GROUP_COORDINATOR, self._group_id)
             if connection.version_of(LeaveGroupRequest) < 3:
