@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from odradek.client.admin import Admin as Admin
     from odradek.client.admin import NewTopic as NewTopic
     from odradek.client.admin.blocking_admin import BlockingAdmin as BlockingAdmin
+    from odradek.client.avro_serializers import AvroDeserializer as AvroDeserializer
+    from odradek.client.avro_serializers import AvroSerializer as AvroSerializer
     from odradek.client.blocking import Blocking as Blocking
     from odradek.client.blocking_clients import BlockingDelivery as BlockingDelivery
     from odradek.client.blocking_clients import BlockingProducer as BlockingProducer
@@ -70,6 +72,8 @@ if TYPE_CHECKING:
 __all__ = [
     "AcknowledgeType",
     "Admin",
+    "AvroDeserializer",
+    "AvroSerializer",
     "AvroValues",
     "Blocking",
     "BlockingAdmin",
@@ -134,6 +138,8 @@ __all__ = [
 _HOMES = {
     "AcknowledgeType": "odradek.client.share.acknowledgements",
     "Admin": "odradek.client.admin",
+    "AvroDeserializer": "odradek.client.avro_serializers",
+    "AvroSerializer": "odradek.client.avro_serializers",
     "AvroValues": "odradek.client.consumer.avro_columns",
     "Blocking": "odradek.client.blocking",
     "BlockingAdmin": "odradek.client.admin.blocking_admin",

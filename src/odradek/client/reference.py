@@ -72,7 +72,7 @@ CHAPTERS: Final = (
             "network/metadata": ("PartitionInfo", "TopicInfo"),
         },
     ),
-    Chapter("Serializers and deserializers", {"serializers": (), "pydantic_serializers": ()}),
+    Chapter("Serializers and deserializers", {"serializers": (), "pydantic_serializers": (), "avro_serializers": ()}),
     Chapter("Interceptors", {"interceptors": ()}),
     Chapter("Partitioners", {"producer/partitioners": ()}),
     Chapter("Metrics", {"metrics/metric": (), "metrics/prometheus": ("prometheus_text", "CONTENT_TYPE"),
@@ -223,6 +223,8 @@ def _class(kind: ast.ClassDef, home: str) -> str:
         parts.append("\n".join(lines))
     for each in kind.body:
         if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
+            if any(ast.unparse(decorator) == "overload" for decorator in each.decorator_list):
+                continue  # The implementation has the docstring.
             if each.name == "__init__":
                 parts += [_function(each, kind.name), *_attributes(each)]
             elif not each.name.startswith("_") or each.name in _SHOWN_SPECIAL:

@@ -1,4 +1,4 @@
-"""Schemas by id from a schema registry, by the HTTP interface of Confluent's Schema Registry."""
+"""Schemas by id, and ids of schemas, from a schema registry, by the HTTP interface of Confluent's Schema Registry."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ import ssl
 import time
 from collections.abc import Sequence
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 MAX_ANSWER_BYTES: Final = 8 * 1024 * 1024
 """A longer answer is an error, so that a wrong address cannot fill the memory."""
 PAUSES_S: Final = (0.2, 1.0)
 """After the n-th failed round over all addresses, `RegistrySchemas` waits this long before the next round."""
 _TRANSIENT: Final = frozenset({408, 429, 500, 502, 503, 504})
+_UNKNOWN: Final = frozenset({40401, 40402, 40403})
+"""Error codes for subjects, versions and schemas that the registry lacks; a wrong path has none of them."""
+_MESSAGE_LENGTH: Final = 300
 
 
 class RegistryError(Exception):
@@ -29,10 +32,10 @@ class RegistryError(Exception):
 
 
 class RegistrySchemas:
-    """Schemas of a registry, for `AvroValues`, and for `from_avro` on Spark's executors, where it pickles.
+    """Schemas of a registry, for `AvroSerializer`, `AvroDeserializer` and `AvroValues`.
 
-    An id is fetched once by each process; its schema never changes. A copy on an executor fetches its own. Redirects
-    are errors, because they would carry the password to another host.
+    Also for `from_avro` on Spark's executors, where it pickles: a copy fetches its own. An id is fetched once by each
+    process; its schema never changes. Redirects are errors, because they would carry the password to another host.
     """
 
     def __init__(
@@ -73,15 +76,41 @@ class RegistrySchemas:
         """
         found = self._texts.get(schema_id)
         if found is None:
-            found = self._texts[schema_id] = self._text(schema_id, self._fetch(schema_id))
+            answer = self._request(f"schema with id {schema_id}", f"/schemas/ids/{schema_id}")
+            found = self._texts[schema_id] = self._text(schema_id, _object(answer, f"schema with id {schema_id}"))
         return found
 
-    def _text(self, schema_id: int, answer: bytes) -> str:
-        try:
-            fields = json.loads(answer)
-        except ValueError as error:
-            raise RegistryError(f"the answer of the schema registry for id {schema_id} is not JSON") from error
-        if not isinstance(fields, dict) or not isinstance(fields.get("schema"), str):
+    def schema_id(self, subject: str, schema: str, *, register: bool = True) -> int:
+        """The id of a schema in a subject; blocks while the registry is asked. Remembers nothing.
+
+        A subject that lacks the schema gets it as its next version, unless `register` is false. Raises LookupError for
+        a schema that the subject then lacks, RegistryError for all else: the registry rejects a schema that is not
+        compatible with the subject's versions.
+        """
+        path = f"/subjects/{quote(subject, safe='')}{'/versions' if register else ''}"
+        document: dict[str, str] = {"schema": schema}
+        if self._schema_type != "AVRO":
+            document["schemaType"] = self._schema_type
+        what = f"such schema in subject {subject}"
+        return _integer(_object(self._request(what, path, json.dumps(document).encode()), what), "id", what)
+
+    def load(self, subject: str) -> list[int]:
+        """Fetch the schemas of all versions of a subject, so that `schema` need not; their ids. Raises as `schema`."""
+        path = f"/subjects/{quote(subject, safe='')}/versions"
+        versions = _parsed(self._request(f"subject {subject}", path), f"subject {subject}")
+        if not isinstance(versions, list):
+            raise RegistryError(f"the answer of the schema registry for subject {subject} is no list of versions")
+        ids = []
+        for version in versions:
+            what = f"version {version} of subject {subject}"
+            fields = _object(self._request(what, f"{path}/{version}"), what)
+            schema_id = _integer(fields, "id", what)
+            self._texts[schema_id] = self._text(schema_id, fields)
+            ids.append(schema_id)
+        return ids
+
+    def _text(self, schema_id: int, fields: dict[str, Any]) -> str:
+        if not isinstance(fields.get("schema"), str):
             raise RegistryError(f"the answer of the schema registry for id {schema_id} has no schema")
         kind = fields.get("schemaType", "AVRO")  # the registry leaves it out for Avro
         if kind != self._schema_type:
@@ -90,32 +119,38 @@ class RegistrySchemas:
             raise RegistryError(f"schema {schema_id} refers to other schemas, which is not supported")
         return str(fields["schema"])
 
-    def _fetch(self, schema_id: int) -> bytes:
+    def _request(self, what: str, path: str, document: bytes | None = None) -> bytes:
+        """The body of the answer; a document is posted. Raises LookupError, RegistryError."""
         for pause_s in (*PAUSES_S, None):
             failures = []
             for url in self._urls:
                 try:
-                    status, answer = self._get(url, schema_id)
+                    status, answer = self._exchange(url, path, document)
                 except (OSError, http.client.HTTPException) as error:
                     failures.append(f"{url}: {error!r}")
                     continue
                 if status == 200:
                     return answer
-                if status == 404 and _is_unknown_id(answer):
-                    raise LookupError(f"the schema registry has no schema with id {schema_id}")
+                if status == 404 and _error_of(answer)[0] in _UNKNOWN:
+                    raise LookupError(f"the schema registry has no {what}")
                 if status not in _TRANSIENT:
-                    raise RegistryError(f"{url}: the schema registry answers schema {schema_id} with status {status}")
+                    reason = f": {found}" if (found := _error_of(answer)[1]) else ""
+                    raise RegistryError(
+                        f"{url}: the schema registry answers for the {what} with status {status}{reason}"
+                    )
                 failures.append(f"{url}: status {status}")
             if pause_s is not None:
                 time.sleep(pause_s)
-        line = f"could not fetch schema {schema_id} from the schema registry: {'; '.join(failures)}"
+        line = f"could not ask the schema registry for the {what}: {'; '.join(failures)}"
         raise RegistryError(line, is_transient=True)
 
-    def _get(self, url: str, schema_id: int) -> tuple[int, bytes]:
+    def _exchange(self, url: str, path: str, document: bytes | None) -> tuple[int, bytes]:
         """(status, body). Raises OSError, HTTPException, RegistryError for a body that is too long."""
         parts = urlsplit(url)
         host = parts.hostname or ""
         headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
+        if document is not None:
+            headers["Content-Type"] = "application/vnd.schemaregistry.v1+json"
         if self._login is not None:
             headers["Authorization"] = "Basic " + base64.b64encode(self._login.encode()).decode()
         connection: http.client.HTTPConnection
@@ -125,14 +160,34 @@ class RegistrySchemas:
         else:
             connection = http.client.HTTPConnection(host, parts.port, timeout=self._timeout_s)
         try:
-            connection.request("GET", f"{parts.path.rstrip('/')}/schemas/ids/{schema_id}", headers=headers)
+            method = "GET" if document is None else "POST"
+            connection.request(method, parts.path.rstrip("/") + path, document, headers)
             answer = connection.getresponse()
             body = answer.read(MAX_ANSWER_BYTES + 1)
         finally:
             connection.close()
         if len(body) > MAX_ANSWER_BYTES:
-            raise RegistryError(f"{url}: the answer for schema {schema_id} is longer than {MAX_ANSWER_BYTES} bytes")
+            raise RegistryError(f"{url}: the answer to {path} is longer than {MAX_ANSWER_BYTES} bytes")
         return answer.status, body
+
+
+def _parsed(answer: bytes, what: str) -> Any:
+    try:
+        return json.loads(answer)
+    except ValueError as error:
+        raise RegistryError(f"the answer of the schema registry for the {what} is not JSON") from error
+
+
+def _object(answer: bytes, what: str) -> dict[str, Any]:
+    fields = _parsed(answer, what)
+    return fields if isinstance(fields, dict) else {}
+
+
+def _integer(fields: dict[str, Any], name: str, what: str) -> int:
+    found = fields.get(name)
+    if not isinstance(found, int) or isinstance(found, bool):
+        raise RegistryError(f"the answer of the schema registry for the {what} has no {name}")
+    return found
 
 
 def _check_address(url: str) -> None:
@@ -145,10 +200,12 @@ def _check_address(url: str) -> None:
     _ = parts.port  # raises ValueError for a port that is no number
 
 
-def _is_unknown_id(answer: bytes) -> bool:
-    """Whether a 404 is the registry's own (40403, "Schema not found"), and not one of a wrong path or a proxy."""
+def _error_of(answer: bytes) -> tuple[int, str]:
+    """(error code, message) of the registry itself; (0, "") where a wrong path or a proxy answers."""
     try:
         fields = json.loads(answer)
     except ValueError:
-        return False
-    return isinstance(fields, dict) and fields.get("error_code") == 40403
+        return 0, ""
+    if not isinstance(fields, dict) or not isinstance(fields.get("error_code"), int):
+        return 0, ""
+    return fields["error_code"], str(fields.get("message", ""))[:_MESSAGE_LENGTH]

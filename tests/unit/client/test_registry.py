@@ -138,7 +138,7 @@ def test_outage_is_an_error_that_permissive_decoding_lets_through(server: Server
 
     server.answers = [(503, "")]
     decode = _Decoder(SCHEMA, RegistrySchemas(server.url), pa.string(), permissive=is_permissive(PERMISSIVE))
-    with pytest.raises(RegistryError, match="could not fetch schema 7"):
+    with pytest.raises(RegistryError, match="could not ask the schema registry for the schema with id 7"):
         decode(pa.array([framed(7, b"\x02a")]))
     server.answers = [(200, json.dumps({"schema": SCHEMA}))]
     assert decode(pa.array([framed(7, b"\x02a")])).to_pylist() == ["a"]

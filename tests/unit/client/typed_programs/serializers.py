@@ -4,7 +4,15 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel
 
-from odradek.client import Consumer, Producer, PydanticDeserializer, PydanticSerializer
+from odradek.client import (
+    AvroDeserializer,
+    AvroSerializer,
+    Consumer,
+    Producer,
+    PydanticDeserializer,
+    PydanticSerializer,
+    RegistrySchemas,
+)
 from odradek.client.serializers import (
     DataclassDeserializer,
     DataclassSerializer,
@@ -30,6 +38,21 @@ async def models() -> None:
     async for record in Consumer("parcels", value_deserializer=PydanticDeserializer(Parcel)):
         print(record.value.weight + 1)
         record.value.decode()  # E: [attr-defined]
+
+
+async def avro(registry: RegistrySchemas) -> None:
+    loose = Producer(value_serializer=AvroSerializer('"int"', registry))
+    await loose.send("numbers", 1)
+    producer = Producer(value_serializer=AvroSerializer('"int"', registry, to_avro=number_of))
+    await producer.send("orders", Order(1))
+    await producer.send("orders", 1)  # E: [arg-type]
+    async for record in Consumer("orders", value_deserializer=AvroDeserializer(registry, from_avro=Order)):
+        print(record.value.number + 1)
+        record.value.decode()  # E: [attr-defined]
+
+
+def number_of(order: Order) -> int:
+    return order.number
 
 
 async def main() -> None:
