@@ -21,12 +21,14 @@ from pyspark.errors import StreamingQueryException
 
 from bench.peers.broker import BrokerProcess
 from odradek.client.blocking import Blocking
-from tests.spark.support import Record, Topics
+from tests.spark.support import Record, Topics, run_to_end
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "examples"))
 import between_brokers  # noqa: E402 - the examples are no package
+import enriched_orders  # noqa: E402
 import page_views  # noqa: E402
+import visits  # noqa: E402
 import weblog  # noqa: E402
 
 pytestmark = pytest.mark.xdist_group("spark")
@@ -35,6 +37,7 @@ MakeBroker = Callable[..., BrokerProcess]
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
 WATERMARK = timedelta(hours=6)
+AWAY = timedelta(minutes=30)
 SETTINGS = {"group.initial.rebalance.delay.ms": 0}
 
 
@@ -214,6 +217,101 @@ def test_page_views_while_driver_and_broker_are_killed_again_and_again(make_brok
         command.finish()
         assert command.batches > 12
         run.check()
+
+
+# --- visits ---
+
+
+def plain_visits(lines: list[str]) -> list[dict[str, Any]]:
+    """The closed visits, from the times of each user's views."""
+    by_user: dict[str, list[tuple[datetime, str]]] = {}
+    newest = weblog.BEGIN
+    for view in filter(None, map(weblog.parse, lines)):
+        if newest - view.at < DAY:
+            by_user.setdefault(view.user, []).append((view.at.astimezone(weblog.UTC), view.page))
+        newest = max(newest, view.at)
+    found: list[dict[str, Any]] = []
+    for user, views in by_user.items():
+        begun: list[list[tuple[datetime, str]]] = []
+        for view_at, page in sorted(views):
+            if begun and view_at - begun[-1][-1][0] <= AWAY:
+                begun[-1].append((view_at, page))
+            else:
+                begun.append([(view_at, page)])
+        found += [
+            {"user": user, "begin": f"{each[0][0]:%Y-%m-%dT%H:%M:%S}", "end": f"{each[-1][0]:%Y-%m-%dT%H:%M:%S}",
+             "pages": len(each), "entry": each[0][1]}
+            for each in begun
+            if each[-1][0] + AWAY <= newest - WATERMARK
+        ]  # fmt: skip
+    return found
+
+
+@pytest.mark.timeout(600)
+def test_visits_are_those_of_a_plain_computation(spark: Any, topics: Topics, tmp_path: Path) -> None:
+    lines = list(weblog.lines(2_100, 9))
+    log, target = topics.create(2), topics.create(1)
+    for first in (0, 1_050):
+        part = lines[first : first + 1_050]
+        topics.fill(log, [Record(line.encode(), partition=n % 2) for n, line in enumerate(part)])
+
+        def start() -> Any:
+            options: dict[str, Any] = {"once": True, "per_trigger": 300, "topics": (log, target)}
+            return visits.start(spark, topics.bootstrap, str(tmp_path), **options)
+
+        run_to_end(start, 200)
+    found = [json.loads(bytes(each.value or b"")) for each in topics.read(target, 1, committed=True)]
+    wanted = plain_visits(lines)
+    assert len(wanted) > 100
+    assert sorted(found, key=str) == sorted(wanted, key=str)
+
+
+@pytest.mark.timeout(300)
+def test_tests_of_the_visits_pass_in_a_session_of_their_own() -> None:
+    """As the page says: a user's own pytest, where the plug-in gives the broker."""
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_visits.py"]
+    done = subprocess.run(words, cwd=ROOT / "examples", capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert "3 passed" in done.stdout
+
+
+# --- orders with their customers ---
+
+
+def test_orders_have_their_customers_as_of_their_batch(spark: Any, topics: Topics, tmp_path: Path) -> None:
+    names = orders, customers, target = (
+        topics.create(2),
+        topics.create(2, **{"cleanup.policy": "compact"}),
+        topics.create(1),
+    )
+
+    def customer(key: bytes, value: dict[str, str] | None) -> Record:
+        return Record(None if value is None else json.dumps(value).encode(), key, partition=key[0] % 2)
+
+    def run(*bought: str) -> list[tuple[Any, ...]]:
+        rows = [json.dumps({"customer": each, "item": "tea", "price": 4}).encode() for each in bought]
+        topics.fill(orders, [Record(row, partition=n % 2) for n, row in enumerate(rows)])
+        options: dict[str, Any] = {"once": True, "refresh_s": 0.0, "topics": names}
+        run_to_end(lambda: enriched_orders.start(spark, topics.bootstrap, str(tmp_path), **options), 120)
+        found = [json.loads(bytes(each.value or b"")) for each in topics.read(target, 1, committed=True)]
+        return sorted((each["customer"], each.get("name", ""), each.get("country", "")) for each in found)
+
+    ann, bob = {"name": "Ann", "country": "FI"}, {"name": "Bob", "country": "AT"}
+    topics.fill(customers, [customer(b"a", {"name": "Anna"}), customer(b"a", ann), customer(b"b", bob)])
+    first = [("a", "Ann", "FI"), ("b", "Bob", "AT"), ("c", "", "")]
+    assert run("a", "b", "c") == first
+    topics.fill(customers, [customer(b"b", None), customer(b"c", {"name": "Cem"})])
+    assert run("b", "c") == sorted([*first, ("b", "", ""), ("c", "Cem", "")])
+
+
+def test_table_of_customers_is_kept_until_it_is_too_old(spark: Any, topics: Topics) -> None:
+    topic = topics.create(1)
+    topics.fill(topic, [Record(b'{"name": "Ann"}', b"a")])
+    kept = enriched_orders.Customers(spark, topics.bootstrap, topic, 3600)
+    fresh = enriched_orders.Customers(spark, topics.bootstrap, topic, 0)
+    assert kept.table().count() == fresh.table().count() == 1
+    topics.fill(topic, [Record(b'{"name": "Bob"}', b"b")])
+    assert (kept.table().count(), fresh.table().count()) == (1, 2)
 
 
 # --- between two brokers ---
