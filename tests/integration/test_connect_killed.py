@@ -14,20 +14,23 @@ import sqlite3
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 from uuid import uuid4
 
+import pymysql
 import pytest
 
+from odradek.connect.databases import database_of
 from odradek.connect.topics import read_all
 from odradek.testing.blocking import BlockingBroker
 from odradek.wire.errors import KafkaError
 from tests.integration.test_connect import Run, process_of, produce
 from tests.integration.waiting import until
+from tests.mariadb import mariadb_server
 from tests.spark.postgres import postgres_server
 
 COUNT: Final = 2_000
@@ -138,6 +141,14 @@ def _in_postgres(world: World) -> list[int]:
             return []
 
 
+def _in_mariadb(world: World) -> list[int]:
+    with closing(database_of(world.database("mariadb")).connect()) as connection:
+        try:
+            return [n for (n,) in connection.execute(f"SELECT n FROM `{world.topic}`").fetchall()]
+        except pymysql.err.ProgrammingError:
+            return []  # the table does not exist yet
+
+
 def _in_sqlite(world: World) -> list[int]:
     with sqlite3.connect(world.folder / "o.db") as connection:
         try:
@@ -222,6 +233,11 @@ SINKS: Final = {
         _in_postgres,
         (f"{_SINKS}.sql:SqlSink._insert:3:after", f"{_SINKS}.sql:SqlSink.write:2:after"),
     ),
+    "SqlSink-mariadb": Case(
+        lambda world: _sql(world.database("mariadb")),
+        _in_mariadb,
+        (f"{_SINKS}.sql:SqlSink._insert:3:after", f"{_SINKS}.sql:SqlSink.write:2:after"),
+    ),
     "HttpSink": Case(
         lambda world: {"connector.class": "HttpSink", "http.url": world.service.url, "batch.max.size": str(BATCH)},
         _in_service,
@@ -241,11 +257,24 @@ SINKS: Final = {
 # --- sources ---
 
 
+def _sql_source(world: World, url: str) -> dict[str, str]:
+    return {
+        "connector.class": "SqlSource", "connection.url": url, "mode": "incrementing", "table.whitelist": "numbers",
+        "incrementing.column.name": "n", "batch.max.rows": str(BATCH), **_routed_to(world.topic),
+    }  # fmt: skip
+
+
 def _fill_database(world: World) -> None:
     with sqlite3.connect(world.folder / "in.db") as connection:
         connection.execute("CREATE TABLE numbers (n INTEGER PRIMARY KEY)")
         connection.executemany("INSERT INTO numbers VALUES (?)", [(n,) for n in range(COUNT)])
     connection.close()
+
+
+def _fill_mariadb(world: World) -> None:
+    with closing(database_of(world.database("mariadb")).connect()) as connection:
+        connection.execute("CREATE TABLE numbers (n INTEGER PRIMARY KEY)")
+        connection.cursor().executemany("INSERT INTO numbers VALUES (%s)", [(n,) for n in range(COUNT)])
 
 
 def _fill_files(world: World, names: Sequence[str]) -> None:
@@ -263,14 +292,16 @@ def _in_topic(world: World) -> list[int]:
 _SOURCE_POINTS: Final = (f"{_SEND}:70:after", "odradek.connect.source_task:SourceTask._write:2:after")
 SOURCES: Final = {
     "SqlSource": Case(
-        lambda world: {
-            "connector.class": "SqlSource", "connection.url": f"sqlite:///{world.folder}/in.db", "mode": "incrementing",
-            "table.whitelist": "numbers", "incrementing.column.name": "n", "batch.max.rows": str(BATCH),
-            **_routed_to(world.topic),
-        },
+        lambda world: _sql_source(world, f"sqlite:///{world.folder}/in.db"),
         _in_topic,
         _SOURCE_POINTS,
         prepare=_fill_database,
+    ),
+    "SqlSource-mariadb": Case(
+        lambda world: _sql_source(world, world.database("mariadb")),
+        _in_topic,
+        _SOURCE_POINTS,
+        prepare=_fill_mariadb,
     ),
     "DirectorySource": Case(
         lambda world: {
@@ -325,6 +356,13 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """URL of a PostgreSQL server."""
     with postgres_server(tmp_path_factory.mktemp("run")) as server:
         yield server.database.conninfo
+
+
+@pytest.fixture(scope="module")
+def mariadb() -> Iterator[str]:
+    """URL of a MariaDB server."""
+    with mariadb_server() as server:
+        yield server.url
 
 
 @pytest.fixture

@@ -25,7 +25,11 @@ ORDERS = TopicPartition("orders", 0)
 def url(postgres: PostgresServer) -> Iterator[str]:
     """A database without tables of the test's."""
     yield postgres.database.conninfo
-    with psycopg.connect(postgres.database.conninfo, autocommit=True) as connection:
+    drop_tables(postgres.database.conninfo)
+
+
+def drop_tables(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("DROP TABLE IF EXISTS orders, odradek_connect_positions")
 
 
@@ -47,7 +51,7 @@ def test_rows_and_positions_are_one_transaction(url: str) -> None:
         for each in (sink, other):
             await each.open()
             await each.positions([ORDERS])
-        await sink.write(batch(record(0, {"n": 1, "x": {"a": 1}}, key=1), record(1, {"n": 2, "t": "b"}, key=2)))
+        await sink.write(batch(record(0, {"n": 1, "x": {"a": 1}}, key=1), record(1, {"n": 2, "t%": "b"}, key=2)))
         with pytest.raises(PositionMoved):
             await other.write(batch(record(0, {"n": 9}, key=9)))
         with pytest.raises(RecordRejected, match="rejects the row") as caught:
@@ -58,8 +62,28 @@ def test_rows_and_positions_are_one_transaction(url: str) -> None:
             await each.close()
 
     asyncio.run(run())
-    assert rows(url, "SELECT id, n, t, ok FROM orders ORDER BY id") == [(2, 2, "b", None), (5, 5, None, True)]
+    assert rows(url, 'SELECT id, n, "t%", ok FROM orders ORDER BY id') == [(2, 2, "b", None), (5, 5, None, True)]
     assert rows(url, "SELECT next_offset FROM odradek_connect_positions") == [(5,)]
+
+
+def test_tasks_create_tables_and_columns_at_the_same_time(url: str) -> None:
+    async def run() -> None:
+        sinks = [sql_sink(url) for _ in range(4)]
+        await asyncio.gather(*(each.open() for each in sinks))
+        places = [TopicPartition("orders", number) for number in range(4)]
+        for offset in range(4):
+            values = {f"f{number}": 1 for number in range(offset + 1)}
+            for sink, place in zip(sinks, places, strict=True):
+                await sink.positions([place])
+            records = [record(offset, values)._replace(origin=place) for place in places]
+            await asyncio.gather(*(sink.write(batch(each)) for sink, each in zip(sinks, records, strict=True)))
+        for each in sinks:
+            await each.close()
+
+    for _ in range(3):
+        asyncio.run(run())
+        assert rows(url, "SELECT count(*), count(f3) FROM orders") == [(16, 4)]
+        drop_tables(url)
 
 
 def test_rows_are_read_once_by_time_and_number(url: str) -> None:

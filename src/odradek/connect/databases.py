@@ -2,12 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any, Final
 from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
 
+from odradek.connect.dialects import Dialect, StandardSql
+from odradek.connect.mysql import MySql, MySqlDialect, is_mysql
+from odradek.ports.installation import install_hint
 from odradek.spark.stores.databases import Database, Postgres, Sqlite
 
-FORMS: Final = "sqlite:///FILE or postgresql://HOST:PORT/NAME"
+FORMS: Final = "sqlite:///FILE, postgresql://HOST:PORT/NAME or mysql://HOST:PORT/NAME"
+URL: Final = "connection.url"
+_DRIVERS: Final[Mapping[type, tuple[str, str]]] = {Postgres: ("psycopg", "stores"), MySql: ("pymysql", "mysql")}
+"""Modules by the kind of database, and the extras that install them."""
+
+
+def check_database(values: Mapping[str, Any]) -> dict[str, list[str]]:
+    """What is wrong with the `connection.…` settings of a connector."""
+    try:
+        database = database_of(values[URL], values["connection.user"], values["connection.password"])
+    except ValueError as error:
+        return {URL: [f"{URL}: {error}"]}
+    module, extra = _DRIVERS.get(type(database), ("sqlite3", ""))
+    if find_spec(module) is None:
+        return {URL: [f"{URL}: the driver is not installed ({module}): {install_hint(extra)}"]}
+    return {}
+
+
+def dialect_of(database: Database) -> Dialect:
+    """The SQL that the database has."""
+    return MySqlDialect(database) if isinstance(database, MySql) else StandardSql(database)
 
 
 def database_of(url: str, user: str = "", password: str = "") -> Database:
@@ -36,6 +61,8 @@ def database_of(url: str, user: str = "", password: str = "") -> Database:
             netloc = parts.netloc
         query = "&".join(each for each in parts.query.split("&") if each and each.split("=", 1)[0] not in given)
         return Postgres(urlunsplit(("postgresql", netloc, parts.path, query, "")))
+    if is_mysql(plain):
+        return MySql.of(plain, user, password)
     raise ValueError(f"{FORMS} expected")
 
 

@@ -136,8 +136,8 @@ def _cluster_source(values: Mapping[str, Any], config: Mapping[str, str], _place
 _FILE: Final = "org.apache.kafka.connect.file."
 _JDBC: Final = "io.confluent.connect.jdbc."
 PLUGINS: Final = (
-    Plugin("SqlSink", Kind.SINK, "rows in tables of SQLite or PostgreSQL, exactly once", sql_sink.SETTINGS, _sql_sink,
-           _most, (f"{_JDBC}JdbcSinkConnector",), sql_sink.check),
+    Plugin("SqlSink", Kind.SINK, "rows in tables of SQLite, PostgreSQL or MySQL, exactly once", sql_sink.SETTINGS,
+           _sql_sink, _most, (f"{_JDBC}JdbcSinkConnector",), sql_sink.check),
     Plugin("DeltaSink", Kind.SINK, "rows in Delta tables on disks and object stores, exactly once",
            delta_sink.SETTINGS, _delta_sink, _most, check=delta_sink.check, prefix=delta_sink.STORAGE_PREFIX,
            has_clients=False),
@@ -149,7 +149,7 @@ PLUGINS: Final = (
            check=http_sink.check),
     Plugin("ClusterSink", Kind.SINK, "topics of another cluster, exactly once", cluster_sink.SETTINGS, _cluster_sink,
            _one, prefix=cluster_sink.PREFIX, converters=("bytes", "bytes")),
-    Plugin("SqlSource", Kind.SOURCE, "new and changed rows of SQLite or PostgreSQL, exactly once",
+    Plugin("SqlSource", Kind.SOURCE, "new and changed rows of SQLite, PostgreSQL or MySQL, exactly once",
            sql_source.SETTINGS, _sql_source, lambda values: len(values["table.whitelist"]),
            (f"{_JDBC}JdbcSourceConnector",), sql_source.check),
     Plugin("DirectorySource", Kind.SOURCE, "lines of the files of a folder, exactly once",

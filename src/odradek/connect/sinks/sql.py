@@ -13,13 +13,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from odradek.connect.columns import kind_of, scalar
-from odradek.connect.databases import FORMS, database_of
+from odradek.connect.databases import FORMS, check_database, database_of, dialect_of
 from odradek.connect.errors import ConnectError, PositionMoved, RecordRejected, TargetAway
 from odradek.connect.model import Batch, SinkRecord
 from odradek.connect.settings import REQUIRED, Importance, Setting, Type
 from odradek.connect.worker_thread import WorkerThread
 from odradek.records.topic_partition import TopicPartition
-from odradek.spark.stores.databases import Database, StoreError, create_statement, insert_statement, quoted
+from odradek.spark.stores.databases import Database, StoreError
 from odradek.spark.stores.patience import first_line
 
 logger = logging.getLogger(__name__)
@@ -57,11 +57,7 @@ class Row(NamedTuple):
 
 def check(values: Mapping[str, Any]) -> dict[str, list[str]]:
     """What is wrong with settings that are right one by one."""
-    errors: dict[str, list[str]] = {}
-    try:
-        database_of(values["connection.url"], values["connection.user"], values["connection.password"])
-    except ValueError as error:
-        errors["connection.url"] = [f"connection.url: {error}"]
+    errors = check_database(values)
     mode, fields = values["pk.mode"], values["pk.fields"]
     if values["insert.mode"] == "upsert" and mode == "none":
         errors["pk.mode"] = ["pk.mode: upsert needs kafka, record_key or record_value"]
@@ -134,6 +130,7 @@ class SqlSink:
             database_of(values["connection.url"], values["connection.user"], values["connection.password"]),
             creates=values["auto.create"],
             evolves=values["auto.evolve"],
+            upserts=self._upserts,
         )
         self._thread = WorkerThread(f"connect-{connector}")
         self._connection: Any = None
@@ -187,11 +184,11 @@ class SqlSink:
     def _connect(self) -> Any:
         if self._connection is None:
             connection = self._tables.database.connect()
-            connection.execute(
-                f"CREATE TABLE IF NOT EXISTS {POSITIONS_TABLE} (connector TEXT NOT NULL, topic TEXT NOT NULL, "
-                "part INTEGER NOT NULL, next_offset BIGINT NOT NULL, PRIMARY KEY (connector, topic, part))"
-            )
             self._connection = connection
+            self._tables.database.begin(connection)
+            self._tables.sql.prepare(connection)
+            connection.execute(self._tables.sql.positions_table(POSITIONS_TABLE))
+            connection.execute("COMMIT")
         return self._connection
 
     def _disconnect(self) -> None:
@@ -214,12 +211,15 @@ class SqlSink:
 
     def _write(self, rows: Sequence[tuple[int, Row]], ends: Mapping[TopicPartition, int]) -> None:
         connection = self._connect()
-        database = self._tables.database
-        database.begin(connection)
+        runs = list(_runs(rows))
+        if self._tables.sql.ddl_commits:
+            for run in runs:
+                self._prepare(connection, run)
+        self._tables.database.begin(connection)
         try:
             self._move_positions(connection, ends)
-            for group in _runs(rows):
-                self._write_run(connection, group)
+            for run in runs:
+                self._write_run(connection, run)
             connection.execute("COMMIT")
         except BaseException:
             # A connection that broke has nothing to undo, and what it raises here must not hide the reason.
@@ -240,9 +240,7 @@ class SqlSink:
             if held is None:
                 # The second of two tasks that both found no position waits here for the first, and changes nothing.
                 moved = connection.execute(
-                    f"INSERT INTO {POSITIONS_TABLE} (connector, topic, part, next_offset) "  # noqa: S608 - constants
-                    f"VALUES ({mark}, {mark}, {mark}, {mark}) ON CONFLICT (connector, topic, part) DO NOTHING",
-                    (self._connector, each.topic, each.partition, end),
+                    self._tables.sql.insert_position(POSITIONS_TABLE), (self._connector, *each, end)
                 )
             else:
                 moved = connection.execute(
@@ -253,6 +251,13 @@ class SqlSink:
             if moved.rowcount != 1:
                 raise PositionMoved(f"{each}: another task has written to the database since")
 
+    def _prepare(self, connection: Any, group: Sequence[tuple[int, Row]]) -> None:
+        """Create the table of a run, and add columns, as allowed."""
+        _, first = group[0]
+        if first.values is not None:
+            key = [name for name, _ in first.key]
+            self._tables.prepare(connection, first.table, [row.values or {} for _, row in group], key)
+
     def _write_run(self, connection: Any, group: Sequence[tuple[int, Row]]) -> None:
         index, first = group[0]
         if first.values is None:
@@ -260,12 +265,14 @@ class SqlSink:
             self._tables.delete(connection, first.table, [name for name, _ in first.key], keys)
             return
         names = list(first.values)
-        known = self._tables.prepare(connection, first.table, [row.values or {} for _, row in group], dict(first.key))
+        if not self._tables.sql.ddl_commits:
+            self._prepare(connection, group)
+        known = self._tables.known(first.table)
         unknown = [name for name in names if name not in known]
         if unknown:
             raise RecordRejected(index, f"table {first.table} has no column {unknown[0]}: auto.evolve is false")
         key = [name for name, _ in first.key] if self._upserts else []
-        statement = insert_statement(self._tables.database, first.table, names, key)
+        statement = self._tables.sql.insert(first.table, names, key)
         rows = [
             tuple(self._tables.database.value(scalar((row.values or {})[name])) for name in names) for _, row in group
         ]
@@ -294,9 +301,12 @@ class SqlSink:
 class Tables:
     """Tables as they are, and what is created and added where a configuration allows it."""
 
-    def __init__(self, database: Database, *, creates: bool, evolves: bool) -> None:
+    def __init__(self, database: Database, *, creates: bool, evolves: bool, upserts: bool) -> None:
         self.database = database
         """The database that has the tables."""
+        self.sql = dialect_of(database)
+        """Its SQL."""
+        self._upserts = upserts
         self._creates = creates
         self._evolves = evolves
         self._columns: dict[str, set[str]] = {}
@@ -305,24 +315,28 @@ class Tables:
         """Read the tables' columns again: a transaction that added some was undone, or others changed them."""
         self._columns.clear()
 
-    def prepare(
-        self, connection: Any, table: str, rows: Sequence[Mapping[str, Any]], key: Mapping[str, Any]
-    ) -> set[str]:
-        """The columns of the table, which is created and gets columns as allowed. Raises the driver's error."""
-        known = self._columns.get(table)
-        if known is None:
+    def known(self, table: str) -> set[str]:
+        """The columns of a table that was prepared."""
+        return self._columns[table]
+
+    def prepare(self, connection: Any, table: str, rows: Sequence[Mapping[str, Any]], key: Sequence[str]) -> None:
+        """Create the table, and add columns, as allowed. Raises the driver's error, StoreError."""
+        if table not in self._columns:
             if self._creates:
-                connection.execute(create_statement(self.database, table, _typed(rows), list(key)))
-            known = self._columns[table] = self._read(connection, table)
-        if self._evolves:
-            for name, kind in _typed(rows):
-                if name not in known:
-                    logger.info("table %s gets column %s (%s)", table, name, kind)
-                    connection.execute(
-                        f"ALTER TABLE {quoted(table)} ADD COLUMN {quoted(name)} {self.database.column_type(kind)}"
-                    )
-                    known.add(name)
-        return known
+                self.sql.prepare(connection)
+                connection.execute(self.sql.create_table(table, _typed(rows), key))
+            self._columns[table] = self._read(connection, table)
+            self.sql.check_table(connection, table, key if self._upserts else ())
+        if not self._evolves or all(row.keys() <= self._columns[table] for row in rows):
+            return
+        # Another task may have added them, or is about to.
+        self.sql.prepare(connection)
+        known = self._columns[table] = self._read(connection, table)
+        for name, kind in _typed(rows):
+            if name not in known:
+                logger.info("table %s gets column %s (%s)", table, name, kind)
+                self.sql.add_column(connection, table, name, kind)
+                known.add(name)
 
     def delete(self, connection: Any, table: str, names: Sequence[str], keys: Sequence[tuple[Any, ...]]) -> None:
         """Delete the rows of keys; none of a table that does not exist yet. Raises the driver's error."""
@@ -331,21 +345,14 @@ class Tables:
                 self._read(connection, table)
             except StoreError:
                 return
-        condition = " AND ".join(f"{quoted(name)} = {self.database.placeholder}" for name in names)
-        connection.cursor().executemany(f"DELETE FROM {quoted(table)} WHERE {condition}", keys)  # noqa: S608 - quoted
+        condition = " AND ".join(f"{self.sql.name(name)} = {self.database.placeholder}" for name in names)
+        connection.cursor().executemany(f"DELETE FROM {self.sql.name(table)} WHERE {condition}", keys)  # noqa: S608 - quoted
 
     def _read(self, connection: Any, table: str) -> set[str]:
-        connection.execute("SAVEPOINT odradek_columns")
         try:
-            cursor = connection.execute(f"SELECT * FROM {quoted(table)} LIMIT 0")  # noqa: S608 - quoted
-        except Exception as error:
-            if self.database.is_away(error):
-                raise
-            connection.execute("ROLLBACK TO SAVEPOINT odradek_columns")
-            raise StoreError(f"table {table} cannot be read, and auto.create is false: {first_line(error)}") from error
-        found = {each[0] for each in cursor.description}
-        connection.execute("RELEASE SAVEPOINT odradek_columns")
-        return found
+            return self.sql.columns(connection, table)
+        except StoreError as error:
+            raise error if self._creates else StoreError(f"{error} (auto.create is false)") from error
 
 
 def _runs(rows: Sequence[tuple[int, Row]]) -> Iterator[list[tuple[int, Row]]]:

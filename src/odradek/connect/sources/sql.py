@@ -15,13 +15,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from uuid import UUID
 
-from odradek.connect.databases import FORMS, database_of
+from odradek.connect.databases import FORMS, check_database, database_of, dialect_of
 from odradek.connect.errors import ConnectError, TargetAway
 from odradek.connect.model import SourceRecord
 from odradek.connect.settings import REQUIRED, Importance, Setting, Type
 from odradek.connect.sources.source import StoredOffsets
 from odradek.connect.worker_thread import WorkerThread
-from odradek.spark.stores.databases import quoted
 from odradek.spark.stores.patience import first_line
 
 SETTINGS: Final = (
@@ -42,11 +41,7 @@ SETTINGS: Final = (
 
 def check(values: Mapping[str, Any]) -> dict[str, list[str]]:
     """What is wrong with settings that are right one by one."""
-    errors: dict[str, list[str]] = {}
-    try:
-        database_of(values["connection.url"], values["connection.user"], values["connection.password"])
-    except ValueError as error:
-        errors["connection.url"] = [f"connection.url: {error}"]
+    errors = check_database(values)
     for part in ("incrementing", "timestamp"):
         name = f"{part}.column.name"
         if (part in values["mode"].split("+")) != bool(values[name]):
@@ -60,6 +55,7 @@ class SqlSource:
     def __init__(self, values: Mapping[str, Any], connector: str, tables: Sequence[str]) -> None:
         """`values` are those of a checked configuration; `tables` are this task's."""
         self._database = database_of(values["connection.url"], values["connection.user"], values["connection.password"])
+        self._sql = dialect_of(self._database)
         self._tables = list(tables)
         self._prefix: str = values["topic.prefix"]
         self._number: str = values["incrementing.column.name"]
@@ -168,9 +164,7 @@ class SqlSource:
         return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
     def _name(self, name: str) -> str:
-        """An identifier; drivers that mark parameters with percents take two for one."""
-        text = quoted(name) if name else ""
-        return text.replace("%", "%%") if self._database.placeholder == "%s" else text
+        return self._sql.name(name) if name else ""
 
 
 def _parameter(value: Any) -> Any:

@@ -167,6 +167,11 @@ def quoted(name: str) -> str:
     return ".".join('"' + part.replace('"', '""') + '"' for part in name.split("."))
 
 
+def named(database: Database, name: str) -> str:
+    """An identifier in a statement with parameters; drivers that mark these with percents take two for one."""
+    return quoted(name).replace("%", "%%") if database.placeholder == "%s" else quoted(name)
+
+
 def create_statement(database: Database, table: str, columns: Sequence[tuple[str, str]], key: Sequence[str]) -> str:
     """CREATE TABLE IF NOT EXISTS for (name, Spark's type) columns. Raises StoreError."""
     missing = [name for name in key if name not in {each for each, _ in columns}]
@@ -181,9 +186,10 @@ def create_statement(database: Database, table: str, columns: Sequence[tuple[str
 def insert_statement(database: Database, table: str, names: Sequence[str], key: Sequence[str]) -> str:
     """An INSERT that replaces the row of the same key."""
     values = ", ".join([database.placeholder] * len(names))
-    text = f"INSERT INTO {quoted(table)} ({', '.join(map(quoted, names))}) VALUES ({values})"  # noqa: S608 - quoted
+    columns = {name: named(database, name) for name in names}
+    text = f"INSERT INTO {named(database, table)} ({', '.join(columns.values())}) VALUES ({values})"  # noqa: S608 - quoted
     if not key:
         return text
-    changed = [f"{quoted(name)} = excluded.{quoted(name)}" for name in names if name not in key]
+    changed = [f"{column} = excluded.{column}" for name, column in columns.items() if name not in key]
     action = f"UPDATE SET {', '.join(changed)}" if changed else "NOTHING"
-    return f"{text} ON CONFLICT ({', '.join(map(quoted, key))}) DO {action}"
+    return f"{text} ON CONFLICT ({', '.join(named(database, name) for name in key)}) DO {action}"

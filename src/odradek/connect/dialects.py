@@ -1,0 +1,129 @@
+"""What the SQL of a database calls things: identifiers, tables and their columns, inserts that replace, positions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from odradek.spark.stores.databases import (
+    Database,
+    Postgres,
+    StoreError,
+    create_statement,
+    insert_statement,
+    named,
+    quoted,
+)
+from odradek.spark.stores.patience import first_line
+
+
+class Dialect(Protocol):
+    """The statements of connectors. Columns have Spark's names of simple types."""
+
+    @property
+    def ddl_commits(self) -> bool:
+        """Whether CREATE and ALTER TABLE commit what a transaction has done, so that they have to come before it."""
+        ...
+
+    def name(self, name: str) -> str:
+        """An identifier in a statement with parameters, `schema.table` too."""
+        ...
+
+    def prepare(self, connection: Any) -> None:
+        """Let a transaction create tables and columns beside others that do so. Raises the driver's error."""
+        ...
+
+    def positions_table(self, table: str) -> str:
+        """CREATE TABLE IF NOT EXISTS for positions: connector, topic, part, next_offset."""
+        ...
+
+    def insert_position(self, table: str) -> str:
+        """An INSERT into such a table that changes no row if there is a position."""
+        ...
+
+    def create_table(self, table: str, columns: Sequence[tuple[str, str]], key: Sequence[str]) -> str:
+        """CREATE TABLE IF NOT EXISTS for (name, type) columns. Raises StoreError."""
+        ...
+
+    def add_column(self, connection: Any, table: str, column: str, kind: str) -> None:
+        """Add a column, unless another task has just done so. Raises the driver's error."""
+        ...
+
+    def columns(self, connection: Any, table: str) -> set[str]:
+        """The names of a table's columns. Raises StoreError if it cannot be read, the driver's error if it is away."""
+        ...
+
+    def check_table(self, connection: Any, table: str, key: Collection[str]) -> None:
+        """Raises StoreError for a table in which a transaction, or an upsert by the key, would not do what it says."""
+        ...
+
+    def insert(self, table: str, names: Sequence[str], key: Sequence[str]) -> str:
+        """An INSERT that replaces the row of the same key."""
+        ...
+
+
+class StandardSql(NamedTuple):
+    """SQLite and PostgreSQL."""
+
+    database: Database
+
+    @property
+    def ddl_commits(self) -> bool:
+        """False: a transaction can undo it."""
+        return False
+
+    def name(self, name: str) -> str:
+        """See `Dialect`."""
+        return named(self.database, name)
+
+    def prepare(self, connection: Any) -> None:
+        """See `Dialect`. PostgreSQL's IF NOT EXISTS fails where two transactions create the same table."""
+        if isinstance(self.database, Postgres):
+            connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('odradek connect tables', 0))")
+
+    def positions_table(self, table: str) -> str:
+        """See `Dialect`."""
+        return (
+            f"CREATE TABLE IF NOT EXISTS {table} (connector TEXT NOT NULL, topic TEXT NOT NULL, "
+            "part INTEGER NOT NULL, next_offset BIGINT NOT NULL, PRIMARY KEY (connector, topic, part))"
+        )
+
+    def insert_position(self, table: str) -> str:
+        """See `Dialect`."""
+        marks = ", ".join([self.database.placeholder] * 4)
+        return (
+            f"INSERT INTO {table} (connector, topic, part, next_offset) VALUES ({marks}) "  # noqa: S608 - a constant
+            "ON CONFLICT (connector, topic, part) DO NOTHING"
+        )
+
+    def create_table(self, table: str, columns: Sequence[tuple[str, str]], key: Sequence[str]) -> str:
+        """See `Dialect`."""
+        return create_statement(self.database, table, columns, key)
+
+    def add_column(self, connection: Any, table: str, column: str, kind: str) -> None:
+        """See `Dialect`. A transaction of SQLite excludes others, and has read the columns."""
+        condition = "IF NOT EXISTS " if isinstance(self.database, Postgres) else ""
+        connection.execute(
+            f"ALTER TABLE {quoted(table)} ADD COLUMN {condition}{quoted(column)} {self.database.column_type(kind)}"
+        )
+
+    def columns(self, connection: Any, table: str) -> set[str]:
+        """See `Dialect`."""
+        connection.execute("SAVEPOINT odradek_columns")
+        try:
+            cursor = connection.execute(f"SELECT * FROM {quoted(table)} LIMIT 0")  # noqa: S608 - quoted
+        except Exception as error:
+            if self.database.is_away(error):
+                raise
+            connection.execute("ROLLBACK TO SAVEPOINT odradek_columns")
+            raise StoreError(f"table {table} cannot be read: {first_line(error)}") from error
+        found = {each[0] for each in cursor.description}
+        connection.execute("RELEASE SAVEPOINT odradek_columns")
+        return found
+
+    def check_table(self, connection: Any, table: str, key: Collection[str]) -> None:
+        """See `Dialect`. All tables have transactions, and an upsert without a unique key fails."""
+
+    def insert(self, table: str, names: Sequence[str], key: Sequence[str]) -> str:
+        """See `Dialect`."""
+        return insert_statement(self.database, table, names, key)
