@@ -54,6 +54,16 @@ class AvroSerializer(Generic[T_contra]):
 
     The registry is asked for the id with the first object for a topic, which blocks the event loop for that time:
     `await serializer.prepare("orders")` asks it before, in a thread.
+
+    Example:
+
+        serializer = AvroSerializer(
+            {"type": "record", "name": "Order", "fields": [{"name": "article", "type": "string"}]},
+            RegistrySchemas("http://registry:8081"),
+        )
+        await serializer.prepare("orders")
+        async with Producer(bootstrap_servers="127.0.0.1:9092", value_serializer=serializer) as producer:
+            await producer.send_and_wait("orders", {"article": "tea"})
     """
 
     __slots__ = ("_ids", "_parsed", "_register", "_registry", "_subject", "_text", "_to_avro")
@@ -153,6 +163,18 @@ class AvroDeserializer(Generic[T_co]):
 
     The registry is asked for each schema once, with its first record, which blocks the event loop for that time:
     `await deserializer.prepare("orders-value")` fetches the schemas of a subject before, in a thread.
+
+    Example:
+
+        consumer = Consumer(
+            "orders-in-avro",
+            bootstrap_servers="127.0.0.1:9092",
+            auto_offset_reset="earliest",
+            value_deserializer=AvroDeserializer(RegistrySchemas("http://registry:8081")),
+        )
+        async with consumer:
+            for record in await consumer.poll(timeout_ms=1000):
+                print(record.value["article"])
     """
 
     __slots__ = ("_from_avro", "_reader", "_schemas", "_writers")

@@ -1,8 +1,5 @@
 """Producers for threads: the asyncio clients behind methods that wait.
 
-    with BlockingProducer(bootstrap_servers="127.0.0.1:9092") as producer:
-        producer.send_and_wait("lines", b"hello")
-
 Each method runs the asyncio client's method of the same name on a `Blocking`'s event loop, by default the process's
 shared one; arguments, results and errors are the same. Many threads at once may use a producer.
 `BlockingConsumer`, `BlockingShareConsumer` and `BlockingAdmin` stand beside the asyncio clients.
@@ -62,7 +59,14 @@ class BlockingDelivery:
 
 
 class BlockingProducer(Generic[Key_contra, Value_contra]):
-    """A producer for threads, `BlockingProducer[KeyType, ValueType]`. Many threads may use it at once."""
+    """A producer for threads, `BlockingProducer[KeyType, ValueType]`. Many threads may use it at once.
+
+    Example:
+
+        with BlockingProducer(bootstrap_servers="127.0.0.1:9092") as producer:
+            delivery = producer.send("orders", b"tea", key=b"anna")
+            print(delivery.result(timeout_s=30).offset)
+    """
 
     __slots__ = ("_blocking", "_producer")
 
@@ -203,7 +207,15 @@ class BlockingProducer(Generic[Key_contra, Value_contra]):
 
 
 class BlockingTransactionalProducer(Generic[Key_contra, Value_contra]):
-    """A transactional producer for threads; several threads may send within one transaction."""
+    """A transactional producer for threads; several threads may send within one transaction.
+
+    Example:
+
+        with BlockingTransactionalProducer(transactional_id="cashier", bootstrap_servers="127.0.0.1:9092") as producer:
+            with producer.transaction():
+                producer.send("payments", b"7")
+                producer.send("receipts", b"7")
+    """
 
     __slots__ = ("_blocking", "_producer")
 

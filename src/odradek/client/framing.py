@@ -26,7 +26,12 @@ class Schemas(Protocol):
 
 
 class FixedSchemas:
-    """Schemas that are known beforehand: {id: text}."""
+    """Schemas that are known beforehand: {id: text}.
+
+    Example:
+
+        print(FixedSchemas({7: '{"type": "string"}'}).schema(7))
+    """
 
     __slots__ = ("_texts",)
 

@@ -16,7 +16,19 @@ from odradek.records.topic_partition import TopicPartition
 
 
 class OnSend(Protocol):
-    """Changes records before they are sent."""
+    """Changes records before they are sent.
+
+    Example:
+
+        class Marking:
+            def on_send(
+                self, topic: str, key: Data | None, value: Data | None, headers: Headers
+            ) -> tuple[Data | None, Data | None, Headers]:
+                return key, value, [*headers, ("from", b"shop")]
+
+        async with Producer(bootstrap_servers="127.0.0.1:9092", interceptors=[Marking()]) as producer:
+            await producer.send_and_wait("orders", b"tea")
+    """
 
     def on_send(
         self, topic: str, key: Data | None, value: Data | None, headers: Headers

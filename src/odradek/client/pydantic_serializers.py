@@ -17,7 +17,17 @@ from odradek.client.serializers import T_co, T_contra, describe
 
 
 class PydanticSerializer(Generic[T_contra]):
-    """An object of a model to a JSON object, by the names that the model's deserializer reads (aliases)."""
+    """An object of a model to a JSON object, by the names that the model's deserializer reads (aliases).
+
+    Example:
+
+        class Parcel(BaseModel):
+            weight: int
+
+        producer = Producer(bootstrap_servers="127.0.0.1:9092", value_serializer=PydanticSerializer(Parcel))
+        async with producer:
+            await producer.send_and_wait("parcels", Parcel(weight=3))
+    """
 
     __slots__ = ("_adapter", "_exclude_none", "_model")
 
@@ -42,7 +52,15 @@ class PydanticSerializer(Generic[T_contra]):
 
 
 class PydanticDeserializer(Generic[T_co]):
-    """JSON to an object of a model, which Pydantic validates."""
+    """JSON to an object of a model, which Pydantic validates.
+
+    Example:
+
+        class Parcel(BaseModel):
+            weight: int
+
+        print(PydanticDeserializer(Parcel)(b'{"weight": 3}').weight)
+    """
 
     __slots__ = ("_adapter", "_strict")
 

@@ -100,13 +100,16 @@ CHAPTERS: Final = (
 )  # fmt: skip
 _INTERNAL: Final = frozenset({"describe", "takes_topic", "with_topic", "partition_for_key"})
 """Public in their module for other modules, not for programs."""
+_EXAMPLE: Final = "Example:\n\n"
+"""Precedes an indented example in a docstring."""
 _SHOWN_SPECIAL: Final = ("__aiter__", "__iter__")
 _HEAD: Final = f"""\
 # Client reference
 
 Every public name of the Python client. This page is generated from the code: `{REGENERATE}`.
 The [client guide](CLIENT.md) explains how to use it. The most used names are also in `odradek.client`; each section
-names its module. `Key` and `Value` stand for the types that serializers accept and deserializers return.
+names its module. `Key` and `Value` stand for the types that serializers accept and deserializers return. Examples leave
+out their imports; those with `await`, `async with` or `async for` stand in a coroutine.
 """
 _OPTIONS: Final = (
     ("Options of every client", "config", "CommonOptions", ADMIN_DEFAULTS),
@@ -213,7 +216,7 @@ def _name_of(each: ast.stmt) -> str | None:
 def _class(kind: ast.ClassDef, home: str) -> str:
     bases = ", ".join(ast.unparse(each) for each in kind.bases)
     parts = [f"### `{kind.name}`", f"`{home}`{f', a {_plain(bases)}' if bases else ''}"]
-    parts.append(ast.get_docstring(kind) or "")
+    parts.append(_docstring(kind))
     fields = [each for each in _fields(kind) if not each[0].startswith("_")]
     if fields:
         lines = ["| field | type | default | |", "|---|---|---|---|"]
@@ -245,7 +248,7 @@ def _attributes(constructor: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator
 
 def _function(each: ast.FunctionDef | ast.AsyncFunctionDef, constructor_of: str = "") -> str:
     decorators = {ast.unparse(d) for d in each.decorator_list}
-    text = ast.get_docstring(each) or ""
+    text = _docstring(each)
     returns = _plain(ast.unparse(each.returns)) if each.returns is not None else "None"
     if "property" in decorators:
         return f"```python\n{each.name}: {returns}\n```\n\n{text}"
@@ -260,6 +263,17 @@ def _function(each: ast.FunctionDef | ast.AsyncFunctionDef, constructor_of: str 
         f"@{each}\n" for each in sorted(decorators & {"classmethod", "contextmanager", "asynccontextmanager"})
     )
     return f"```python\n{above}{signature}\n```\n\n{text}"
+
+
+def _docstring(each: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    """The docstring, its example in a fence."""
+    text, marker, rest = (ast.get_docstring(each) or "").partition(_EXAMPLE)
+    if not marker:
+        return text
+    lines = rest.split("\n")
+    end = next((index for index, line in enumerate(lines) if line and not line.startswith("    ")), len(lines))
+    code = "\n".join(line[4:] for line in lines[:end]).strip("\n")
+    return "\n".join((f"{text}{_EXAMPLE}```python\n{code}\n```", *lines[end:]))
 
 
 def _parameters(arguments: ast.arguments) -> list[str]:

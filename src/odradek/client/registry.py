@@ -36,6 +36,12 @@ class RegistrySchemas:
 
     Also for `from_avro` on Spark's executors, where it pickles: a copy fetches its own. An id is fetched once by each
     process; its schema never changes. Redirects are errors, because they would carry the password to another host.
+
+    Example:
+
+        registry = RegistrySchemas("http://registry:8081")
+        for schema_id in registry.load("orders-value"):
+            print(schema_id, registry.schema(schema_id))
     """
 
     def __init__(

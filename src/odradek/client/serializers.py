@@ -32,7 +32,14 @@ _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSIT
 
 
 class StringSerializer:
-    """Text to bytes."""
+    """Text to bytes.
+
+    Example:
+
+        producer = Producer(bootstrap_servers="127.0.0.1:9092", key_serializer=StringSerializer())
+        async with producer:
+            await producer.send_and_wait("orders", b"tea", key="anna")
+    """
 
     __slots__ = ("_encoding",)
 
@@ -108,7 +115,12 @@ class IntegerDeserializer:
 
 
 class LongSerializer:
-    """An int to eight bytes, big-endian (Java's LongSerializer)."""
+    """An int to eight bytes, big-endian (Java's LongSerializer).
+
+    Example:
+
+        print(LongDeserializer()(LongSerializer()(1 << 40)))
+    """
 
     __slots__ = ()
 
@@ -148,7 +160,13 @@ class DoubleDeserializer:
 
 
 class JsonSerializer:
-    """Anything that JSON can carry, to UTF-8 without spaces."""
+    """Anything that JSON can carry, to UTF-8 without spaces.
+
+    Example:
+
+        serializer = JsonSerializer(default=str)  # dates and whatever else JSON does not know as text
+        print(serializer({"article": "tea", "at": datetime(2026, 11, 23)}))
+    """
 
     __slots__ = ("_default",)
 
@@ -165,7 +183,12 @@ class JsonSerializer:
 
 
 class JsonDeserializer:
-    """UTF-8 JSON to dicts, lists, text and numbers."""
+    """UTF-8 JSON to dicts, lists, text and numbers.
+
+    Example:
+
+        print(JsonDeserializer()(b'{"article":"tea"}')["article"])
+    """
 
     __slots__ = ()
 
@@ -178,7 +201,19 @@ class JsonDeserializer:
 
 
 class DataclassSerializer(Generic[T_contra]):
-    """A dataclass, with dataclasses in it, to a JSON object of its fields."""
+    """A dataclass, with dataclasses in it, to a JSON object of its fields.
+
+    Example:
+
+        @dataclass
+        class Order:
+            article: str
+            count: int
+
+        producer = Producer(bootstrap_servers="127.0.0.1:9092", value_serializer=DataclassSerializer(Order))
+        async with producer:
+            await producer.send_and_wait("orders", Order("tea", 2))
+    """
 
     __slots__ = ("_json", "_kind")
 
@@ -196,7 +231,18 @@ class DataclassSerializer(Generic[T_contra]):
 
 
 class DataclassDeserializer(Generic[T_co]):
-    """A JSON object to a dataclass; fields that are dataclasses, or lists or dicts of them, are built as such."""
+    """A JSON object to a dataclass; fields that are dataclasses, or lists or dicts of them, are built as such.
+
+    Example:
+
+        @dataclass
+        class Order:
+            article: str
+            count: int
+
+        order = DataclassDeserializer(Order)(b'{"article": "tea", "count": 2}')
+        print(order.count + 1)
+    """
 
     __slots__ = ("_kind",)
 

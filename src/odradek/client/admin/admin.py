@@ -49,6 +49,13 @@ class Admin:
 
     Calls that name several things return a dict with a KafkaError as the *value* of each that failed; `raise_first`
     turns such an answer into an exception. Every call raises ClientError when no broker answers in time.
+
+    Example:
+
+        async with Admin(bootstrap_servers="127.0.0.1:9092") as admin:
+            raise_first(await admin.create_topics([NewTopic("clicks", num_partitions=4)]))
+            for topic, found in (await admin.describe_topics(["clicks", "absent"])).items():
+                print(topic, found.code if isinstance(found, KafkaError) else len(found.partitions))
     """
 
     __slots__ = ("_cluster", "_config", "_network", "_push", "_random", "_requests", "groups", "replicas")

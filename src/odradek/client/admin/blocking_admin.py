@@ -1,8 +1,5 @@
 """The admin client for threads, which wait in its methods.
 
-    with BlockingAdmin(bootstrap_servers="127.0.0.1:9092") as admin:
-        admin.create_topics([NewTopic("lines", num_partitions=4)])
-
 Many threads may use it at once.
 """
 
@@ -33,7 +30,14 @@ from odradek.client.config import AdminOptions
 
 
 class BlockingAdmin:
-    """An admin client for threads: the methods of `Admin` and of its parts, which wait. Many threads may use it."""
+    """An admin client for threads: the methods of `Admin` and of its parts, which wait. Many threads may use it.
+
+    Example:
+
+        with BlockingAdmin(bootstrap_servers="127.0.0.1:9092") as admin:
+            admin.create_topics([NewTopic("lines", num_partitions=4)])
+            print(admin.list_topics())
+    """
 
     __slots__ = ("_blocking", "_client")
 

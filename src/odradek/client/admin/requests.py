@@ -28,7 +28,14 @@ def raise_failure(code: int, message: str | None = None) -> None:
 
 
 def raise_first(results: Mapping[K, T | KafkaError]) -> dict[K, T]:
-    """The results, if none is an error; else raises the first error."""
+    """The results, if none is an error; else raises the first error.
+
+    Example:
+
+        async with Admin(bootstrap_servers="127.0.0.1:9092") as admin:
+            described = raise_first(await admin.describe_topics(["orders"]))
+            print(described["orders"].partitions[0].leader)
+    """
     checked: dict[K, T] = {}
     for key, result in results.items():
         if isinstance(result, KafkaError):

@@ -40,6 +40,14 @@ class AvroValues:
 
     Records become structs, arrays lists, enums strings, unions with null nullable; logical types become Arrow's dates,
     times, timestamps and decimals. Needs the extras `arrow` and `formats`.
+
+    Example:
+
+        orders = AvroValues(
+            {"type": "record", "name": "Order", "fields": [{"name": "article", "type": "string"}]},
+            schemas=RegistrySchemas("http://registry:8081"),
+        )
+        print(orders.type)  # struct<article: string not null>
     """
 
     __slots__ = ("_bare", "_node", "_own", "_schemas", "_writers")

@@ -1,9 +1,5 @@
 """The consumer for threads, which wait in its methods.
 
-    with BlockingConsumer("lines", bootstrap_servers="127.0.0.1:9092", group_id="readers") as consumer:
-        for record in consumer:
-            print(record.value)
-
 One thread at a time may use it, and only `close` is for others.
 """
 
@@ -50,7 +46,14 @@ _POLL_MS: Final = 1_000
 
 
 class BlockingConsumer(Generic[Key_co, Value_co]):
-    """A consumer for threads, `BlockingConsumer[KeyType, ValueType]`: one thread at a time; any thread may close it."""
+    """A consumer for threads, `BlockingConsumer[KeyType, ValueType]`: one thread at a time; any thread may close it.
+
+    Example:
+
+        with BlockingConsumer("orders", bootstrap_servers="127.0.0.1:9092", group_id="readers") as consumer:
+            for record in consumer:
+                print(record.offset, record.value)
+    """
 
     __slots__ = ("_blocking", "_closed", "_consumer", "_in_use", "_ready")
 

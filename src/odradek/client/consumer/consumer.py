@@ -1,14 +1,5 @@
 """The consumer: assigned partitions or a group, read with `async for` or in lists with `poll`.
 
-    async with Consumer("lines", bootstrap_servers="127.0.0.1:9092", group_id="readers") as consumer:
-        async for record in consumer:
-            print(record.offset, record.value)
-
-    async with Consumer(bootstrap_servers=...) as consumer:         # without a group
-        consumer.assign([TopicPartition("lines", 0)])
-        consumer.seek(TopicPartition("lines", 0), 100)
-        records = await consumer.poll(timeout_ms=1000)
-
 One task at a time reads. Heartbeats and fetches run beside it on the same loop. Keys and values are bytes unless
 deserializers convert them: `Consumer[str, Order]` returns `ConsumerRecord[str, Order]`.
 """
@@ -87,6 +78,14 @@ class Consumer(Generic[Key_co, Value_co]):
     """A consumer for one task of one event loop, `Consumer[KeyType, ValueType]`.
 
     Not for use by several tasks or threads at once; `commit` and position look-ups may run beside a poll.
+
+    Example:
+
+        consumer = Consumer("orders", bootstrap_servers="127.0.0.1:9092", group_id="readers", enable_auto_commit=False)
+        async with consumer:
+            async for record in consumer:
+                print(record.partition, record.offset, record.value)
+                await consumer.commit()
     """
 
     __slots__ = (
@@ -429,6 +428,11 @@ class Consumer(Generic[Key_co, Value_co]):
         schema of values in JSON, which become structs, or an `AvroValues`. Deserializers and interceptors are not
         called. The positions are behind a table while it is in use. Raises as `poll`, and ValueError for values that do
         not fit the schema.
+
+        Example:
+
+            async for table in consumer.arrow(values=pa.schema([("article", pa.string()), ("count", pa.int64())])):
+                print(table.column("value").to_pylist())
         """
         fetcher, _ = self._started()
         loop = asyncio.get_running_loop()

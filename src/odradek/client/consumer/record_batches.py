@@ -23,6 +23,11 @@ class RecordBatch(Sequence[Encoded]):
     The columns are decoded at the first look at any of them, headers at the first look at them; that raises
     CorruptRecords for records that contradict their batch. Keys and values are bytes as they were sent: deserializers
     and interceptors are not called.
+
+    Example:
+
+        async for batch in consumer.batches():
+            print(batch.topic_partition, len(batch), sum(len(value or b"") for value in batch.values))
     """
 
     __slots__ = ("_columns", "_from_offset", "_header", "_headers", "_position", "_view", "topic_partition")

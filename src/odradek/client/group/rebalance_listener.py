@@ -35,7 +35,21 @@ class OnPartitionsLost(Protocol):
 
 
 class RebalanceListener(OnPartitionsAssigned, OnPartitionsRevoked, OnPartitionsLost, Protocol):
-    """All three methods, called within `poll` when the assignment changes."""
+    """All three methods, called within `poll` when the assignment changes.
+
+    Example:
+
+        class Log:
+            def on_partitions_assigned(self, partitions: set[TopicPartition]) -> None:
+                print("now here:", *partitions)
+
+            async def on_partitions_revoked(self, partitions: set[TopicPartition]) -> None:
+                print("soon elsewhere:", *partitions)
+
+        consumer = Consumer("orders", bootstrap_servers="127.0.0.1:9092", group_id="readers", listener=Log())
+        async with consumer:
+            await consumer.poll(timeout_ms=1000)
+    """
 
 
 AnyListener = OnPartitionsAssigned | OnPartitionsRevoked | OnPartitionsLost

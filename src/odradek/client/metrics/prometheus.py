@@ -17,6 +17,12 @@ def prometheus_text(*clients: Iterable[Metric]) -> str:
     """The metrics of some clients, each with another `client_id`: `prometheus_text(producer.metrics(), ...)`.
 
     Names are those of JMX exporters: `kafka_consumer_fetch_manager_metrics_records_lag_max`. NaN is left out.
+
+    Example:
+
+        async with Producer(bootstrap_servers="127.0.0.1:9092") as producer:
+            await producer.send_and_wait("orders", b"tea")
+            print(prometheus_text(producer.metrics()))
     """
     families: dict[tuple[str, bool], list[Metric]] = {}
     for client in clients:

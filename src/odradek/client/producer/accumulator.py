@@ -283,6 +283,12 @@ class Delivery:
     """The outcome of one record: `await` it for its RecordMetadata or the error.
 
     Await it in the event loop of the producer. An unawaited delivery costs nothing.
+
+    Example:
+
+        async with Producer(bootstrap_servers="127.0.0.1:9092") as producer:
+            deliveries = [await producer.send("orders", b"order %d" % number) for number in range(3)]
+            print([(await delivery).offset for delivery in deliveries])
     """
 
     __slots__ = ("_batch", "_index", "_timestamp_ms")

@@ -23,7 +23,17 @@ _hash = lru_cache(maxsize=65536)(murmur2)
 
 
 class Partitioner(Protocol):
-    """Chooses among partitions 0 to count-1; called once per record that names no partition."""
+    """Chooses among partitions 0 to count-1; called once per record that names no partition.
+
+    Example:
+
+        class ByFirstByte:
+            def partition(self, topic: str, key: bytes | None, count: int, available: Sequence[int]) -> int:
+                return key[0] % count if key else 0
+
+        async with Producer(bootstrap_servers="127.0.0.1:9092", partitioner=ByFirstByte()) as producer:
+            await producer.send_and_wait("orders", b"tea", key=b"anna")
+    """
 
     def partition(self, topic: str, key: bytes | None, count: int, available: Sequence[int]) -> int:
         """`available` are the partitions that have a leader now; it is empty when none has."""

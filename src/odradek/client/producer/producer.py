@@ -1,13 +1,4 @@
-"""The producer: `await producer.send(topic, value)` per record, batches underneath.
-
-async with Producer(bootstrap_servers="127.0.0.1:9092", compression_type="zstd") as producer:
-    for line in lines:
-        await producer.send("lines", line)              # waits only for metadata and for buffer memory
-    place = await producer.send_and_wait("lines", b"x") # waits for the acknowledgement of this record
-    await producer.flush()                              # waits for all; raises if any unawaited one was lost
-
-Keys and values are bytes unless serializers convert them: `Producer[str, Order]` accepts str and Order.
-"""
+"""The producer: `await producer.send(topic, value)` per record, batches underneath."""
 
 from __future__ import annotations
 
@@ -71,7 +62,17 @@ _LATEST_MS: Final = (1 << 63) - 1
 class Producer(Generic[Key_contra, Value_contra]):
     """A producer for many tasks of one event loop, `Producer[KeyType, ValueType]`.
 
-    Idempotent by default: retries neither duplicate nor reorder records.
+    Idempotent by default: retries neither duplicate nor reorder records. Keys and values are bytes unless serializers
+    convert them: `Producer[str, Order]` accepts str and Order.
+
+    Example:
+
+        async with Producer(bootstrap_servers="127.0.0.1:9092", compression_type="zstd") as producer:
+            for number in range(1000):
+                await producer.send("orders", b"order %d" % number)  # waits only for metadata and for buffer memory
+            place = await producer.send_and_wait("orders", b"tea", key=b"anna")  # waits for its acknowledgement
+            print(place.partition, place.offset)
+            await producer.flush()  # waits for all; raises if one was lost that was not awaited
     """
 
     __slots__ = (
@@ -327,6 +328,12 @@ class Producer(Generic[Key_contra, Value_contra]):
         The arguments name columns; `value` may be a list of them, which become JSON objects. Partitions follow from the
         column, else from the key as Kafka's clients choose them; rows without a key share one. Serializers and
         interceptors are not called. Returns the number of rows. Raises TypeError, ValueError, and as `send`.
+
+        Example:
+
+            flights = pa.table({"carrier": ["UA", "AA"], "delay": [31, 2]})
+            async with Producer(bootstrap_servers="127.0.0.1:9092") as producer:
+                rows = await producer.send_table(flights, "flights", key="carrier", value=["carrier", "delay"])
         """
         from odradek.client.producer.table_writer import write_table
 

@@ -1,10 +1,5 @@
 """The transactional producer: records and consumed offsets become visible together, or not at all (KIP-98).
 
-    async with TransactionalProducer(transactional_id="copier", bootstrap_servers=...) as producer:
-        async with producer.transaction():
-            await producer.send("out", b"value")
-            await producer.send_offsets("group", {TopicPartition("in", 0): OffsetAndMetadata(17)})
-
 The coordinator's `transaction.version` selects the protocol: partitions are added explicitly (TV1), or by the broker,
 with a new epoch after each transaction (TV2, KIP-890). A process may write in a transaction that another one began:
 `adopt` its producer id and epoch.
@@ -99,6 +94,16 @@ class TransactionalProducer(Generic[Key_contra, Value_contra]):
     """A producer whose records become visible together, `TransactionalProducer[KeyType, ValueType]`.
 
     One transaction at a time; many tasks of one event loop may send within it.
+
+    Example:
+
+        consumer = Consumer("orders", bootstrap_servers="127.0.0.1:9092", group_id="copiers", enable_auto_commit=False)
+        producer = TransactionalProducer(transactional_id="copier", bootstrap_servers="127.0.0.1:9092")
+        async with consumer, producer:
+            for record in await consumer.poll(timeout_ms=10_000):
+                async with producer.transaction():  # an exception aborts it
+                    await producer.send("copies", record.value, key=record.key)
+                    await producer.send_offsets("copiers", {record.topic_partition: record.offset + 1})
     """
 
     __slots__ = (

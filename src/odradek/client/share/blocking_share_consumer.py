@@ -1,9 +1,4 @@
-"""The share consumer for threads, which wait in its methods.
-
-with BlockingShareConsumer("jobs", bootstrap_servers="127.0.0.1:9092", group_id="workers") as consumer:
-    for record in consumer:
-        work(record.value)
-"""
+"""The share consumer for threads, which wait in its methods."""
 
 from __future__ import annotations
 
@@ -31,7 +26,14 @@ _POLL_MS: Final = 1_000
 
 
 class BlockingShareConsumer(Generic[Key_co, Value_co]):
-    """A share consumer for one thread at a time, `BlockingShareConsumer[KeyType, ValueType]`; others may `close` it."""
+    """A share consumer for one thread at a time, `BlockingShareConsumer[KeyType, ValueType]`; others may `close` it.
+
+    Example:
+
+        with BlockingShareConsumer("jobs", bootstrap_servers="127.0.0.1:9092", group_id="workers") as consumer:
+            for record in consumer:
+                print(record.value)
+    """
 
     __slots__ = ("_blocking", "_closed", "_consumer", "_in_use")
 

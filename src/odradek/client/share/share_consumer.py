@@ -1,11 +1,5 @@
 """The share consumer: members of a share group read the same partitions, and acknowledge record by record (KIP-932).
 
-    async with ShareConsumer("jobs", bootstrap_servers="127.0.0.1:9092", group_id="workers") as consumer:
-        while True:
-            for record in await consumer.poll(timeout_ms=1000):
-                work(record.value)
-            await consumer.commit()
-
 A record that is not acknowledged while its acquisition lock lasts is delivered again, to any member. The cluster must
 have share groups: Apache Kafka 4.2 or later.
 """
@@ -53,6 +47,13 @@ class ShareConsumer(Generic[Key_co, Value_co]):
     """A member of a share group for one task of one event loop, `ShareConsumer[KeyType, ValueType]`.
 
     Not for use by several tasks or threads at once.
+
+    Example:
+
+        async with ShareConsumer("jobs", bootstrap_servers="127.0.0.1:9092", group_id="workers") as consumer:
+            for record in await consumer.poll(timeout_ms=1000):
+                print(record.value, record.delivery_count)
+            print(await consumer.commit())  # accepts them; others may read those that were not acknowledged
     """
 
     __slots__ = (
