@@ -41,19 +41,31 @@ CASES = {
     "synchronous": "round trips of 100-byte records, one at a time",
     "end_to_end": "open-loop latency at 10,000 x 1 KB/s, acks=all",
     "transactions": "transactions of 1, 10 and 100 records one after the other, and read_committed consumption",
+    "parallel_transactions": "transactions of 1 and 10 records by eight producers at the same time",
     "groups": "rebalances of 2, 50 and 500 members of both protocols, and offset commits per second",
     "metadata": "answers about one topic of 1,000 partitions and ten of them, and memory per connection",
+    "load_curve": "open-loop latency at 10 to 90 % of saturation (not run unless named)",
     "partitions": "1,000 partitions x 10 segments: memory, start after a stop and after kill -9 (not run unless named)",
     "compaction": "MB/s of compacting a 2 GB log, and a producer's latency beside it (not run unless named)",
     "slow_disk": "a producer beside a saturated disk and a lagging reader (not run unless named)",
     "cluster": "three brokers: throughput, latency, write gaps when one goes (not run unless named)",
+    "cores": "what brokers get per core: 1 and 3 brokers, 1 and 3 copies (not run unless named)",
     "growth": "three brokers: 10 to 5,000 partitions idle, and deaths with 2,000 (not run unless named)",
     "tls": "throughput and CPU over TLS, handshakes, memory of connections (not run unless named)",
     "floods": "a client's latency beside failed logins and half TLS handshakes (not run unless named)",
     "spark": "rows per second through Spark: our data source beside the official connector (not run unless named)",
 }
-DEFAULT = ("throughput", "one_record", "synchronous", "end_to_end", "transactions", "groups", "metadata")
-ON_CLUSTERS = ("cluster", "growth", "tls", "floods")
+DEFAULT = (
+    "throughput",
+    "one_record",
+    "synchronous",
+    "end_to_end",
+    "transactions",
+    "parallel_transactions",
+    "groups",
+    "metadata",
+)
+ON_CLUSTERS = ("cluster", "cores", "growth", "tls", "floods")
 IDLE_SECONDS = 2.0
 Figures = dict[str, dict[str, list[float]]]
 
@@ -87,12 +99,13 @@ def run_round(server_name: str, cases: list[str], scale: float) -> dict[str, flo
 
 def run_on_cluster(case: str, server_name: str, scale: float) -> dict[str, float]:
     from bench.cases.cluster import run_cluster
+    from bench.cases.cores import run_cores
     from bench.cases.floods import run_floods
     from bench.cases.growth import run_growth
     from bench.cases.tls import run_tls
 
     began = time.monotonic()
-    runs = {"cluster": run_cluster, "growth": run_growth, "tls": run_tls, "floods": run_floods}
+    runs = {"cluster": run_cluster, "cores": run_cores, "growth": run_growth, "tls": run_tls, "floods": run_floods}
     measured = runs[case](server_name, scale)
     shown = ", ".join(f"{name} {value:,.4g} {METRICS[name].unit}" for name, value in measured.items())
     print(f"  {server_name:8} {case:12} {time.monotonic() - began:5.1f} s  {shown}", file=sys.stderr, flush=True)
@@ -189,6 +202,7 @@ COMMANDS = {
     "metrics-cost": "bench.metrics_cost",
     "holds": "bench.holds.__main__",
     "linear": "bench.linear.__main__",
+    "soak": "bench.soak.__main__",
 }
 """Measurements with options of their own, which need no second broker: command -> module with its `main`."""
 PROGRAMS = ("clients", "console", "observability")
@@ -196,7 +210,8 @@ PROGRAMS = ("clients", "console", "observability")
 
 
 def run_command(name: str, arguments: list[str]) -> int:
-    print(load_line(others_now()), file=sys.stderr, flush=True)
+    if name != "soak":  # which looks at the load itself
+        print(load_line(others_now()), file=sys.stderr, flush=True)
     if name in PROGRAMS:
         return subprocess.run([sys.executable, "-m", f"bench.{name}", *arguments]).returncode
     status: int = importlib.import_module(COMMANDS[name]).main(arguments)
@@ -208,7 +223,7 @@ def parser_of_cases() -> argparse.ArgumentParser:
         prog="./dev bench",
         description=__doc__
         + "\nCases:\n"
-        + "\n".join(f"  {name:12} {what}" for name, what in CASES.items())
+        + "\n".join(f"  {name:21} {what}" for name, what in CASES.items())
         + "\n\nThe broker's processor time per request, without sockets: ./dev bench requests --help"
         + "\nHow long single requests and jobs hold the broker's event loop: ./dev bench holds --help"
         + "\nWhat a partition, group, connection or producer costs among many: ./dev bench linear --help"
@@ -216,6 +231,7 @@ def parser_of_cases() -> argparse.ArgumentParser:
         + "\nThe console with 10,000 topics, and its search of 10 million records: ./dev bench console --help"
         + "\nA scrape of 10,000 partitions, and the broker's thread per request: ./dev bench observability --help"
         + "\nWhat metrics cost per request, beside the same sources without them: ./dev bench metrics-cost --help"
+        + "\nA broker under steady work for an hour: does anything grow? ./dev bench soak --help"
         + "\nRecorded figures over commits: ./dev bench history --help",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -69,7 +69,22 @@ METRICS = {
                 Metric(f"CPU per transaction of {size}", "ms", False),
             )
         ),
+        *(
+            metric
+            for size in (1, 10)
+            for metric in (
+                Metric(f"8 producers, transactions of {size}", "1/s", True, 4.0),
+                Metric(f"8 producers, transaction of {size} p99", "ms", False),
+                Metric(f"8 producers, CPU per transaction of {size}", "ms", False),
+            )
+        ),
         Metric("consume committed", "MB/s", True),
+        Metric("saturation", "1/s", True),
+        *(
+            Metric(f"{share} % load {part}", "ms", False)
+            for share in (10, 30, 50, 70, 90)
+            for part in ("p50", "p99", "p99.9")
+        ),
         *(
             Metric(f"rebalance {size} {protocol}", "s", False, 1.0)
             for protocol in ("classic", "consumer")
@@ -107,6 +122,15 @@ METRICS = {
         Metric("100 B, acks=1", "1/s", True, 1.5),
         Metric("acks=all p50", "µs", False, 0.6),
         Metric("acks=all p99", "µs", False, 0.3),
+        *(
+            metric
+            for shape in ("1 broker, RF 1", "3 brokers, RF 1", "3 brokers, RF 3")
+            for metric in (
+                Metric(f"{shape}, in", "MB/s", True),
+                Metric(f"{shape}, in per core", "MB/s", True),
+                Metric(f"{shape}, out per core", "MB/s", True),
+            )
+        ),
         Metric("write gap, kill -9", "ms", False, None, 1000),
         Metric("write gap, stop", "ms", False, None, 200),
         Metric("write gap, SIGSTOP", "ms", False, None, 10_000),

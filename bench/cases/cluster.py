@@ -28,6 +28,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.cases.synchronous import produce_request, record_batch
 from bench.metrics import percentile
+from bench.peers.broker import BrokerProcess
 from bench.peers.cluster import ClusterProcess
 from bench.servers import KAFKA, cpu_seconds, rss_mb
 
@@ -44,15 +45,29 @@ class RunningCluster(NamedTuple):
 
 
 @contextmanager
-def odradek(home: Path) -> Iterator[RunningCluster]:
+def odradek(home: Path, brokers: int) -> Iterator[RunningCluster]:
     settings = {"group.initial.rebalance.delay.ms": 0, "min.insync.replicas": 1}
-    with ClusterProcess(home / "data", COPIES, settings) as running:
+    if brokers == 1:
+        with BrokerProcess(home / "data", settings) as one:
+            yield RunningCluster(one.bootstrap, lambda: {1: one.pid}, one.ready_seconds)
+        return
+    with ClusterProcess(home / "data", brokers, settings) as running:
         yield RunningCluster(running.bootstrap, running.pids, running.ready_seconds)
 
 
 @contextmanager
-def kafka(home: Path) -> Iterator[RunningCluster]:
-    command = [sys.executable, str(KAFKA), "run", "--brokers", str(COPIES), "--port", "0", "--dir", str(home / "kafka")]
+def kafka(home: Path, brokers: int) -> Iterator[RunningCluster]:
+    command = [
+        sys.executable,
+        str(KAFKA),
+        "run",
+        "--brokers",
+        str(brokers),
+        "--port",
+        "0",
+        "--dir",
+        str(home / "kafka"),
+    ]
     with subprocess.Popen([*command, "--for", "3600"], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         line = process.stdout.readline().split()
@@ -84,21 +99,21 @@ def run_cluster(name: str, scale: float) -> dict[str, float]:
 
 
 @contextmanager
-def fresh(name: str) -> Iterator[RunningCluster]:
+def fresh(name: str, brokers: int = COPIES) -> Iterator[RunningCluster]:
     home = Path(tempfile.mkdtemp(prefix=f"odradek-bench-{name}-"))
     os.sync()
     try:
-        with CLUSTERS[name](home) as cluster:
+        with CLUSTERS[name](home, brokers) as cluster:
             yield cluster
     finally:
         shutil.rmtree(home, ignore_errors=True)
 
 
-def new_topic(cluster: RunningCluster, partitions: int = PARTITIONS) -> str:
+def new_topic(cluster: RunningCluster, partitions: int = PARTITIONS, copies: int = COPIES) -> str:
     name = f"bench-{time.monotonic_ns()}"
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 2})
     config = {"min.insync.replicas": "1"}
-    admin.create_topics([NewTopic(name, partitions, COPIES, config=config)])[name].result(30)
+    admin.create_topics([NewTopic(name, partitions, copies, config=config)])[name].result(30)
     time.sleep(1)
     return name
 

@@ -23,9 +23,14 @@ SECONDS = 20.0
 WARM_UP_SECONDS = 5.0
 SIZE = 1000
 PARTITIONS = 4
+QUEUED_MOST = 50_000
+"""Records in the producer's queue when it takes more again, after it was full."""
+SLOWEST_PER_SECOND = 1000
+"""Without a rate, what is expected at least."""
 
 
-def send(bootstrap: str, topic: str, records: int) -> None:
+def send(bootstrap: str, topic: str, records: int, per_second: float) -> None:
+    """With a rate of 0, as fast as the producer takes records; each is due when it is sent then."""
     failed: list[str] = []
 
     def report(error: KafkaError | None, _: Message) -> None:
@@ -41,29 +46,36 @@ def send(bootstrap: str, topic: str, records: int) -> None:
             "on_delivery": report,
         }
     )
-    padding, interval_ns = b"x" * (SIZE - 8), 1_000_000_000 // PER_SECOND
-    due = time.monotonic_ns() + 100_000_000
+    padding = b"x" * (SIZE - 8)
+    begun = time.monotonic_ns() + 100_000_000
+    interval_ns = 1e9 / per_second if per_second else 0.0
     for i in range(records):
+        due = begun + int(i * interval_ns) if per_second else time.monotonic_ns()
         wait_ns = due - time.monotonic_ns()
         if wait_ns > 0:
             time.sleep(wait_ns / 1e9)
-        producer.produce(topic, struct.pack(">q", due) + padding, partition=i & 3)
+        try:
+            producer.produce(topic, struct.pack(">q", due) + padding, partition=i & 3)
+        except BufferError:
+            while len(producer) > QUEUED_MOST:
+                producer.poll(0.001)
+            producer.produce(topic, struct.pack(">q", due) + padding, partition=i & 3)
         if not i & 1023:
             producer.poll(0)
-        due += interval_ns
     left = producer.flush(60)
     if left or failed:
         raise RuntimeError(f"{left} records not sent, {len(failed)} failed: {failed[:1]}")
 
 
-def receive(bootstrap: str, topic: str, records: int) -> list[tuple[int, int]]:
+def receive(bootstrap: str, topic: str, records: int, per_second: float = PER_SECOND) -> list[tuple[int, int]]:
     """When each record was due, and its latency, both in ns. Starts the sender once it stands at the topic's end."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, p, OFFSET_END) for p in range(PARTITIONS)])
     consumer.poll(1.0)
-    sender = subprocess.Popen([sys.executable, "-m", "bench.cases.end_to_end", bootstrap, topic, str(records)])
+    arguments = [bootstrap, topic, str(records), str(per_second)]
+    sender = subprocess.Popen([sys.executable, "-m", "bench.cases.end_to_end", *arguments])
     seen: list[tuple[int, int]] = []
-    deadline = time.monotonic() + records / PER_SECOND + 60
+    deadline = time.monotonic() + records / (per_second or SLOWEST_PER_SECOND) + 60
     while len(seen) < records and time.monotonic() < deadline:
         message = consumer.poll(0.5)
         if message is not None:
@@ -88,4 +100,4 @@ def run(broker: Running, scale: float) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    send(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    send(sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4]))

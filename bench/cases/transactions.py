@@ -31,19 +31,20 @@ ABORT_EVERY = 5
 
 
 def new_producer(bootstrap: str) -> Producer:
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": uuid.uuid4().hex, "linger.ms": 0})
+    config = {"transactional.id": uuid.uuid4().hex, "linger.ms": 0, "log_level": 4}
+    producer = Producer({"bootstrap.servers": bootstrap} | config)
     producer.init_transactions(60)
     return producer
 
 
-def commit(producer: Producer, topic: str, count: int, records: int) -> list[float]:
+def commit(producer: Producer, topic: str, count: int, records: int, partition: int = 0) -> list[float]:
     """Milliseconds of each of `count` transactions."""
     took, value = [], b"x" * SIZE
     for _ in range(count):
         began = time.perf_counter_ns()
         producer.begin_transaction()
         for _ in range(records):
-            producer.produce(topic, value, partition=0)
+            producer.produce(topic, value, partition=partition)
         producer.commit_transaction(60)
         took.append((time.perf_counter_ns() - began) / 1e6)
     return took

@@ -1,0 +1,1 @@
+"""A broker under steady work for a long time: does anything grow?"""
