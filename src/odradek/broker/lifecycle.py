@@ -13,6 +13,7 @@ import errno
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.api.requests.declarations import DECLARATIONS
@@ -37,6 +38,7 @@ from odradek.metadata.image import NO_BROKER, Endpoint
 from odradek.metadata.image import Broker as BrokerEntry
 from odradek.ports import hosts
 from odradek.ports.disk import SystemDisk
+from odradek.ports.network import inherited_listener
 from odradek.ports.store import StoreError, WrongStore
 from odradek.wire.frames import ReceiveBuffers
 
@@ -162,6 +164,14 @@ class Broker:
             misconfigured = isinstance(error, WrongStore | IdTaken)
             raise StartError(f"metadata store: {error}", misconfigured=misconfigured) from error
         self._log_start(storage.cluster_id, tls)
+
+    def accept_from(self, descriptor: int) -> None:
+        """Serve clients of a listening socket that this process inherited as those of the first listener.
+
+        For the time from the start to the stop. Raises OSError.
+        """
+        assert self._parts is not None, "the broker has not been started"
+        self._parts.server.adopt(self.listeners[0].listener.name, partial(inherited_listener, descriptor))
 
     async def stop(self) -> None:
         """Hand over, finish what is being served, make everything durable, mark the logs as clean."""

@@ -250,6 +250,29 @@ class TcpListener:
             self._socket.close()
 
 
+def listening_socket(host: str, port: int) -> socket.socket:
+    """A socket bound to the address, which does not block. Raises OSError."""
+    found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, kind, protocol, _, address = found[0]
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+        sock.listen(1024)
+        sock.setblocking(False)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def inherited_listener(descriptor: int, accept: Callable[[Stream], None]) -> TcpListener:
+    """A listener on a socket that another process opened; whichever process is ready first accepts a connection."""
+    sock = socket.socket(fileno=descriptor)
+    sock.setblocking(False)
+    return TcpListener(sock, asyncio.get_running_loop(), accept)
+
+
 def _limit_silence(sock: socket.socket, seconds: float) -> None:
     """Have the kernel probe an idle peer, and break the connection after that many seconds without an answer."""
     pause = max(1, round(seconds / _PROBES_IN_SILENCE))
@@ -285,18 +308,7 @@ class TcpNetwork:
 
     def listen(self, host: str, port: int, accept: Callable[[Stream], None]) -> TcpListener:
         """Implements Network."""
-        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, address = found[0]
-        sock = socket.socket(family, kind, protocol)
-        try:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            sock.bind(address)
-            sock.listen(1024)
-            sock.setblocking(False)
-        except OSError:
-            sock.close()
-            raise
-        return TcpListener(sock, asyncio.get_running_loop(), accept)
+        return TcpListener(listening_socket(host, port), asyncio.get_running_loop(), accept)
 
     async def connect(self, host: str, port: int, timeout: float, silence: float = 0.0) -> TcpStream:
         """Implements Network."""

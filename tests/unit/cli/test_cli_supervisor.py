@@ -4,6 +4,7 @@ import errno
 import io
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -27,6 +28,7 @@ from odradek.cli.serving.supervisor import (
     listen_address,
     next_backoff,
     rack_of_machine,
+    shared_listener,
 )
 from odradek.client.errors import CallTimedOut
 from odradek.ports.disk import SystemDisk
@@ -128,6 +130,7 @@ def supervisor_of(home: Path, *, first_id: int | None = None, listen: str = "127
         listen=listen,
         brokers=2,
         first_id=first_id,
+        bootstrap_port=None,
         log_format="text",
         log_level="info",
         properties=None,
@@ -196,6 +199,7 @@ def test_logs_of_other_brokers_are_not_left_behind(
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
+        (["--bootstrap-port", "9092"], "--bootstrap-port is for the brokers of --brokers N; a single one has --listen"),
         (
             ["--first-id", "4"],
             "--first-id numbers the brokers of --brokers N; for a single one, use --set broker.id=ID",
@@ -207,11 +211,35 @@ def test_logs_of_other_brokers_are_not_left_behind(
         ),
     ],
 )
-def test_first_id_that_numbers_no_brokers_is_rejected(
+def test_option_of_clusters_is_rejected_when_it_cannot_apply(
     options: list[str], problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["serve", "--data-dir", str(tmp_path / "data"), *options]) == 2
     assert capsys.readouterr().err == f"odradek serve: {problem}\n"
+
+
+def test_port_of_a_broker_is_not_shared() -> None:
+    with pytest.raises(UsageError, match="--bootstrap-port 9093: the brokers' own ports are 9092 to 9094"):
+        shared_listener("127.0.0.1:9092", 3, 9093)
+
+
+def test_shared_port_that_is_in_use_is_rejected() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(UsageError, match=f"--bootstrap-port {port}: Address already in use"):
+            shared_listener("127.0.0.1:0", 3, port)
+
+
+@pytest.mark.parametrize("port", [-1, 70_000])
+def test_shared_port_that_is_no_port_is_rejected(port: int) -> None:
+    with pytest.raises(UsageError, match=f"--bootstrap-port {port}: ports are from 0 to 65535"):
+        shared_listener("127.0.0.1:0", 3, port)
+
+
+def test_shared_port_is_bound_on_the_host_of_the_brokers() -> None:
+    with shared_listener("127.0.0.1:0", 3, 0) as opened:
+        assert opened.getsockname()[0] == "127.0.0.1"
+        assert not opened.get_inheritable()
 
 
 def test_no_broker_is_restarted_by_notes_of_a_dead_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

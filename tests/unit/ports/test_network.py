@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from pathlib import Path
 
 import pytest
 
 from odradek.ports.disk import FileRange, SystemDisk
-from odradek.ports.network import WOULD_BLOCK, Stream, TcpNetwork
+from odradek.ports.network import WOULD_BLOCK, Stream, TcpNetwork, inherited_listener, listening_socket
 
 
 async def pair() -> tuple[Stream, Stream]:
@@ -53,6 +54,35 @@ def test_bytes_arrive_and_an_empty_stream_would_block() -> None:
         client.close()
         assert await read_exactly(server, 1) == b"", "the end of the stream"
         server.close()
+
+    asyncio.run(main())
+
+
+def test_listeners_on_one_inherited_socket_share_its_connections() -> None:
+    async def main() -> None:
+        accepted: list[tuple[str, Stream]] = []
+        opened = listening_socket("127.0.0.1", 0)
+        port = opened.getsockname()[1]
+        first, second = (
+            inherited_listener(os.dup(opened.fileno()), lambda stream, name=name: accepted.append((name, stream)))  # type: ignore[misc]
+            for name in ("first", "second")
+        )
+        assert (first.port, second.port) == (port, port)
+        client = await TcpNetwork().connect("127.0.0.1", port, 60)
+        while not accepted:
+            await asyncio.sleep(0)
+        first.close()
+        other = await TcpNetwork().connect("127.0.0.1", port, 60)
+        while len(accepted) < 2:
+            await asyncio.sleep(0)
+        assert accepted[1][0] == "second"
+        second.close()
+        # The one that opened the socket keeps it: clients that connect now wait until it is served again.
+        waiting = await TcpNetwork().connect("127.0.0.1", port, 60)
+        assert len(accepted) == 2
+        opened.close()
+        for stream in (client, other, waiting, *(stream for _, stream in accepted)):
+            stream.close()
 
     asyncio.run(main())
 

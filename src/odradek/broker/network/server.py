@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, deque
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -133,6 +134,10 @@ class Server:
         listener = self._network.listen(host, port, lambda stream: self._accept(stream, name))
         self._listeners.append(listener)
         return listener
+
+    def adopt(self, name: str, open_listener: Callable[[Callable[[Stream], None]], Listener]) -> None:
+        """Accept connections of one more socket as those of a listener that is bound. Raises OSError."""
+        self._listeners.append(open_listener(lambda stream: self._accept(stream, name)))
 
     def open(self, *names: str) -> None:
         """Serve the clients that have connected so far, and all from now on; by these listeners, or by all of them."""

@@ -74,6 +74,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="with --brokers: id of the first broker (default: 1); each machine of a cluster needs ids of its own",
     )
     parser.add_argument(
+        "--bootstrap-port",
+        type=int,
+        metavar="PORT",
+        help="with --brokers: a port that all of them share, for the first connection of clients (0 picks a free one)",
+    )
+    parser.add_argument(
         "--security",
         action="store_true",
         help="try out a secured broker or cluster: make an authority, certificates, a user admin and ACLs, in a folder "
@@ -84,6 +90,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     # Of a supervisor for its brokers: their settings are the first line of the input, and they end when it does.
     parser.add_argument("--until-input-ends", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--accept-from", type=int, help=argparse.SUPPRESS)
     parser.add_argument(
         "--log-level",
         choices=LEVELS,
@@ -141,6 +148,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--brokers {arguments.brokers}: at least one is needed")
     if arguments.first_id is not None:
         _check_first_id(arguments.first_id, arguments.brokers)
+    if arguments.bootstrap_port is not None and arguments.brokers == 1:
+        raise UsageError("--bootstrap-port is for the brokers of --brokers N; a single one has --listen")
     if arguments.security:
         settings = _secure(arguments, settings, config)
         config = BrokerConfig.load(None, settings, is_single=arguments.brokers == 1)
@@ -164,7 +173,9 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
     with runner:
-        return runner.run(_serve(config, arguments.console, until_input_ends=arguments.until_input_ends))
+        return runner.run(
+            _serve(config, arguments.console, arguments.accept_from, until_input_ends=arguments.until_input_ends)
+        )
 
 
 def _check_first_id(first_id: int, brokers: int) -> None:
@@ -221,7 +232,10 @@ def _settings_of_input() -> dict[str, str]:
     return settings
 
 
-async def _serve(config: BrokerConfig, console_address: str | None = None, *, until_input_ends: bool) -> int:
+async def _serve(
+    config: BrokerConfig, console_address: str | None = None, shared: int | None = None, *, until_input_ends: bool
+) -> int:
+    """`shared` is the descriptor of a listening socket that this process shares with other brokers."""
     manager = ServiceManager.from_environment(os.environ)
     manager.status("starting")
     broker = Broker(config)
@@ -239,6 +253,8 @@ async def _serve(config: BrokerConfig, console_address: str | None = None, *, un
     except StartError as error:
         print(f"odradek serve: {error}", file=sys.stderr)
         return 2 if error.misconfigured else 1
+    if shared is not None:
+        broker.accept_from(shared)
     print(ready_line(broker.bootstrap, broker.bound, broker.http), flush=True)
     manager.ready(f"serving on {broker.bootstrap}")
     collect_rarely()

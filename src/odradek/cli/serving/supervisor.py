@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -27,6 +28,7 @@ from odradek.cli.serving.service_manager import ServiceManager
 from odradek.ports.clock import process_age
 from odradek.ports.disk import DirectoryLock, Disk, SystemDisk
 from odradek.ports.hosts import machine_name
+from odradek.ports.network import listening_socket
 from odradek.ports.process import signal_child
 
 _FIRST_BACKOFF_SECONDS: Final = 0.1
@@ -53,6 +55,19 @@ def rack_of_machine() -> str | None:
     """
     name = machine_name()
     return None if name.partition(".")[0] in ("", "localhost") else name
+
+
+def shared_listener(listen: str | None, brokers: int, port: int) -> socket.socket:
+    """The socket from which all brokers accept clients' first connections. Raises UsageError."""
+    host, first = listen_address(listen)
+    if not 0 <= port <= LAST_PORT:
+        raise UsageError(f"--bootstrap-port {port}: ports are from 0 to {LAST_PORT}")
+    if first and first <= port < first + brokers:
+        raise UsageError(f"--bootstrap-port {port}: the brokers' own ports are {first} to {first + brokers - 1}")
+    try:
+        return listening_socket(host.strip("[]"), port)
+    except OSError as error:
+        raise UsageError(f"--bootstrap-port {port}: {error.strerror or error}") from error
 
 
 class Machine(NamedTuple):
@@ -176,6 +191,7 @@ class Supervisor:
         "_manager",
         "_out",
         "_prefixed",
+        "_shared",
         "_stop",
     )
 
@@ -204,6 +220,7 @@ class Supervisor:
         self._out = out
         self._prefixed = arguments.log_format == "text"
         self._children = [_Child(broker_id) for broker_id in self._machine.ids]
+        self._shared: socket.socket | None = None
         self._stop = asyncio.Event()
         self._console = ConsoleProcess()
 
@@ -212,8 +229,12 @@ class Supervisor:
         reject_other_brokers(self._home, self._machine.ids)
         lock = claim(self._home, self._disk)
         try:
+            if (port := self._arguments.bootstrap_port) is not None:
+                self._shared = shared_listener(self._arguments.listen, len(self._children), port)
             return await self._supervise()
         finally:
+            if self._shared is not None:
+                self._shared.close()
             (self._home / PROCESSES).unlink(missing_ok=True)
             lock.release()
 
@@ -243,6 +264,9 @@ class Supervisor:
         for child in self._children:
             await child.ready.wait()
         bootstrap = ",".join(child.bootstrap for child in self._children)
+        if self._shared is not None:
+            # Under the name that clients reach the first broker by.
+            bootstrap = f"{self._children[0].bootstrap.rpartition(':')[0]}:{self._shared.getsockname()[1]}"
         brokers = ",".join(f"{c.broker_id}:{c.process.pid}" for c in self._children if c.process is not None)
         line = f"{_READY}bootstrap={bootstrap} pid={os.getpid()} brokers={brokers} seconds={process_age():.2f}"
         print(line, file=self._out, flush=True)
@@ -290,10 +314,12 @@ class Supervisor:
         command += [f"--log-level={arguments.log_level}", f"--log-format={arguments.log_format}"]
         if arguments.properties:
             command.append(arguments.properties)
+        descriptors = () if self._shared is None else (self._shared.fileno(),)
+        command += [f"--accept-from={descriptor}" for descriptor in descriptors]
         pipe = asyncio.subprocess.PIPE
         # A signal of the terminal is for this process, which passes it on.
         process = child.process = await asyncio.create_subprocess_exec(
-            *command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
+            *command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True, pass_fds=descriptors
         )
         assert process.stdin is not None
         # Not as arguments, which other users of the machine can read. The pipe stays open until this process ends.
