@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from odradek.ports.network import WOULD_BLOCK
+from odradek.ports.network import SYSTEM_BUFFERS, WOULD_BLOCK, BufferSizes
 
 
 class MemoryStream:
@@ -94,7 +94,14 @@ class MemoryNetwork:
         self._accept(stream)
         return stream
 
-    async def connect(self, host: str, port: int, timeout: float, silence: float = 0.0) -> MemoryStream:  # noqa: ARG002
+    async def connect(
+        self,
+        host: str,  # noqa: ARG002
+        port: int,  # noqa: ARG002
+        timeout: float,  # noqa: ARG002
+        silence: float = 0.0,  # noqa: ARG002
+        buffers: BufferSizes = SYSTEM_BUFFERS,  # noqa: ARG002
+    ) -> MemoryStream:
         raise OSError("nothing else is reachable")
 
     def own_host(self) -> str:

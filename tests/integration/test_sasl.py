@@ -15,7 +15,7 @@ import pytest
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.lifecycle import Broker, StartError
 from odradek.client import Admin, Consumer, Producer
-from odradek.client.errors import AuthenticationFailed
+from odradek.client.errors import AuthenticationFailed, ConfigError
 from tests.certificates import Authority
 from tests.integration.sasl_brokers import ADMIN_PASSWORD, ALICE, ALICE_PASSWORD, login, sasl_settings, with_sasl_broker
 
@@ -123,6 +123,56 @@ def test_wrong_passwords_and_unknown_users_get_the_same_error(tmp_path: Path, ca
     assert "planted" not in caplog.text
     assert ADMIN_PASSWORD not in caplog.text
     assert "\nforged line" not in caplog.text
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("kind", ["function", "coroutine function"])
+def test_credentials_come_from_the_program_at_each_login(mechanism: str, kind: str, tmp_path: Path) -> None:
+    """A vault changes the password: the first one given is wrong, the next login asks again."""
+    user, password = ("admin", ADMIN_PASSWORD) if mechanism == "PLAIN" else (ALICE, ALICE_PASSWORD)
+    given: list[Any] = ["no pair", (user, "old"), (user, password), (user, password)]
+    errors: list[str] = []
+
+    def ask() -> tuple[str, str]:
+        answer: tuple[str, str] = given.pop(0)
+        return answer
+
+    async def ask_vault() -> tuple[str, str]:
+        return ask()
+
+    async def use(bootstrap: str) -> None:
+        common = {**login(bootstrap, mechanism), "enable_metrics_push": False}
+        del common["sasl_plain_username"], common["sasl_plain_password"]
+        common["sasl_credentials_provider"] = ask if kind == "function" else ask_vault
+        async with Admin(**common, connections_max_idle_ms=100) as admin:
+            for _ in range(2):
+                with pytest.raises(AuthenticationFailed) as raised:
+                    await admin.list_topics()
+                errors.append(str(raised.value))
+            await admin.list_topics()
+            while admin.cluster.connections.open_count:
+                await asyncio.sleep(0.01)
+            await admin.list_topics()
+
+    settings = sasl_settings(tmp_path, connection_failed_authentication_delay_ms="0")
+    with_sasl_broker(settings, use)
+    assert given == []
+    assert "did not return (user name, password)" in errors[0]
+    assert "invalid credentials" in errors[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"sasl_mechanism": "PLAIN", "sasl_plain_username": "u"}, "and sasl_plain_username mean the same"),
+        ({"sasl_mechanism": "SCRAM-SHA-256", "sasl_jaas_config": "x"}, "and sasl_jaas_config mean the same"),
+        ({"sasl_mechanism": "OAUTHBEARER"}, "no effect with sasl_mechanism=OAUTHBEARER"),
+        ({"sasl_mechanism": "GSSAPI"}, "no effect with sasl_mechanism=GSSAPI"),
+    ],
+)
+def test_provider_of_credentials_that_does_not_go_is_an_error(options: dict[str, str], text: str) -> None:
+    with pytest.raises(ConfigError, match=f"sasl_credentials_provider.*{text}"):
+        Admin(security_protocol="SASL_PLAINTEXT", sasl_credentials_provider=lambda: ("u", "p"), **options)  # type: ignore[arg-type]
 
 
 def test_login_over_tls_gives_the_principal(tmp_path: Path) -> None:

@@ -43,10 +43,23 @@ class CommonOptions(SecurityOptions, total=False):
     """Longest pause between two connection attempts."""
     socket_connection_setup_timeout_ms: int
     """How long a connection attempt may take."""
+    socket_connection_setup_timeout_max_ms: int
+    """Longest time of a connection attempt: it doubles with each failure."""
     connections_max_idle_ms: int
-    """Accepted for compatibility; the client keeps idle connections until the broker closes them."""
+    """Time after which a connection without requests is closed; -1 keeps it until the broker closes it."""
+    client_dns_lookup: str
+    """`use_all_dns_ips` tries every address of a host; `resolve_canonical_bootstrap_servers_only` replaces the
+    bootstrap servers by the names of their addresses, as Kerberos may need it (KIP-235)."""
+    send_buffer_bytes: int
+    """Bytes of a connection's send buffer; -1 leaves it to the system, which adapts it."""
+    receive_buffer_bytes: int
+    """Bytes of a connection's receive buffer; -1 leaves it to the system, which adapts it."""
     metadata_max_age_ms: int
     """Age at which metadata is fetched again without a reason."""
+    metadata_recovery_strategy: str
+    """`rebootstrap`: begin again with bootstrap_servers when the known brokers are of no use (KIP-899); or `none`."""
+    metadata_recovery_rebootstrap_trigger_ms: int
+    """Time without fresh metadata, since the first failure, after which the known brokers are given up (KIP-1102)."""
     default_api_timeout_ms: int
     """How long a call that retries may take in all."""
     metrics_sample_window_ms: int
@@ -86,10 +99,17 @@ class ProducerOptions(CommonOptions, total=False):
     """Attempts after the first; delivery_timeout_ms ends them earlier."""
     partitioner_ignore_keys: bool
     """Whether keyed records are spread like records without a key."""
+    partitioner_adaptive_partitioning_enable: bool
+    """Whether records without a key go more often to partitions with fewer waiting batches (KIP-794)."""
+    partitioner_availability_timeout_ms: int
+    """Time for which a leader accepts no batches until records without a key avoid its partitions; 0: they never do. It
+    needs partitioner_adaptive_partitioning_enable."""
     transactional_id: str | None
     """Identity of a `TransactionalProducer` across restarts."""
     transaction_timeout_ms: int
     """Time after which the coordinator aborts an open transaction."""
+    transaction_two_phase_commit_enable: bool
+    """False. True is an error: no broker offers two-phase commits yet (KIP-939)."""
 
 
 class ConsumerOptions(CommonOptions, total=False):
@@ -175,8 +195,14 @@ _COMMON: Final[CommonOptions] = {
     "reconnect_backoff_ms": 50,
     "reconnect_backoff_max_ms": 1_000,
     "socket_connection_setup_timeout_ms": 10_000,
+    "socket_connection_setup_timeout_max_ms": 30_000,
     "connections_max_idle_ms": 540_000,
+    "client_dns_lookup": "use_all_dns_ips",
+    "send_buffer_bytes": -1,
+    "receive_buffer_bytes": -1,
     "metadata_max_age_ms": 300_000,
+    "metadata_recovery_strategy": "rebootstrap",
+    "metadata_recovery_rebootstrap_trigger_ms": 300_000,
     "default_api_timeout_ms": 60_000,
     "metrics_sample_window_ms": 30_000,
     "metrics_num_samples": 2,
@@ -198,8 +224,11 @@ PRODUCER_DEFAULTS: Final[ProducerOptions] = {
     "delivery_timeout_ms": 120_000,
     "retries": 2_147_483_647,
     "partitioner_ignore_keys": False,
+    "partitioner_adaptive_partitioning_enable": True,
+    "partitioner_availability_timeout_ms": 0,
     "transactional_id": None,
     "transaction_timeout_ms": 60_000,
+    "transaction_two_phase_commit_enable": False,
 }
 CONSUMER_DEFAULTS: Final[ConsumerOptions] = {
     **_COMMON,
@@ -258,15 +287,27 @@ _ELSEWHERE: Final[Mapping[str, str]] = {
     "message_max_bytes": "max_request_size",
     "message_send_max_retries": "retries",
     "message_timeout_ms": "delivery_timeout_ms",
+    "metric_reporters": "metrics(), or the extras otel and telemetry",
     "interceptor_classes": "interceptors, a list of objects",
     "metadata_broker_list": "bootstrap_servers",
     "partitioner_class": "partitioner, an object",
     "queue_buffering_max_kbytes": "buffer_memory (in bytes)",
     "queue_buffering_max_ms": "linger_ms",
     "request_required_acks": "acks",
+    "sasl_login_callback_handler_class": "sasl_oauth_token_provider, a function or an object with `token`",
+    "sasl_client_callback_handler_class": "sasl_credentials_provider, a function",
     "topic_metadata_refresh_interval_ms": "metadata_max_age_ms",
 }
-"""Options of aiokafka, kafka-python and librdkafka that have another name here."""
+"""Options of aiokafka, kafka-python, librdkafka and Java's clients that have another name here."""
+_ABSENT: Final[Mapping[str, str]] = {
+    "bootstrap_controllers": "controllers accept brokers only; name brokers in bootstrap_servers",
+    "config_providers": "the program reads its secrets itself",
+    "metadata_max_idle_ms": "a producer keeps the metadata of every topic that it has written to",
+    "metrics_recording_level": "all metrics are recorded",
+    "security_providers": "these are classes of Java",
+    "ssl_engine_factory_class": "this is a class of Java",
+}
+"""Options of Java's clients without a counterpart, and why."""
 
 
 def resolve_producer(options: Mapping[str, Any]) -> ProducerOptions:
@@ -274,6 +315,11 @@ def resolve_producer(options: Mapping[str, Any]) -> ProducerOptions:
     config = cast(ProducerOptions, _resolve(options, cast(Mapping[str, Any], PRODUCER_DEFAULTS)))
     config["acks"] = checked("acks", config["acks"], None)
     check_compression_level(config["compression_type"], config["compression_level"])
+    if config["transaction_two_phase_commit_enable"]:
+        raise ConfigError(
+            "transaction_two_phase_commit_enable: only false is possible: two-phase commits need InitProducerId 6 "
+            "(KIP-939), which brokers do not offer"
+        )
     if config["transactional_id"] is not None and not config["enable_idempotence"]:
         raise ConfigError("transactional_id needs enable_idempotence=True")
     if config["enable_idempotence"]:
@@ -400,6 +446,8 @@ def _suggestion(name: str, known: Collection[str]) -> str:
     """What the option may have been meant to be, as the end of a message."""
     if name in _ELSEWHERE:
         return f": its name here is {_ELSEWHERE[name]}"
+    if name in _ABSENT:
+        return f", which only Java's clients have: {_ABSENT[name]}"
     near = get_close_matches(name, [*known, *_ARGUMENTS], n=1)
     if near:
         return f": did you mean {near[0]!r}?"

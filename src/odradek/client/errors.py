@@ -52,6 +52,10 @@ class Disconnected(TransportError):
     """The connection broke, or could not be made."""
 
 
+class IdleConnection(Disconnected):
+    """A connection had no requests for `connections_max_idle_ms`, and was closed; the next request opens another."""
+
+
 class RequestTimedOut(TransportError, TimeoutError):
     """No answer came within `request_timeout_ms`."""
 

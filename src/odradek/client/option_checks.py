@@ -15,6 +15,8 @@ _LARGEST_LONG: Final = 2**63 - 1
 _LONGEST_TEXT: Final = 2**15 - 1
 """Bytes of a string in Kafka's protocol."""
 _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
+    "client_dns_lookup": ("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
+    "metadata_recovery_strategy": ("rebootstrap", "none"),
     "auto_offset_reset": ("earliest", "latest", "none"),
     "compression_type": ("none", "gzip", "snappy", "lz4", "zstd"),
     "group_protocol": ("classic", "consumer"),
@@ -24,6 +26,7 @@ _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 _LOWEST: Final[Mapping[str, int]] = {
     "compression_level": -(2**17),
+    "connections_max_idle_ms": -1,
     "delivery_timeout_ms": 1,
     "heartbeat_interval_ms": 1,
     "max_in_flight_requests_per_connection": 1,
@@ -31,6 +34,8 @@ _LOWEST: Final[Mapping[str, int]] = {
     "max_poll_records": 1,
     "metrics_num_samples": 1,
     "metrics_sample_window_ms": 1,
+    "receive_buffer_bytes": -1,
+    "send_buffer_bytes": -1,
     "session_timeout_ms": 1,
     "transaction_timeout_ms": 1,
 }
@@ -38,8 +43,9 @@ _LOWEST: Final[Mapping[str, int]] = {
 _LONG: Final = frozenset(
     {
         "buffer_memory", "connections_max_idle_ms", "linger_ms", "max_block_ms", "metadata_max_age_ms",
-        "metrics_sample_window_ms", "reconnect_backoff_max_ms", "reconnect_backoff_ms", "retry_backoff_max_ms",
-        "retry_backoff_ms", "socket_connection_setup_timeout_ms",
+        "metadata_recovery_rebootstrap_trigger_ms", "metrics_sample_window_ms", "partitioner_availability_timeout_ms",
+        "reconnect_backoff_max_ms", "reconnect_backoff_ms", "retry_backoff_max_ms",
+        "retry_backoff_ms", "socket_connection_setup_timeout_max_ms", "socket_connection_setup_timeout_ms",
     }
 )  # fmt: skip
 """Numbers with 64 bits in Java's clients; the others have 32, as in requests."""
@@ -48,6 +54,8 @@ _FILES: Final = frozenset(
     {"ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_truststore_location", "ssl_keystore_location"}
 )
 _LISTS: Final = frozenset({"ssl_cipher_suites", "ssl_enabled_protocols"})
+_SECRET: Final = ("password", "secret", "_key", "jaas_config")
+"""Ends of the names of options whose values no error shows."""
 _LEVELS: Final[Mapping[str, tuple[str, range]]] = {
     "gzip": ("-1 (the default) and 1 to 9", range(1, 10)),
     "lz4": ("1 to 17", range(1, 18)),
@@ -72,6 +80,10 @@ def checked(name: str, value: Any, default: Any) -> Any:
     if name == "sasl_oauth_token_provider":
         if value is not None and not callable(value) and not callable(getattr(value, "token", None)):
             raise ConfigError(f"{name}: {value!r} is neither a function nor an object with a method `token`")
+        return value
+    if name == "sasl_credentials_provider":
+        if value is not None and not callable(value):
+            raise ConfigError(f"{name}: {value!r} is not a function that returns user name and password")
         return value
     if name != "bootstrap_servers" and (default is None or isinstance(default, str)):
         return _text(name, value, default)
@@ -144,18 +156,17 @@ def _text(name: str, value: Any, default: str | None) -> str | None:
         value = ",".join(value)
     if value is None and not default:
         return default
+    shown = "the value" if name.endswith(_SECRET) else repr(value)
     if not isinstance(value, str):
         kind = "a path" if name in _FILES else "a text"
-        raise ConfigError(f"{name}: {value!r} is {type(value).__name__}; expected {kind} (str)")
+        raise ConfigError(f"{name}: {shown} is of type {type(value).__name__}; expected {kind} (str)")
     if not value and name in _NOT_EMPTY:
         raise ConfigError(f"{name} is empty; expected a text of 1 to {_LONGEST_TEXT} bytes")
-    if name.startswith("ssl_") or (value.isascii() and len(value) <= _LONGEST_TEXT):
-        return value  # certificates as text may be long: they are not sent as strings
     try:
         size = len(value.encode())
     except UnicodeEncodeError:
-        raise ConfigError(f"{name}: {value!r} has characters that UTF-8 cannot encode") from None
-    if size > _LONGEST_TEXT:
+        raise ConfigError(f"{name}: {shown} has characters that UTF-8 cannot encode") from None
+    if size > _LONGEST_TEXT and not name.startswith("ssl_"):  # certificates may be long: they are not sent as strings
         raise ConfigError(f"{name} has {size} bytes; at most {_LONGEST_TEXT} are possible")
     return value
 

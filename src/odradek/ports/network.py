@@ -10,7 +10,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from odradek.ports.disk import Bytes, FileRange
 
@@ -84,6 +84,16 @@ class Listener(Protocol):
         ...
 
 
+class BufferSizes(NamedTuple):
+    """Bytes of a socket's buffers in the kernel; -1 leaves a size to the system, which adapts it."""
+
+    send: int = -1
+    receive: int = -1
+
+
+SYSTEM_BUFFERS: Final = BufferSizes()
+
+
 class Network(Protocol):
     """Listening and connecting. Host names and port numbers as in `listeners`; port 0 picks a free port."""
 
@@ -91,8 +101,10 @@ class Network(Protocol):
         """Bind and call `accept` for each connection. Raises OSError."""
         ...
 
-    async def connect(self, host: str, port: int, timeout: float, silence: float = 0.0) -> Stream:
-        """An open stream; raises OSError, or TimeoutError after timeout seconds.
+    async def connect(
+        self, host: str, port: int, timeout: float, silence: float = 0.0, buffers: BufferSizes = SYSTEM_BUFFERS
+    ) -> Stream:
+        """An open stream; raises OSError, or TimeoutError after timeout seconds. All addresses of a host are tried.
 
         The stream breaks when the peer's kernel has acknowledged nothing for `silence` seconds; 0.0 leaves that to the
         system, which takes minutes to hours.
@@ -289,6 +301,23 @@ def _limit_silence(sock: socket.socket, seconds: float) -> None:
             sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
+def _size_buffers(sock: socket.socket, sizes: BufferSizes) -> None:
+    """Before the socket connects: the size of the receive buffer limits the window that the peer is offered."""
+    for option, size in ((socket.SO_SNDBUF, sizes.send), (socket.SO_RCVBUF, sizes.receive)):
+        if size >= 0:
+            sock.setsockopt(socket.SOL_SOCKET, option, size)
+
+
+async def canonical_names(host: str, port: int) -> list[str]:
+    """The name of each address of a host; where an address has no name, the address. Raises OSError."""
+    loop = asyncio.get_running_loop()
+    names: dict[str, None] = {}
+    for *_, address in await _addresses(loop, host, port):
+        name, _ = await loop.getnameinfo(address, socket.NI_NUMERICSERV)
+        names[name] = None
+    return list(names)
+
+
 async def _addresses(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[Any]:
     """The addresses of a host, as of `socket.getaddrinfo`; raises OSError.
 
@@ -310,7 +339,9 @@ class TcpNetwork:
         """Implements Network."""
         return TcpListener(listening_socket(host, port), asyncio.get_running_loop(), accept)
 
-    async def connect(self, host: str, port: int, timeout: float, silence: float = 0.0) -> TcpStream:
+    async def connect(
+        self, host: str, port: int, timeout: float, silence: float = 0.0, buffers: BufferSizes = SYSTEM_BUFFERS
+    ) -> TcpStream:
         """Implements Network."""
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(timeout):
@@ -322,6 +353,7 @@ class TcpNetwork:
                     sock.setblocking(False)
                     if silence:
                         _limit_silence(sock, silence)
+                    _size_buffers(sock, buffers)
                     await loop.sock_connect(sock, address)
                     return TcpStream(sock, loop)
                 except OSError as error:

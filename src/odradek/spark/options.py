@@ -50,11 +50,10 @@ _REFUSED_BY_SINK: Final = {
 # Settings of Java's clients without a meaning here, which change nothing about what is read or written.
 _WITHOUT_EFFECT: Final = frozenset(
     {
-        "allow.auto.create.topics", "auto.include.jmx.reporter", "client.dns.lookup", "enable.metrics.push",
-        "exclude.internal.topics", "max.poll.records", "metadata.max.idle.ms", "metadata.recovery.strategy",
+        "allow.auto.create.topics", "auto.include.jmx.reporter", "enable.metrics.push",
+        "exclude.internal.topics", "max.poll.records", "metadata.max.idle.ms",
         "metric.reporters", "metrics.num.samples", "metrics.recording.level", "metrics.sample.window.ms",
-        "partitioner.adaptive.partitioning.enable", "partitioner.availability.timeout.ms", "receive.buffer.bytes",
-        "send.buffer.bytes", "socket.connection.setup.timeout.max.ms",
+        "partitioner.adaptive.partitioning.enable", "partitioner.availability.timeout.ms",
     }
 )  # fmt: skip
 

@@ -11,7 +11,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
-from odradek.ports.network import WOULD_BLOCK, Stream
+from odradek.ports.network import SYSTEM_BUFFERS, WOULD_BLOCK, BufferSizes, Stream
 from odradek.records.batch import parse_header
 from odradek.records.record import Record, decode_records
 from odradek.wire.apis import APIS, ApiKey, request_class
@@ -270,7 +270,9 @@ class FakeCluster:
     def listen(self, host: str, port: int, accept: Any) -> Any:
         raise NotImplementedError
 
-    async def connect(self, host: str, port: int, timeout: float, silence: float = 0.0) -> Stream:
+    async def connect(
+        self, host: str, port: int, timeout: float, silence: float = 0.0, buffers: BufferSizes = SYSTEM_BUFFERS
+    ) -> Stream:
         broker = self.brokers[port]
         if not broker.up:
             raise ConnectionRefusedError(f"{host}:{port}: refused")

@@ -9,11 +9,11 @@ from typing import Any, cast
 
 import pytest
 
-from odradek.client.config import CommonOptions
+from odradek.client.config import ADMIN_DEFAULTS, CommonOptions
 from odradek.client.errors import ClientError
 from odradek.client.metrics.windows import Windows
 from odradek.client.network.connections import BrokerAddress, Connections
-from odradek.ports.network import Listener, Stream
+from odradek.ports.network import SYSTEM_BUFFERS, BufferSizes, Listener, Stream
 from odradek.ports.randomness import SeededRandom
 
 
@@ -27,7 +27,9 @@ class SilentNetwork:
     def listen(self, host: str, port: int, accept: Callable[[Stream], None]) -> Listener:
         raise NotImplementedError
 
-    async def connect(self, host: str, port: int, timeout: float, silence: float = 0.0) -> Stream:
+    async def connect(
+        self, host: str, port: int, timeout: float, silence: float = 0.0, buffers: BufferSizes = SYSTEM_BUFFERS
+    ) -> Stream:
         self.asked.set()
         await self.may_fail.wait()
         raise TimeoutError
@@ -45,7 +47,9 @@ class ClosedNetwork:
     def listen(self, host: str, port: int, accept: Callable[[Stream], None]) -> Listener:
         raise NotImplementedError
 
-    async def connect(self, host: str, port: int, timeout: float, silence: float = 0.0) -> Stream:
+    async def connect(
+        self, host: str, port: int, timeout: float, silence: float = 0.0, buffers: BufferSizes = SYSTEM_BUFFERS
+    ) -> Stream:
         self.tried.append(host)
         raise ConnectionRefusedError
 
@@ -55,6 +59,7 @@ class ClosedNetwork:
 
 def connections_of(network: SilentNetwork | ClosedNetwork, seed: int = 1) -> Connections:
     options = {
+        **ADMIN_DEFAULTS,
         "bootstrap_servers": "there:1", "client_id": "c", "socket_connection_setup_timeout_ms": 1000,
         "request_timeout_ms": 1000, "reconnect_backoff_ms": 1, "reconnect_backoff_max_ms": 1,
         "security_protocol": "PLAINTEXT",

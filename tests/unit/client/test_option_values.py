@@ -45,6 +45,7 @@ OF_OPTIONS: Mapping[str, list[Any]] = {
     "acks": ["2", 2, -2, None, True, "most"],
     "auto_offset_reset": ["never", 1, None, ""],
     "bootstrap_servers": ["", "host", "host:0", "host:99999", ":1", 9092, None, [1], [], b"host:1", [None]],
+    "client_dns_lookup": ["default", None, 1],
     "client_id": ["x" * 40_000, "\ud800"],
     "compression_level": ["high", 2**40, 1.5, True, [1], 1],
     "compression_type": ["rar", 1, ""],
@@ -54,6 +55,7 @@ OF_OPTIONS: Mapping[str, list[Any]] = {
     "group_remote_assignor": ["", 1, "uniform"],
     "isolation_level": ["serializable", 1, None],
     "linger_ms": ["soon", -1, float("nan"), float("inf"), None, True],
+    "metadata_recovery_strategy": ["bootstrap", None, 1],
     "partition_assignment_strategy": [
         "",
         [],
@@ -66,20 +68,35 @@ OF_OPTIONS: Mapping[str, list[Any]] = {
         b"range",
     ],
     "sasl_mechanism": [1, "NTLM"],
+    "sasl_credentials_provider": [5, "user", ("user", "password")],
     "sasl_oauth_token_provider": [5, "token", SimpleNamespace(token="x")],
     "security_protocol": ["TLS", 1, None, ""],
     "share_acknowledgement_mode": ["explicitly", None],
     "share_acquire_mode": ["all", None],
     "ssl_cipher_suites": [[1], {"a"}],
     "ssl_enabled_protocols": [[1], None],
+    "transaction_two_phase_commit_enable": [True, "true"],
     "transactional_id": ["", 1],
 }
 """Wrong values of single options, some in place of those of their type."""
-REPLACED = {
-    "acks", "auto_offset_reset", "bootstrap_servers", "compression_level", "compression_type", "group_protocol",
-    "isolation_level", "linger_ms", "partition_assignment_strategy", "security_protocol", "share_acknowledgement_mode",
-    "share_acquire_mode",
-}  # fmt: skip
+REPLACED = frozenset(
+    {
+        "acks",
+        "auto_offset_reset",
+        "bootstrap_servers",
+        "client_dns_lookup",
+        "compression_level",
+        "compression_type",
+        "group_protocol",
+        "isolation_level",
+        "linger_ms",
+        "metadata_recovery_strategy",
+        "partition_assignment_strategy",
+        "security_protocol",
+        "share_acknowledgement_mode",
+        "share_acquire_mode",
+    }
+)
 
 
 def wrong_values(name: str, default: Any) -> list[Any]:
@@ -118,6 +135,11 @@ def test_every_option_rejects_wrong_values_by_name(client: Any) -> None:
         (Producer, {"delivery_timeout_ms": 0}, "from 1 to 2147483647"),
         (Producer, {"buffer_memory": 2**63}, "from 0 to 9223372036854775807"),
         (Producer, {"interceptor_classes": "x"}, "interceptors, a list of objects"),
+        (Producer, {"transaction_two_phase_commit_enable": True}, "InitProducerId 6 .*which brokers do not offer"),
+        (Producer, {"metadata_max_idle_ms": 1}, "only Java's clients have: a producer keeps the metadata"),
+        (Admin, {"sasl_login_callback_handler_class": "x"}, "sasl_oauth_token_provider, a function or an object"),
+        (Admin, {"metadata_recovery_strategy": "bootstrap"}, "rebootstrap, none"),
+        (Admin, {"connections_max_idle_ms": -2}, "from -1 to 9223372036854775807"),
         (Consumer, {"auto_offset_reset": "never"}, "earliest, latest, none"),
         (Consumer, {"partition_assignment_strategy": "nearest"}, "range, roundrobin, sticky, cooperative-sticky"),
         (Admin, {"bootstrap_servers": "host"}, "host:port"),
@@ -142,6 +164,20 @@ def test_every_option_rejects_wrong_values_by_name(client: Any) -> None:
 def test_error_names_the_accepted_values(client: Any, options: dict[str, Any], accepted: str) -> None:
     with pytest.raises(ConfigError, match=accepted):
         client(**options)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sasl_plain_password", "sasl_jaas_config", "ssl_password", "ssl_key_password", "ssl_keystore_key",
+        "ssl_keystore_password", "ssl_truststore_password", "sasl_oauthbearer_client_credentials_client_secret",
+    ],
+)  # fmt: skip
+def test_error_does_not_show_a_secret(name: str) -> None:
+    for value in (b"secret-word", ["secret-word"], "secret-word\ud800"):
+        with pytest.raises(ConfigError, match=name) as raised:
+            Admin(security_protocol="SASL_SSL", **{name: value})  # type: ignore[arg-type]
+        assert "secret-word" not in str(raised.value)
 
 
 class Own:

@@ -135,8 +135,13 @@ def test_kafka_settings_that_the_source_rejects(name: str) -> None:
 
 
 def test_kafka_settings_go_to_the_client() -> None:
-    options = source(**{"kafka.isolation.level": "read_committed", "kafka.receive.buffer.bytes": "65536"})
-    assert options.client == (("bootstrap_servers", "127.0.0.1:9092"), ("isolation_level", "read_committed"))
+    given = {"kafka.isolation.level": "read_committed", "kafka.receive.buffer.bytes": "65536"}
+    options = source(**given, **{"kafka.metrics.recording.level": "INFO"})
+    assert options.client == (
+        ("bootstrap_servers", "127.0.0.1:9092"),
+        ("isolation_level", "read_committed"),
+        ("receive_buffer_bytes", "65536"),
+    )
     with pytest.raises(OptionError, match=r"kafka\.no\.such"):
         source(**{"kafka.no.such": "1"})
 

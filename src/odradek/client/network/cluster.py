@@ -92,8 +92,21 @@ class Cluster:
     """A client's view of a cluster. Make it inside of a running event loop."""
 
     __slots__ = (
-        "_auto_create", "_closed", "_coordinators", "_doubted", "_failures", "_refresh", "_topics",
-        "connections", "loop", "metadata", "options", "random", "topic_errors", "windows",
+        "_auto_create",
+        "_closed",
+        "_coordinators",
+        "_doubted",
+        "_fails_since",
+        "_failures",
+        "_refresh",
+        "_topics",
+        "connections",
+        "loop",
+        "metadata",
+        "options",
+        "random",
+        "topic_errors",
+        "windows",
     )  # fmt: skip
 
     def __init__(
@@ -119,6 +132,8 @@ class Cluster:
         self._topics: set[str] | None = set()
         self._coordinators: dict[tuple[int, str], int] = {}
         self._doubted: Connection | None = None
+        # When the metadata requests began to fail, None after a success.
+        self._fails_since: float | None = None
         self._refresh: asyncio.Task[dict[str, int]] | None = None
         self._failures = FailureLog(logger, self.loop.time, {"client_id": options["client_id"]})
         self._closed = False
@@ -348,33 +363,70 @@ class Cluster:
         return await asyncio.shield(self._begin_refresh())
 
     async def _refreshing(self) -> dict[str, int]:
+        topics = None if self._topics is None else sorted(self._topics)
         try:
-            topics = None if self._topics is None else sorted(self._topics)
-            connection = await self.connections.any(other_than=self._doubted)
-            version = connection.version_of(MetadataRequest)
-            request = MetadataRequest(
-                topics=None if topics is None else [MetadataRequestTopic(name=each) for each in topics],
-                allow_auto_topic_creation=self._auto_create or version < 4,
-            )
-            if topics is None and version == 0:
-                request.topics = []
-            response = await self.ask(connection, request, MetadataResponse)
-            if not response.brokers:
-                # It has just started and has no metadata yet: the known brokers stay.
-                raise TransportError("the broker does not know its cluster yet")
-            errors = self.metadata.update(response, self.loop.time(), asked=topics)
-            self.connections.update_brokers(self.metadata.brokers)
-            # A broker that is cut off from the others does not learn of new leaders: the next request asks another one.
-            self._doubted = connection if self._lacks_leaders(topics) else None
+            try:
+                errors = await self._ask_metadata(topics)
+            except KafkaError as error:
+                if error.code != ErrorCode.REBOOTSTRAP_REQUIRED or not self._rebootstraps:
+                    raise
+                self._rebootstrap("a broker asks for it")
+                errors = await self._ask_metadata(topics)
+            self._fails_since = None
             self._note_topics(topics or (), errors)
             return errors
-        except Disconnected:
-            raise  # logged for the connection
-        except ClientError as error:
-            self._failures.failed("metadata", error, "retrying")
+        except (KafkaError, ClientError) as error:
+            self._recover()
+            if not isinstance(error, Disconnected):  # logged for the connection
+                self._failures.failed("metadata", error, "retrying")
             raise
         finally:
             self._refresh = None
+
+    async def _ask_metadata(self, topics: list[str] | None) -> dict[str, int]:
+        """Fetch and merge the metadata of topics, None for all; error codes by topic."""
+        connection = await self.connections.any(other_than=self._doubted)
+        version = connection.version_of(MetadataRequest)
+        request = MetadataRequest(
+            topics=None if topics is None else [MetadataRequestTopic(name=each) for each in topics],
+            allow_auto_topic_creation=self._auto_create or version < 4,
+        )
+        if topics is None and version == 0:
+            request.topics = []
+        response = await self.ask(connection, request, MetadataResponse)
+        if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
+            raise error_of(response.error_code)
+        if not response.brokers:
+            # It has just started and has no metadata yet: the known brokers stay.
+            raise TransportError("the broker does not know its cluster yet")
+        errors = self.metadata.update(response, self.loop.time(), asked=topics)
+        self.connections.update_brokers(self.metadata.brokers)
+        # A broker that is cut off from the others does not learn of new leaders: the next request asks another one.
+        self._doubted = connection if self._lacks_leaders(topics) else None
+        return errors
+
+    @property
+    def _rebootstraps(self) -> bool:
+        return self.options["metadata_recovery_strategy"] == "rebootstrap"
+
+    def _recover(self) -> None:
+        """Give the known brokers up when no answer has come for metadata_recovery_rebootstrap_trigger_ms (KIP-1102)."""
+        now = self.loop.time()
+        if self._fails_since is None:
+            self._fails_since = now
+        trigger_ms = self.options["metadata_recovery_rebootstrap_trigger_ms"]
+        if self._rebootstraps and self.metadata.brokers and now - self._fails_since >= trigger_ms / 1000:
+            self._rebootstrap(f"no metadata for {trigger_ms} ms (metadata_recovery_rebootstrap_trigger_ms)")
+
+    def _rebootstrap(self, why: str) -> None:
+        logger.warning(
+            "client begins again with bootstrap_servers: %s", why, extra={"client_id": self.options["client_id"]}
+        )
+        self._fails_since = None
+        self._doubted = None
+        self._coordinators.clear()
+        self.metadata.forget_brokers()
+        self.connections.rebootstrap(Disconnected(f"the client begins again with bootstrap_servers: {why}"))
 
     def _lacks_leaders(self, asked: Iterable[str] | None) -> bool:
         """Whether a partition of these topics, None for all, has no leader as far as is known."""

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from odradek.client.errors import ClientError, Disconnected, RequestTimedOut, UnsupportedByBroker
 from odradek.client.metrics.counts import NodeTraffic
-from odradek.ports.network import WOULD_BLOCK, Network, Secure, Stream, TlsError
+from odradek.ports.network import SYSTEM_BUFFERS, WOULD_BLOCK, BufferSizes, Network, Secure, Stream, TlsError
 from odradek.version import __version__
 from odradek.wire.frames import FrameError, FrameReader
 from odradek.wire.message import ApiMessage
@@ -65,7 +65,7 @@ class Connection:
     __slots__ = (
         "_client_id", "_close_listener", "_correlation_id", "_expects", "_held", "_loop", "_out", "_pending", "_reader",
         "_stream", "_timer", "_timer_due", "_writing", "closed", "features", "host", "throttled_until", "traffic",
-        "versions",
+        "used_at", "versions",
     )  # fmt: skip
 
     def __init__(
@@ -85,6 +85,8 @@ class Connection:
         self._correlation_id = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due = 0.0
+        self.used_at = loop.time()
+        """The loop's time of the last answer, or request without one."""
         self.versions: dict[int, VersionRange] = {}
         self.host = ""
         """The broker's host as the client was given it, by which a Kerberos service is named."""
@@ -154,6 +156,8 @@ class Connection:
                     self._timer.cancel()
                 self._timer_due = deadline
                 self._timer = self._loop.call_at(deadline, self._check_deadlines)
+        else:
+            self.used_at = self._loop.time()
         if self._held is not None and request.API_KEY not in _LOGIN:
             self._held.append(frame)
             return
@@ -276,7 +280,8 @@ class Connection:
         traffic = self.traffic
         traffic.responses += 1
         traffic.response_bytes += len(frame) + 4
-        latency = self._loop.time() - pending.sent_at
+        self.used_at = now = self._loop.time()
+        latency = now - pending.sent_at
         traffic.latency += latency
         if latency > traffic.longest_latency:
             traffic.longest_latency = latency
@@ -323,16 +328,17 @@ async def open_connection(
     secure: Secure | None = None,
     silence_ms: float = 0.0,
     traffic: NodeTraffic | None = None,
+    buffers: BufferSizes = SYSTEM_BUFFERS,
 ) -> Connection:
     """Connect and negotiate versions (KIP-35, KIP-511: down to version 0 if the broker knows no newer ApiVersions).
 
-    `secure` puts TLS on the connection before; for `silence_ms` see `Network.connect`; `traffic` counts for several
-    connections.
+    `secure` puts TLS on the connection before; for `silence_ms` and `buffers` see `Network.connect`; `traffic` counts
+    for several connections.
 
     Raises Disconnected, RequestTimedOut, UnsupportedByBroker.
     """
     try:
-        stream = await network.connect(host, port, setup_timeout_ms / 1000, silence_ms / 1000)
+        stream = await network.connect(host, port, setup_timeout_ms / 1000, silence_ms / 1000, buffers)
         if secure is not None:
             stream = await secure(stream, host, setup_timeout_ms / 1000)
     except TlsError as error:

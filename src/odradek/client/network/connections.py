@@ -9,13 +9,20 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from odradek.client.config import CommonOptions, parse_servers
-from odradek.client.errors import AuthenticationFailed, ClientClosed, ClientError, Disconnected
+from odradek.client.errors import (
+    AuthenticationFailed,
+    ClientClosed,
+    ClientError,
+    Disconnected,
+    IdleConnection,
+    TransportError,
+)
 from odradek.client.metrics.counts import NodeTraffic
 from odradek.client.metrics.windows import Windows
 from odradek.client.network.connection import Connection, open_connection
 from odradek.client.network.failure_log import FailureLog
 from odradek.client.security.tls import secure_connections, uses_sasl
-from odradek.ports.network import Network
+from odradek.ports.network import BufferSizes, Network, canonical_names
 from odradek.ports.randomness import Random
 
 if TYPE_CHECKING:
@@ -62,9 +69,12 @@ class Connections:
 
     __slots__ = (
         "_bootstrap",
+        "_buffers",
         "_by_address",
         "_closed",
         "_failures",
+        "_idle_s",
+        "_idle_timer",
         "_log_in",
         "_loop",
         "_network",
@@ -89,6 +99,10 @@ class Connections:
         self._random = random
         self._options = options
         self._bootstrap = parse_servers(options["bootstrap_servers"])
+        self._buffers = BufferSizes(options["send_buffer_bytes"], options["receive_buffer_bytes"])
+        # Negative: idle connections are not closed.
+        self._idle_s = options["connections_max_idle_ms"] / 1000
+        self._idle_timer: asyncio.TimerHandle | None = None
         self._by_address: dict[tuple[str, int, str], _Slot] = {}
         self._closed = False
         self._loop = asyncio.get_running_loop()
@@ -157,7 +171,8 @@ class Connections:
         candidates = [(each.host, each.port) for each in self.brokers.values()]
         start = self._random.randrange(len(candidates)) if candidates else 0
         candidates = candidates[start:] + candidates[:start]
-        candidates += [each for each in self._bootstrap if each not in candidates]
+        if self._options["metadata_recovery_strategy"] == "rebootstrap" or not candidates:
+            candidates += [each for each in await self._bootstrap_addresses() if each not in candidates]
         candidates.sort(key=lambda address: self._doubts(address, other_than))
         failures: list[str] = []
         for host, port in candidates:
@@ -169,6 +184,25 @@ class Connections:
                 failures.append(str(error))
         raise Disconnected(f"no broker can be reached: {'; '.join(failures)}")
 
+    async def _bootstrap_addresses(self) -> list[tuple[str, int]]:
+        """Bootstrap servers, or the canonical names of all their addresses (client_dns_lookup)."""
+        if self._options["client_dns_lookup"] != "resolve_canonical_bootstrap_servers_only":
+            return self._bootstrap
+        found: list[tuple[str, int]] = []
+        for host, port in self._bootstrap:
+            try:
+                found += [(name, port) for name in await canonical_names(host, port)]
+            except OSError as error:
+                self._failures.failed(f"look-up of bootstrap server {host}", error, "using the others")
+        return found
+
+    def rebootstrap(self, reason: TransportError) -> None:
+        """Forget the known brokers, and close their connections: the bootstrap servers are next (KIP-899)."""
+        self.brokers = {}
+        for slot in list(self._by_address.values()):
+            if slot.connection is not None:
+                slot.connection.close(reason)
+
     def _doubts(self, address: tuple[str, int], other_than: Connection | None) -> tuple[bool, int]:
         """Whether this is the broker to avoid, and how often its connections failed since the last one was opened."""
         slot = self._by_address.get((*address, DATA))
@@ -179,6 +213,8 @@ class Connections:
     async def close(self) -> None:
         """Close all connections; requests in flight fail with ClientClosed."""
         self._closed = True
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
         reason = ClientClosed("the client was closed")
         attempts = []
         for slot in self._by_address.values():
@@ -208,6 +244,10 @@ class Connections:
     async def _attempt(self, slot: _Slot, host: str, port: int) -> Connection:
         options = self._options
         traffic = self._traffic(host, port)
+        shortest_ms, longest_ms = (
+            options["socket_connection_setup_timeout_ms"],
+            options["socket_connection_setup_timeout_max_ms"],
+        )
         try:
             wait = slot.retry_at - self._loop.time()
             if wait > 0:
@@ -217,10 +257,11 @@ class Connections:
                 host,
                 port,
                 client_id=options["client_id"],
-                setup_timeout_ms=options["socket_connection_setup_timeout_ms"],
+                setup_timeout_ms=max(shortest_ms, min(longest_ms, shortest_ms << min(slot.failures, 16))),
                 request_timeout_ms=options["request_timeout_ms"],
                 secure=self._secure,
                 traffic=traffic,
+                buffers=self._buffers,
             )
             again = await self._authenticate(connection)
         except ClientError as error:
@@ -241,7 +282,8 @@ class Connections:
             traffic.connections_closed += 1
             if again is not None:
                 again.cancel()
-            self._failed(slot)
+            if not isinstance(closed.closed, IdleConnection):
+                self._failed(slot)
             if not self._closed:
                 logger.info(
                     "connection to broker at %s:%d (client %s) is closed: %s",
@@ -249,6 +291,7 @@ class Connections:
                 )  # fmt: skip
 
         connection.watch_close(gone)
+        self._check_idle_at(connection.used_at + self._idle_s)
         if self._opened is not None:
             self._opened(connection)
         return connection
@@ -270,6 +313,28 @@ class Connections:
         again = Reauthentication(connection, self._log_in, self._random, timeout_ms)
         again.schedule(lifetime_ms)
         return again
+
+    def _check_idle_at(self, when: float) -> None:
+        if self._idle_s >= 0 and self._idle_timer is None and not self._closed:
+            self._idle_timer = self._loop.call_at(when, self._close_idle)
+
+    def _close_idle(self) -> None:
+        """Close connections that had no request for connections_max_idle_ms; those that wait for an answer stay."""
+        self._idle_timer = None
+        now = self._loop.time()
+        next_check = float("inf")
+        for slot in list(self._by_address.values()):
+            connection = slot.connection
+            if connection is None:
+                continue
+            due = (now if connection.in_flight else connection.used_at) + self._idle_s
+            if due <= now and not connection.in_flight:
+                idle_ms = self._options["connections_max_idle_ms"]
+                connection.close(IdleConnection(f"no request for {idle_ms} ms (connections_max_idle_ms)"))
+            else:
+                next_check = min(next_check, due)
+        if next_check < float("inf"):
+            self._check_idle_at(next_check)
 
     def _failed(self, slot: _Slot) -> None:
         slot.failures += 1

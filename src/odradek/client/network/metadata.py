@@ -97,6 +97,11 @@ class MetadataCache:
         info = self.topics.get(topic)
         return ZERO_UUID if info is None else info.topic_id
 
+    def forget_brokers(self) -> None:
+        """The brokers are of no use; topics stay until the next answer."""
+        self.brokers = {}
+        self.controller_id = -1
+
     def update(self, response: MetadataResponse, now: float, *, asked: Iterable[str] | None) -> dict[str, int]:
         """Merge an answer; `asked` are the topics of the request, None for all. Returns error codes by topic.
 

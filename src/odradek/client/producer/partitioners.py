@@ -67,10 +67,11 @@ class DefaultPartitioner:
     """murmur2 for keys; without a key, one partition until `batch_size` bytes went there (KIP-794).
 
     The next one is drawn at random; where batches wait, partitions with shorter queues are likelier, as in Kafka's
-    adaptive partitioning. `ignore_keys` is Kafka's `partitioner.ignore.keys`.
+    adaptive partitioning; partitions whose leader accepts no batches are left out. `ignore_keys` is Kafka's
+    `partitioner.ignore.keys`.
     """
 
-    __slots__ = ("_batch_size", "_ignore_keys", "_load", "_random", "_sticking")
+    __slots__ = ("_batch_size", "_ignore_keys", "_is_stuck", "_load", "_random", "_sticking")
 
     def __init__(
         self,
@@ -78,11 +79,14 @@ class DefaultPartitioner:
         batch_size: int,
         *,
         load: Callable[[str, int], int] | None = None,
+        is_stuck: Callable[[str, int], bool] | None = None,
         ignore_keys: bool = False,
     ) -> None:
+        """`load` gives the batches that wait for a partition, `is_stuck` whether its leader accepts none."""
         self._random = random
         self._batch_size = max(1, batch_size)
         self._load = load
+        self._is_stuck = is_stuck
         self._ignore_keys = ignore_keys
         self._sticking: dict[str, _Sticking] = {}
 
@@ -121,6 +125,8 @@ class DefaultPartitioner:
 
     def _draw(self, topic: str, count: int, available: Sequence[int]) -> int:
         choices: Sequence[int] = available or range(count)
+        if self._is_stuck is not None:
+            choices = [each for each in choices if not self._is_stuck(topic, each)] or choices
         if self._load is None:
             return choices[self._random.randrange(len(choices))]
         waiting = [self._load(topic, each) for each in choices]

@@ -156,8 +156,14 @@ class Producer(Generic[Key_contra, Value_contra]):
             sequences = Sequences(transactional=config["transactional_id"] is not None)
         self._sender = Sender(cluster, self._accumulator, config, self._acknowledged, sequences)
         if self._partitioner is None:
+            is_adaptive = config["partitioner_adaptive_partitioning_enable"]
+            avoids_stuck = is_adaptive and config["partitioner_availability_timeout_ms"] > 0
             self._partitioner = DefaultPartitioner(
-                cluster.random, config["batch_size"], load=self._waiting, ignore_keys=config["partitioner_ignore_keys"]
+                cluster.random,
+                config["batch_size"],
+                load=self._waiting if is_adaptive else None,
+                is_stuck=self._sender.stuck.is_stuck if avoids_stuck else None,
+                ignore_keys=config["partitioner_ignore_keys"],
             )
         self._partition = self._partitioner.partition
         self._sticks = isinstance(self._partitioner, DefaultPartitioner)

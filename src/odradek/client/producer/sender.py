@@ -29,6 +29,7 @@ from odradek.client.network.failure_log import FailureLog
 from odradek.client.producer.accumulator import Accumulator, Batch, Delivery, Queue
 from odradek.client.producer.sequence_numbers import NO_SEQUENCE, ProducerIdentity
 from odradek.client.producer.sequences import Sequences
+from odradek.client.producer.stuck_leaders import StuckLeaders
 from odradek.records.topic_partition import PartitionKey
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -116,6 +117,7 @@ class Sender:
         "fatal",
         "measures",
         "sequences",
+        "stuck",
         "transaction",
     )  # fmt: skip
 
@@ -144,6 +146,9 @@ class Sender:
         self._in_flight: dict[int, int] = {}
         self._flying: dict[Batch, None] = {}
         self._connecting: dict[int, asyncio.Task[None]] = {}
+        timeout_s = config["partitioner_availability_timeout_ms"] / 1000
+        self.stuck = StuckLeaders(timeout_s, cluster.metadata.leader, self._loop.time)
+        """Leaders that accept no batches."""
         self._identifying: asyncio.Task[None] | None = None
         self._scheduled = False
         self._timer: asyncio.TimerHandle | None = None
@@ -313,7 +318,9 @@ class Sender:
                 return
         if self._cluster.metadata_is_old() and self._cluster.metadata.version:
             self._cluster.want_metadata()
-        for node_id, due in self._due_by_node(now).items():
+        due_by_node = self._due_by_node(now)
+        self.stuck.keep(due_by_node)
+        for node_id, due in due_by_node.items():
             self._serve(node_id, due, now)
         self._set_timer(now)
 
@@ -393,6 +400,9 @@ class Sender:
 
     def _serve(self, node_id: int, queues: list[Queue], now: float) -> None:
         connection = self._cluster.connections.opened(node_id)
+        is_open = connection is not None and connection.throttled_until <= now
+        is_free = is_open and self._in_flight.get(node_id, 0) < self._max_in_flight
+        self.stuck.note(node_id, is_free=is_free, now=now)
         if connection is None:
             if node_id not in self._connecting:
                 self._in_background(node_id, self._connect(node_id))

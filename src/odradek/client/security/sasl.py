@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Final, Protocol
@@ -86,6 +87,10 @@ class _Bearer:
         return b"\x01" if answer else None
 
 
+Credentials = Callable[[], Awaitable[tuple[str, str, bool]]]
+"""Gives user name, password, and whether they are of a delegation token. Raises SaslError."""
+
+
 def credentials(config: Mapping[str, Any]) -> tuple[str, str, bool]:
     """User name, password, and whether they are of a delegation token. Raises ConfigError."""
     username, password = config["sasl_plain_username"], config["sasl_plain_password"]
@@ -104,11 +109,32 @@ def credentials(config: Mapping[str, Any]) -> tuple[str, str, bool]:
     return username, password, is_token
 
 
+def _credentials_source(config: Mapping[str, Any]) -> Credentials:
+    """Gives the credentials for each login: those of the options, or what sasl_credentials_provider returns then."""
+    provider = config["sasl_credentials_provider"]
+    fixed = None if provider is not None else credentials(config)
+
+    async def ask() -> tuple[str, str, bool]:
+        if fixed is not None:
+            return fixed
+        if inspect.iscoroutinefunction(provider):
+            given = await provider()
+        else:
+            given = await asyncio.get_running_loop().run_in_executor(None, provider)
+        if not isinstance(given, tuple) or len(given) != 2 or not all(isinstance(each, str) and each for each in given):
+            raise SaslError("sasl_credentials_provider did not return (user name, password)")
+        return (*given, False)
+
+    return ask
+
+
 def check_sasl(config: Mapping[str, Any]) -> None:
     """Raise ConfigError for options that no login is possible with."""
     mechanism = str(config["sasl_mechanism"] or "").upper()
     if mechanism not in MECHANISMS:
         raise ConfigError(f"sasl_mechanism {config['sasl_mechanism']!r}: {', '.join(MECHANISMS)} are supported")
+    if mechanism in (oauthbearer.MECHANISM, gssapi_exchange.MECHANISM) and config["sasl_credentials_provider"]:
+        raise ConfigError(f"sasl_credentials_provider has no effect with sasl_mechanism={mechanism}")
     if mechanism == oauthbearer.MECHANISM:
         if config["sasl_plain_username"] or config["sasl_plain_password"]:
             raise ConfigError("sasl_plain_username and sasl_plain_password have no effect with OAUTHBEARER")
@@ -121,9 +147,17 @@ def check_sasl(config: Mapping[str, Any]) -> None:
         return
     if config["sasl_oauth_token_provider"] is not None or config["sasl_oauthbearer_token_endpoint_url"]:
         raise ConfigError(f"options of bearer tokens have no effect with sasl_mechanism={mechanism}")
+    if config["sasl_credentials_provider"] is not None:
+        for name in ("sasl_plain_username", "sasl_plain_password", "sasl_jaas_config"):
+            if config[name]:
+                raise ConfigError(f"sasl_credentials_provider and {name} mean the same: set one of them")
+        return
     username, password, _ = credentials(config)
     if not username or not password:
-        raise ConfigError(f"sasl_mechanism={mechanism} needs sasl_plain_username and sasl_plain_password")
+        raise ConfigError(
+            f"sasl_mechanism={mechanism} needs sasl_plain_username and sasl_plain_password, or "
+            f"sasl_credentials_provider"
+        )
     if "\0" in username + password:
         raise ConfigError("sasl_plain_username and sasl_plain_password cannot have a zero byte")
 
@@ -142,10 +176,11 @@ def logins(config: Mapping[str, Any], random: Random) -> Login:
     if mechanism == gssapi_exchange.MECHANISM:
         settings = kerberos_settings(config)
         return partial(_log_in, mechanism, lambda host: KerberosSteps.begin(settings, host))
-    username, password, is_token = credentials(config)
+    source = _credentials_source(config)
 
     async def begin(host: str) -> Steps:
         del host
+        username, password, is_token = await source()
         if mechanism == plain.MECHANISM:
             return _Plain(username, password)
         nonce = base64.b64encode(random.randrange(1 << 8 * _NONCE_BYTES).to_bytes(_NONCE_BYTES, "big")).decode()

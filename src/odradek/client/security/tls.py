@@ -67,6 +67,8 @@ class SecurityOptions(TypedDict, total=False):
     """User name for PLAIN and SCRAM."""
     sasl_plain_password: str
     """Password for PLAIN and SCRAM."""
+    sasl_credentials_provider: Any
+    """Gives user name and password for PLAIN and SCRAM at every login: a function, perhaps a coroutine function."""
     sasl_jaas_config: str
     """Kafka's form of user name and password, or of a Kerberos key: a line with a login module."""
     sasl_kerberos_service_name: str
@@ -109,6 +111,7 @@ SECURITY_DEFAULTS: Final[SecurityOptions] = {
     "sasl_mechanism": "",
     "sasl_plain_username": "",
     "sasl_plain_password": "",
+    "sasl_credentials_provider": None,
     "sasl_jaas_config": "",
     "sasl_kerberos_service_name": "",
     "sasl_kerberos_domain_name": "",

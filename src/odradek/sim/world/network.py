@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 
 from odradek.ports.disk import Bytes, FileRange
-from odradek.ports.network import WOULD_BLOCK, Stream, bytes_to_wait_for
+from odradek.ports.network import SYSTEM_BUFFERS, WOULD_BLOCK, BufferSizes, Stream, bytes_to_wait_for
 from odradek.sim.world.loop import Process, SimulatedLoop
 
 WINDOW_BYTES = 64 * 1024
@@ -448,8 +448,10 @@ class ProcessNetwork:
         self._process.doomed.append(listener.close)
         return listener
 
-    async def connect(self, host: str, port: int, timeout: float, silence: float = 0.0) -> SimulatedStream:
-        """As `Network.connect`."""
+    async def connect(
+        self, host: str, port: int, timeout: float, silence: float = 0.0, buffers: BufferSizes = SYSTEM_BUFFERS
+    ) -> SimulatedStream:
+        """As `Network.connect`; a simulated link has buffers of its own."""
         network, process = self._network, self._process
         loop = network.loop
         if network.lacks_descriptor(process.host):

@@ -11,7 +11,7 @@ from odradek.broker.cluster import peers as peers_module
 from odradek.broker.cluster.peers import PeerLimits, Peers, Purpose
 from odradek.client.errors import Disconnected, RequestTimedOut
 from odradek.metadata.image import Broker, ClusterImage, Endpoint
-from odradek.ports.network import TcpNetwork, TcpStream
+from odradek.ports.network import SYSTEM_BUFFERS, BufferSizes, TcpNetwork, TcpStream
 from odradek.wire.messages.metadata import MetadataRequest, MetadataResponse
 from tests.unit.broker.cluster.broker_proofs import no_proof
 
@@ -75,7 +75,9 @@ class Endless(TcpNetwork):
     def __init__(self) -> None:
         self.asked: list[tuple[float, float]] = []
 
-    async def connect(self, host: str, port: int, timeout: float, silence: float = 0.0) -> TcpStream:
+    async def connect(
+        self, host: str, port: int, timeout: float, silence: float = 0.0, buffers: BufferSizes = SYSTEM_BUFFERS
+    ) -> TcpStream:
         self.asked.append((timeout, silence))
         await asyncio.Event().wait()
         raise AssertionError
