@@ -165,3 +165,12 @@ def test_every_error_has_a_row_or_the_code_of_a_broker(library: str) -> None:
 def test_codes_of_librdkafka_exist() -> None:
     (section,) = [each[2] for each in TABLES if each[:2] == ("confluent-kafka", "errors")]
     assert [name for name in rows(section) if not isinstance(getattr(confluent_kafka.KafkaError, name), int)] == []
+
+
+def test_names_in_notes_exist() -> None:
+    """Notes name further methods as `Class.method`."""
+    notes = re.findall(
+        r"`((?:Blocking)?(?:Producer|Consumer|TransactionalProducer|Delivery|AlterConfigOp)\.\w+)`", TEXT
+    )
+    assert len(notes) > 100
+    assert [name for name in notes if not exists(name)] == []
