@@ -21,6 +21,7 @@ from pyspark.errors import StreamingQueryException
 
 from bench.peers.broker import BrokerProcess
 from odradek.client.blocking import Blocking
+from odradek.spark.datasets import WRITTEN, Dataset
 from tests.spark.support import Record, Topics, run_to_end
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -292,7 +293,8 @@ def test_orders_have_their_customers_as_of_their_batch(spark: Any, topics: Topic
         rows = [json.dumps({"customer": each, "item": "tea", "price": 4}).encode() for each in bought]
         topics.fill(orders, [Record(row, partition=n % 2) for n, row in enumerate(rows)])
         options: dict[str, Any] = {"once": True, "refresh_s": 0.0, "topics": names}
-        run_to_end(lambda: enriched_orders.start(spark, topics.bootstrap, str(tmp_path), **options), 120)
+        query = run_to_end(lambda: enriched_orders.start(spark, topics.bootstrap, str(tmp_path), **options), 120)
+        assert WRITTEN.of(str(query.id)) == [Dataset(f"kafka://{topics.bootstrap}", target)]
         found = [json.loads(bytes(each.value or b"")) for each in topics.read(target, 1, committed=True)]
         return sorted((each["customer"], each.get("name", ""), each.get("country", "")) for each in found)
 

@@ -5,8 +5,11 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import NamedTuple
+from threading import Thread
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -140,6 +143,86 @@ def test_program_shows_its_progress_and_ends_gracefully_when_stopped(run: Run) -
     assert all(line.startswith("{") for line in ended.err.splitlines()), ended.err
     done = [json.loads(line)["batch_id"] for line in ended.err.splitlines()]
     assert run.visible() == list(range(100 * (max([0, *done]) + 1)))
+
+
+class Receiver(ThreadingHTTPServer):
+    """Notes the events that OpenLineage's client posts."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Posted)
+        self.events: list[dict[str, Any]] = []
+
+    def of(self, job: str) -> list[dict[str, Any]]:
+        return [each for each in self.events if each["job"]["name"] == job]
+
+
+class Posted(BaseHTTPRequestHandler):
+    server: Receiver
+
+    def do_POST(self) -> None:
+        assert self.path == "/api/v1/lineage"
+        self.server.events.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        self.send_response(201)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
+    """The receiver that this test's commands know by OpenLineage's own variable."""
+    made = Receiver()
+    thread = Thread(target=made.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    monkeypatch.setenv("OPENLINEAGE_URL", f"http://127.0.0.1:{made.server_port}")
+    yield made
+    made.shutdown()
+    thread.join()
+    made.server_close()
+
+
+def datasets(events: list[dict[str, Any]]) -> list[tuple[str, list[str], list[str]]]:
+    return [
+        (
+            each["eventType"],
+            *([f"{at['namespace']}/{at['name']}" for at in each[part]] for part in ("inputs", "outputs")),
+        )
+        for each in events
+    ]
+
+
+def test_lineage_of_a_pipeline_is_received(run: Run, receiver: Receiver) -> None:
+    program = run.folder / "program.py"
+    program.write_text(PROGRAM)
+    run.fill(0, 50)
+    options = ("--lineage", "--name", "views")
+    process = run.start(program, run.source, run.target, "wait", options=options)
+    assert process.stderr is not None
+    assert "copy batch 0" in process.stderr.readline()
+    process.send_signal(signal.SIGTERM)
+    ended = run.end(process)
+    assert ended.status == 0, ended.err
+    assert [each["eventType"] for each in receiver.of("views")] == ["START", "COMPLETE"]
+    cluster = f"kafka://{run.topics.bootstrap}"
+    places = [f"{cluster}/{run.source}"], [f"{cluster}/{run.target}"]
+    assert datasets(receiver.of("views.copy")) == [("START", [], []), ("RUNNING", *places), ("COMPLETE", *places)]
+    (parent,) = {each["run"]["facets"]["parent"]["run"]["runId"] for each in receiver.of("views.copy")}
+    assert {each["run"]["runId"] for each in receiver.of("views")} == {parent}
+
+
+@pytest.mark.long
+def test_lineage_of_a_failed_pipeline_has_the_reason(run: Run, receiver: Receiver) -> None:
+    program = run.folder / "program.py"
+    program.write_text(PROGRAM)
+    run.fill(0, 450)
+    ended = run.end(run.start(program, run.source, run.target, "fail", options=("--lineage", "--name", "views")))
+    assert ended.status == 1
+    for job in ("views", "views.copy"):
+        last = receiver.of(job)[-1]
+        assert last["eventType"] == "FAIL"
+        assert "planted" in last["run"]["facets"]["errorMessage"]["message"]
 
 
 @pytest.mark.long

@@ -11,7 +11,7 @@ from google.protobuf import descriptor_pb2
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as f
 
-from odradek.spark import dead_letters
+from odradek.spark import datasets, dead_letters
 from odradek.spark.dead_letters import attempt, routed
 from odradek.spark.formats.avro import from_avro, to_avro
 from odradek.spark.formats.framing import FixedSchemas
@@ -55,17 +55,19 @@ def test_each_store_has_each_batch_once_though_batches_run_again(
             if left and left[0] == number and batch_id == len(failures) - len(left):
                 raise RuntimeError(f"planted behind sink {left.pop(0)}")
 
-    def run() -> None:
+    def run() -> str:
+        """The query's id."""
         rows = stream(source, maxOffsetsPerTrigger="150").selectExpr(
             "cast(value as string) value", "topic", "partition", "offset", "timestamp"
         )
         query = rows.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
-        run_to_end(query.trigger(availableNow=True).start, WAIT_S)
+        return str(run_to_end(query.trigger(availableNow=True).start, WAIT_S).id)
 
     for _ in failures:
         with pytest.raises(StreamingQueryException, match="planted"):
             run()
-    run()
+    written = [datasets.table(postgres.database, table), datasets.table(sqlite, "records")]
+    assert datasets.WRITTEN.of(run()) == [*written, datasets.path(str(tmp_path / "delta"))]
     expected = sorted((str(n), n % 2, n // 2) for n in range(400))
     assert sorted(read_rows(postgres.database, table, ["value", "partition", "offset"])) == expected
     assert sorted(read_rows(sqlite, "records", ["value", "partition", "offset"])) == expected

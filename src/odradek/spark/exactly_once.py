@@ -13,6 +13,7 @@ import pickle
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from odradek.spark.datasets import WRITTEN, topic
 from odradek.spark.option_names import OptionError
 from odradek.spark.options import SinkOptions
 from odradek.spark.sink import check_columns
@@ -33,6 +34,8 @@ def write_exactly_once(frame: Any, batch_id: int, options: Mapping[str, str], *,
     check_columns(frame.schema, given.topic)
     context = frame.sparkSession.sparkContext
     refuse(context.getConf().get("spark.speculation", "false"))
+    if given.topic is not None:
+        WRITTEN.note(frame, topic(given.client, given.topic))
     query_id = context.getLocalProperty("sql.streaming.queryId") or ""
     for attempt in range(max(1, attempts)):
         begun = begin(given, os.getpid(), session=frame.sparkSession)

@@ -6,13 +6,14 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
 
 from odradek.client.blocking import Blocking
 from odradek.client.consumer.consumer import Consumer
 from odradek.client.errors import ClientError, ConfigError
 from odradek.records.batch import HEADER_SIZE, parse_header
+from odradek.spark.datasets import WRITTEN, Dataset, read_topics, sink_topic
 from odradek.spark.option_names import OptionError
 from odradek.spark.options import SourceOptions
 from odradek.wire.errors import KafkaError
@@ -115,6 +116,22 @@ def last_offsets(source: Mapping[str, Any]) -> list[tuple[str, int, int]]:
     ]
 
 
+class QueryWatcher(Protocol):
+    """Is notified of queries, on the follower's thread."""
+
+    def on_start(self, run_id: str, name: str) -> None:
+        """A query runs."""
+        ...
+
+    def on_batch(self, run_id: str, inputs: Sequence[Dataset], outputs: Sequence[Dataset]) -> None:
+        """A query has finished a batch that had rows."""
+        ...
+
+    def on_end(self, run_id: str, failure: str | None) -> None:
+        """A query no longer runs; Spark's reason if it failed."""
+        ...
+
+
 class Follower:
     """Watches all queries of this process's Spark and reports every micro-batch that had rows.
 
@@ -122,11 +139,18 @@ class Follower:
     of declarative pipelines have others.
     """
 
-    def __init__(self, session: Any, report: Callable[[Progress], None], failed: Callable[[str, str], None]) -> None:
-        """`report` and `failed(query, reason)` are called on a thread of its own."""
+    def __init__(
+        self,
+        session: Any,
+        report: Callable[[Progress], None],
+        failed: Callable[[str, str], None],
+        watcher: QueryWatcher | None = None,
+    ) -> None:
+        """`report`, `failed(query, reason)` and the watcher are called on a thread of its own."""
         self._session = session
         self._report = report
         self._failed = failed
+        self._watcher = watcher
         self.failures: dict[str, tuple[str, str]] = {}
         """(name, reason) of each query, by its id, that failed and was not started again."""
         self._queries: dict[str, Any] = {}
@@ -176,6 +200,8 @@ class Follower:
             if run_id not in self._queries:
                 self._queries[run_id] = query
                 self.failures.pop(query.id().toString(), None)
+                if self._watcher is not None:
+                    self._watcher.on_start(run_id, query.name() or query.id().toString()[:8])
         for run_id, query in list(self._queries.items()):
             ended = not query.isActive()
             reports = query.recentProgress()
@@ -190,13 +216,17 @@ class Follower:
                 if report.get("numInputRows"):
                     self._reported[run_id] = report["batchId"]
                     self._report(progress_of(report, self._delay_ms(run_id, report)))
+                    self._notify(run_id, report)
             if ended:
                 del self._queries[run_id]
                 failure = query.exception()
-                if failure.isDefined():
+                reason = failure.get().toString() if failure.isDefined() else None
+                if reason is not None:
                     query_id = query.id().toString()
-                    self.failures[query_id] = query.name() or query_id[:8], failure.get().toString()
+                    self.failures[query_id] = query.name() or query_id[:8], reason
                     self._failed(*self.failures[query_id])
+                if self._watcher is not None:
+                    self._watcher.on_end(run_id, reason)
 
     def is_busy(self) -> bool:
         """Whether any query runs."""
@@ -205,13 +235,24 @@ class Follower:
     def _active(self) -> Any:
         return self._session._jsparkSession.sharedState().activeStreamingQueries()
 
-    def _delay_ms(self, run_id: str, report: Mapping[str, Any]) -> int | None:
-        """Asks the brokers for the timestamps of the batch's last records: Spark itself knows none."""
+    def _notify(self, run_id: str, report: Mapping[str, Any]) -> None:
+        """Pass a batch's datasets to the watcher, if there is one."""
+        if self._watcher is None:
+            return
+        query = self._queries[run_id]
+        sink = sink_topic(query)
+        outputs = WRITTEN.of(query.id().toString()) + ([] if sink is None else [sink])
+        self._watcher.on_batch(run_id, read_topics(report, self._options_of(run_id)), outputs)
+
+    def _options_of(self, run_id: str) -> list[SourceOptions | None]:
         if run_id not in self._options:
             self._options[run_id] = source_options(self._queries[run_id])
-        options = self._options[run_id]
+        return self._options[run_id]
+
+    def _delay_ms(self, run_id: str, report: Mapping[str, Any]) -> int | None:
+        """Asks the brokers for the timestamps of the batch's last records: Spark itself knows none."""
         youngest = -1
-        for source, given in zip(report.get("sources", ()), options, strict=False):
+        for source, given in zip(report.get("sources", ()), self._options_of(run_id), strict=False):
             if given is None:
                 continue
             places = last_offsets(source)[:_MOST_PARTITIONS]

@@ -25,6 +25,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
+from odradek.cli.actions.pipeline_lineage import lineage_of
 from odradek.cli.actions.pipeline_restarts import SLOW_START, earlier_failures, next_restart, start_again
 from odradek.cli.arguments.errors import CommandError, UsageError
 from odradek.cli.arguments.examples import add_examples
@@ -34,6 +35,7 @@ from odradek.cli.commands.console import address_of
 from odradek.ports.installation import install_hint
 
 if TYPE_CHECKING:
+    from odradek.spark.lineage import Lineage
     from odradek.spark.progress import Follower, Progress
     from odradek.spark.progress_metrics import PipelineMetrics
 
@@ -107,7 +109,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="HOST:PORT",
         help="serve lag, rates and failures of the queries: /metrics for Prometheus, /progress as JSON",
     )
+    parser.add_argument(
+        "--lineage",
+        action="store_true",
+        help="emit events for OpenLineage, whose own settings say where to (OPENLINEAGE_URL, openlineage.yml)",
+    )
     parser.add_argument("--traceback", action="store_true", help="print the traceback of a failure")
+    _add_spec_options(parser)
+    add_examples(parser, EXAMPLES)
+
+
+def _add_spec_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("with a spark-pipeline.yml")
     group.add_argument("--dry-run", action="store_true", help="check the graph without running it")
     group.add_argument(
@@ -123,7 +135,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--full-refresh-all", action="store_true", help="compute all datasets again from their beginning"
     )
-    add_examples(parser, EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -181,11 +192,25 @@ def _run(arguments: argparse.Namespace) -> int:
     except NoJavaError as error:
         raise CommandError(str(error)) from error
     settings = settings_for(arguments.master, conf, checkpoints)
-    with _log(arguments.log) as log, _metrics(arguments.metrics) as metrics:
-        shown = Shown(arguments.progress, metrics)
-        if declarative:
-            return _run_spec(arguments, settings, log, shown)
-        return _run_program(arguments, settings, log, shown)
+    name = _name(arguments, declarative)
+    with (
+        _log(arguments.log) as log,
+        _metrics(arguments.metrics) as metrics,
+        lineage_of(name, _essence, is_wanted=arguments.lineage) as lineage,
+    ):
+        shown = Shown(arguments.progress, metrics, lineage)
+        work = _run_spec if declarative else _run_program
+        status = work(arguments, name, settings, log, shown)
+        if lineage is not None and status:
+            lineage.end(f"exit status {status}")
+        return status
+
+
+def _name(arguments: argparse.Namespace, declarative: bool) -> str:
+    """The application's name: the given one, that of a specification's folder, or that of the program."""
+    if arguments.name:
+        return str(arguments.name)
+    return Path(arguments.file).absolute().parent.name if declarative else Path(arguments.file).stem
 
 
 @contextlib.contextmanager
@@ -254,23 +279,22 @@ def _log(given: str | None) -> Iterator[Path]:
 # --- a program ---
 
 
-def _run_program(arguments: argparse.Namespace, settings: dict[str, str], log: Path, shown: Shown) -> int:
+def _run_program(arguments: argparse.Namespace, name: str, settings: dict[str, str], log: Path, shown: Shown) -> int:
     from odradek.spark.progress import Follower
     from odradek.spark.session import start_session
 
-    name = arguments.name or Path(arguments.file).stem
     session = start_session(arguments.master, name, settings, log)
     session.sparkContext.setLogLevel("WARN")
     stopping = Stopping(session, arguments.stop_timeout)
-    follower = Follower(session, shown.progress, shown.failed)
+    follower = Follower(session, shown.progress, shown.failed, shown.lineage)
     try:
         follower.start()
         stopping.listen()
         status = _execute(arguments, follower, stopping)
         follower.close()
         if follower.failures and not stopping.asked and not status:
-            name, failure = next(iter(follower.failures.values()))
-            raise CommandError(f"{name} failed: {_essence(failure)}")
+            query, failure = next(iter(follower.failures.values()))
+            raise CommandError(f"{query} failed: {_essence(failure)}")
     except KeyboardInterrupt:
         if not stopping.asked:
             raise
@@ -318,9 +342,11 @@ def _end(session: Any, log: Path) -> None:
 class Shown:
     """Prints to standard error, from Spark's thread."""
 
-    def __init__(self, how: str, metrics: PipelineMetrics | None = None) -> None:
+    def __init__(self, how: str, metrics: PipelineMetrics | None = None, lineage: Lineage | None = None) -> None:
         self._how = how
         self._metrics = metrics
+        self.lineage = lineage
+        """What queries are reported to besides."""
 
     def progress(self, progress: Progress) -> None:
         """Print one micro-batch's progress, as --progress asks, and count it."""
@@ -429,7 +455,7 @@ def _essence(text: str) -> str:
 # --- a spec ---
 
 
-def _run_spec(arguments: argparse.Namespace, settings: dict[str, str], log: Path, shown: Shown) -> int:
+def _run_spec(arguments: argparse.Namespace, name: str, settings: dict[str, str], log: Path, shown: Shown) -> int:
     """Spark's own program for specs in a process of its own, which is a client of this one's Spark."""
     from odradek.spark.progress import Follower
     from odradek.spark.session import CONNECT_SETTINGS, TOKEN_VARIABLE, connect_url, start_session
@@ -437,9 +463,8 @@ def _run_spec(arguments: argparse.Namespace, settings: dict[str, str], log: Path
     os.environ[TOKEN_VARIABLE] = secrets.token_hex(16)
     # settings of the spec that Spark takes only at its start have to be known now
     settings = {**CONNECT_SETTINGS, **_configuration(arguments.file), **settings}
-    name = arguments.name or Path(arguments.file).absolute().parent.name
     session = start_session(arguments.master, name, settings, log)
-    follower = Follower(session, shown.progress, shown.failed)
+    follower = Follower(session, shown.progress, shown.failed, shown.lineage)
     environment = {**os.environ, "SPARK_REMOTE": connect_url(session)}
     try:
         follower.start()

@@ -15,6 +15,8 @@ from typing import Any
 
 from odradek.spark.checkpoint_files import open_files
 from odradek.spark.checkpoints import query_id
+from odradek.spark.datasets import WRITTEN
+from odradek.spark.datasets import path as dataset_of
 from odradek.spark.stores.databases import StoreError
 from odradek.spark.stores.object_stores import is_away
 from odradek.spark.stores.patience import Patience, still_runs
@@ -45,6 +47,7 @@ class DeltaSink:
     def __call__(self, frame: Any, batch_id: int) -> bool:
         """Whether the batch was written now, and not before. Raises StoreError, CheckpointError, DeltaError."""
         query = query_id(open_files(self._checkpoint, frame.sparkSession))
+        WRITTEN.note(frame, dataset_of(self._path))
         rows = frame.toArrow()
         return self._patience.run(
             lambda: self._write(rows, batch_id, query),

@@ -20,6 +20,8 @@ from typing import Any, Final, NamedTuple
 from odradek.records.topic_partition import TopicPartition
 from odradek.spark.checkpoint_files import open_files
 from odradek.spark.checkpoints import query_id, source_ends
+from odradek.spark.datasets import WRITTEN
+from odradek.spark.datasets import table as dataset_of
 from odradek.spark.offset_log import SourceEnd, from_document, offsets_on, to_document
 from odradek.spark.offsets import to_json
 from odradek.spark.stores.databases import Database, StoreError, create_statement, insert_statement, quoted
@@ -193,6 +195,7 @@ class SqlSink:
         database = self.ledger.database
         columns = _columns(frame)
         create = create_statement(database, self._table, columns, self._key)
+        WRITTEN.note(frame, dataset_of(database, self._table))
         kept = frame.persist()
         try:
             return self._patience.run(
@@ -245,6 +248,7 @@ class UpsertSink:
     def __call__(self, frame: Any, batch_id: int) -> int:
         """The rows written. Raises StoreError, and PySparkException with what a task failed with."""
         create = create_statement(self._database, self._table, _columns(frame), self._key)
+        WRITTEN.note(frame, dataset_of(self._database, self._table))
         self._patience.run(
             lambda: self._create(create),
             away=self._database.is_away,
