@@ -25,12 +25,14 @@ import pymysql
 import pytest
 
 from odradek.connect.databases import database_of
+from odradek.connect.object_folder import ObjectFolder
 from odradek.connect.topics import read_all
 from odradek.testing.blocking import BlockingBroker
 from odradek.wire.errors import KafkaError
 from tests.integration.test_connect import Run, process_of, produce
 from tests.integration.waiting import until
 from tests.mariadb import mariadb_server
+from tests.s3 import S3, s3_server
 from tests.spark.postgres import postgres_server
 
 COUNT: Final = 2_000
@@ -89,8 +91,8 @@ class World(NamedTuple):
     broker: BlockingBroker
     other: BlockingBroker
     service: Service
-    database: Callable[[str], str]
-    """URL of a database server of a kind, started for the first test that wants one."""
+    fixture: Callable[[str], Any]
+    """A server of another kind by the name of its fixture, started for the first test that wants one."""
 
 
 class Case(NamedTuple):
@@ -134,7 +136,7 @@ def _routed_to(topic: str) -> dict[str, str]:
 def _in_postgres(world: World) -> list[int]:
     import psycopg
 
-    with psycopg.connect(world.database("postgres")) as connection:
+    with psycopg.connect(world.fixture("postgres")) as connection:
         try:
             return [n for (n,) in connection.execute(f'SELECT n FROM "{world.topic}"').fetchall()]  # type: ignore[call-overload]
         except psycopg.errors.UndefinedTable:
@@ -142,7 +144,7 @@ def _in_postgres(world: World) -> list[int]:
 
 
 def _in_mariadb(world: World) -> list[int]:
-    with closing(database_of(world.database("mariadb")).connect()) as connection:
+    with closing(database_of(world.fixture("mariadb")).connect()) as connection:
         try:
             return [n for (n,) in connection.execute(f"SELECT n FROM `{world.topic}`").fetchall()]
         except pymysql.err.ProgrammingError:
@@ -162,6 +164,23 @@ def _in_delta(world: World) -> list[int]:
 
     path = str(world.folder / "table")
     return DeltaTable(path).to_pyarrow_table()["n"].to_pylist() if DeltaTable.is_deltatable(path) else []
+
+
+def _in_delta_on_s3(world: World) -> list[int]:
+    from deltalake import DeltaTable
+
+    s3 = world.fixture("s3")
+    path = f"{s3.url}/{world.topic}"
+    if not DeltaTable.is_deltatable(path, s3.options):
+        return []
+    numbers: list[int] = DeltaTable(path, storage_options=s3.options).to_pyarrow_table()["n"].to_pylist()
+    return numbers
+
+
+def _in_objects(world: World) -> list[int]:
+    s3 = world.fixture("s3")
+    folder = ObjectFolder(f"{s3.url}/{world.topic}/{world.topic}/partition=0", s3.options)
+    return [json.loads(line)["value"]["n"] for each in folder.objects() for line in folder.open(each)]
 
 
 def _in_files(world: World) -> list[int]:
@@ -228,13 +247,29 @@ SINKS: Final = {
         (f"{_SINKS}.files:FilesSink._publish:2:before", f"{_SINKS}.files:FilesSink.write:2:after"),
         prepare=lambda world: (world.folder / "out").mkdir(),
     ),
+    "FilesSink-s3": Case(
+        lambda world: {
+            "connector.class": "FilesSink", "directory": f"{world.fixture('s3').url}/{world.topic}",
+            "flush.size": str(BATCH), "rotate.interval.ms": "50", **world.fixture("s3").settings,
+        },
+        _in_objects,
+        (f"{_SINKS}.objects:ObjectsSink._write:2:after", f"{_SINKS}.objects:ObjectsSink.write:2:after"),
+    ),
+    "DeltaSink-s3": Case(
+        lambda world: {
+            "connector.class": "DeltaSink", "table.path": f"{world.fixture('s3').url}/{world.topic}",
+            "flush.size": "250", "rotate.interval.ms": "50", **world.fixture("s3").settings,
+        },
+        _in_delta_on_s3,
+        (f"{_SINKS}.delta:Rows.arrow:2:after", f"{_SINKS}.delta:DeltaSink.write:1:after"),
+    ),
     "SqlSink-postgres": Case(
-        lambda world: _sql(world.database("postgres")),
+        lambda world: _sql(world.fixture("postgres")),
         _in_postgres,
         (f"{_SINKS}.sql:SqlSink._insert:3:after", f"{_SINKS}.sql:SqlSink.write:2:after"),
     ),
     "SqlSink-mariadb": Case(
-        lambda world: _sql(world.database("mariadb")),
+        lambda world: _sql(world.fixture("mariadb")),
         _in_mariadb,
         (f"{_SINKS}.sql:SqlSink._insert:3:after", f"{_SINKS}.sql:SqlSink.write:2:after"),
     ),
@@ -272,7 +307,7 @@ def _fill_database(world: World) -> None:
 
 
 def _fill_mariadb(world: World) -> None:
-    with closing(database_of(world.database("mariadb")).connect()) as connection:
+    with closing(database_of(world.fixture("mariadb")).connect()) as connection:
         connection.execute("CREATE TABLE numbers (n INTEGER PRIMARY KEY)")
         connection.cursor().executemany("INSERT INTO numbers VALUES (%s)", [(n,) for n in range(COUNT)])
 
@@ -283,6 +318,14 @@ def _fill_files(world: World, names: Sequence[str]) -> None:
     for number, name in enumerate(names):
         lines = [json.dumps({"n": n}) for n in range(number * part, (number + 1) * part)]
         (world.folder / "in" / name).write_text("".join(f"{line}\n" for line in lines))
+
+
+def _fill_objects(world: World) -> None:
+    s3 = world.fixture("s3")
+    folder = ObjectFolder(f"{s3.url}/{world.topic}", s3.options)
+    for start in range(0, COUNT, COUNT // 4):
+        lines = [json.dumps({"n": n}) for n in range(start, start + COUNT // 4)]
+        folder.create(f"{start:04d}.jsonl", "\n".join(lines).encode(), {})
 
 
 def _in_topic(world: World) -> list[int]:
@@ -298,7 +341,7 @@ SOURCES: Final = {
         prepare=_fill_database,
     ),
     "SqlSource-mariadb": Case(
-        lambda world: _sql_source(world, world.database("mariadb")),
+        lambda world: _sql_source(world, world.fixture("mariadb")),
         _in_topic,
         _SOURCE_POINTS,
         prepare=_fill_mariadb,
@@ -311,6 +354,15 @@ SOURCES: Final = {
         _in_topic,
         _SOURCE_POINTS,
         prepare=lambda world: _fill_files(world, ["a.jsonl", "b.jsonl", "c.jsonl", "d.jsonl"]),
+    ),
+    "DirectorySource-s3": Case(
+        lambda world: {
+            "connector.class": "DirectorySource", "directory": f"{world.fixture('s3').url}/{world.topic}",
+            "format": "json", "topic": world.topic, "batch.size": str(BATCH), **world.fixture("s3").settings,
+        },
+        _in_topic,
+        _SOURCE_POINTS,
+        prepare=_fill_objects,
     ),
     "FileStreamSource": Case(
         lambda world: {
@@ -356,6 +408,13 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """URL of a PostgreSQL server."""
     with postgres_server(tmp_path_factory.mktemp("run")) as server:
         yield server.database.conninfo
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[S3]:
+    """An S3 server."""
+    with s3_server() as server:
+        yield server
 
 
 @pytest.fixture(scope="module")

@@ -14,12 +14,14 @@ from odradek.connect import connector_settings
 from odradek.connect.connector_settings import CLIENT_PREFIXES, CONVERTER_PREFIXES, TRANSFORM_PREFIX, subset
 from odradek.connect.conversion import Conversion
 from odradek.connect.model import Kind
+from odradek.connect.object_folder import STORAGE_PREFIX, check_folder, is_url
 from odradek.connect.settings import Checked, Setting, check
 from odradek.connect.sinks import cluster as cluster_sink
 from odradek.connect.sinks import delta as delta_sink
 from odradek.connect.sinks import files as files_sink
 from odradek.connect.sinks import http as http_sink
 from odradek.connect.sinks import sql as sql_sink
+from odradek.connect.sinks.objects import ObjectsSink
 from odradek.connect.sinks.sink import Sink
 from odradek.connect.sources import cluster as cluster_source
 from odradek.connect.sources import files as files_source
@@ -95,11 +97,12 @@ def _sql_sink(values: Mapping[str, Any], _config: Mapping[str, str], place: Task
 
 def _delta_sink(values: Mapping[str, Any], config: Mapping[str, str], place: TaskPlace) -> Sink:
     routes = can_route(values["transforms"], subset(config, TRANSFORM_PREFIX))
-    storage = subset(config, delta_sink.STORAGE_PREFIX)
-    return delta_sink.DeltaSink(values, storage, place.connector, routes=routes)
+    return delta_sink.DeltaSink(values, values[STORAGE_PREFIX], place.connector, routes=routes)
 
 
 def _files_sink(values: Mapping[str, Any], _config: Mapping[str, str], place: TaskPlace) -> Sink:
+    if is_url(values["directory"]):
+        return ObjectsSink(values, place.connector)
     return files_sink.FilesSink(values, place.connector)
 
 
@@ -139,10 +142,10 @@ PLUGINS: Final = (
     Plugin("SqlSink", Kind.SINK, "rows in tables of SQLite, PostgreSQL or MySQL, exactly once", sql_sink.SETTINGS,
            _sql_sink, _most, (f"{_JDBC}JdbcSinkConnector",), sql_sink.check),
     Plugin("DeltaSink", Kind.SINK, "rows in Delta tables on disks and object stores, exactly once",
-           delta_sink.SETTINGS, _delta_sink, _most, check=delta_sink.check, prefix=delta_sink.STORAGE_PREFIX,
+           delta_sink.SETTINGS, _delta_sink, _most, check=delta_sink.check, prefix=STORAGE_PREFIX,
            has_clients=False),
-    Plugin("FilesSink", Kind.SINK, "JSON, CSV or Parquet files in a folder, exactly once", files_sink.SETTINGS,
-           _files_sink, _most),
+    Plugin("FilesSink", Kind.SINK, "JSON, CSV or Parquet files in a folder or on S3, exactly once", files_sink.SETTINGS,
+           _files_sink, _most, check=check_folder, prefix=STORAGE_PREFIX, has_clients=False),
     Plugin("FileStreamSink", Kind.SINK, "lines at the end of a file", files_sink.FILE_STREAM_SETTINGS,
            _file_stream_sink, _one, (f"{_FILE}FileStreamSinkConnector",), converters=("string", "string")),
     Plugin("HttpSink", Kind.SINK, "requests to an HTTP service", http_sink.SETTINGS, _http_sink, _most,
@@ -152,8 +155,9 @@ PLUGINS: Final = (
     Plugin("SqlSource", Kind.SOURCE, "new and changed rows of SQLite, PostgreSQL or MySQL, exactly once",
            sql_source.SETTINGS, _sql_source, lambda values: len(values["table.whitelist"]),
            (f"{_JDBC}JdbcSourceConnector",), sql_source.check),
-    Plugin("DirectorySource", Kind.SOURCE, "lines of the files of a folder, exactly once",
-           files_source.DIRECTORY_SETTINGS, _files_source, _one),
+    Plugin("DirectorySource", Kind.SOURCE, "lines of the files of a folder, or of objects on S3, exactly once",
+           files_source.DIRECTORY_SETTINGS, _files_source, _one, check=check_folder, prefix=STORAGE_PREFIX,
+           has_clients=False),
     Plugin("FileStreamSource", Kind.SOURCE, "lines of a file that grows, exactly once",
            files_source.FILE_STREAM_SETTINGS, _files_source, _one, (f"{_FILE}FileStreamSourceConnector",),
            converters=("string", "string")),
@@ -185,6 +189,8 @@ def check_config(plugin: Plugin, config: Mapping[str, str]) -> Checked:
     prefixes = (*CONVERTER_PREFIXES, *CLIENT_PREFIXES, TRANSFORM_PREFIX, *own)
     checked = check(plugin.all_settings(), config, prefixes)
     values, errors = checked
+    if own:
+        values[plugin.prefix] = subset(config, plugin.prefix)
     if plugin.kind is Kind.SINK and not errors.keys() & {"topics", "topics.regex"}:
         errors.update(_check_topics(values))
     try:

@@ -16,6 +16,8 @@ CALLED_BY_OTHERS = {
     "get_debug": "asyncio",
     "set_debug": "asyncio",
     "redirect_request": "urllib",
+    "readinto": "io",
+    "seekable": "io",
 }
 NEEDED_BY_TESTS = {
     "broker_failed": "the end of a registration, which channels decide otherwise",

@@ -22,7 +22,6 @@ from odradek.connect.worker_thread import WorkerThread
 from odradek.ports.installation import install_hint
 from odradek.records.topic_partition import TopicPartition
 
-STORAGE_PREFIX: Final = "storage."
 SETTINGS: Final = (
     Setting("table.path", Type.STRING, REQUIRED, "folder or URL of the table of a topic, with ${topic} in it; further "
             "settings of the object store as storage.NAME", Importance.HIGH, group="Tables"),

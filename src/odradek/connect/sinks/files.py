@@ -31,7 +31,8 @@ from odradek.records.topic_partition import TopicPartition
 logger = logging.getLogger(__name__)
 
 SETTINGS: Final = (
-    Setting("directory", Type.STRING, REQUIRED, "existing folder for the files", Importance.HIGH, group="Files"),
+    Setting("directory", Type.STRING, REQUIRED, "existing folder for the files, or s3://BUCKET/PREFIX; settings of "
+            "the object store as storage.NAME", Importance.HIGH, group="Files"),
     Setting("format", Type.STRING, "json", "json: a line for each record; csv: the value's fields; parquet",
             choices=("json", "csv", "parquet"), group="Files"),
     Setting("flush.size", Type.INT, 10_000, "most records of a write", minimum=1, group="Files"),
@@ -39,7 +40,8 @@ SETTINGS: Final = (
             group="Files"),
 )  # fmt: skip
 
-_SUFFIXES: Final = {"json": ".jsonl", "csv": ".csv", "parquet": ".parquet"}
+SUFFIXES: Final = {"json": ".jsonl", "csv": ".csv", "parquet": ".parquet"}
+"""Ends of names, by the setting `format`."""
 _NAME: Final = re.compile(r"(?P<topic>[^+]+)\+(?P<partition>\d+)\+(?P<first>\d+)-(?P<last>\d+)\.(?:jsonl|csv|parquet)")
 
 
@@ -127,11 +129,26 @@ def _parquet(records: Sequence[SinkRecord]) -> bytes:
     return out.getvalue()
 
 
-_ENCODERS: Final[Mapping[str, Callable[[Sequence[SinkRecord]], bytes]]] = {
-    "json": _json,
-    "csv": _csv,
-    "parquet": _parquet,
-}
+Encoder = Callable[[Sequence[SinkRecord]], bytes]
+"""Makes the content of a file. Raises RecordRejected with the place in the sequence."""
+ENCODERS: Final[Mapping[str, Encoder]] = {"json": _json, "csv": _csv, "parquet": _parquet}
+"""By the setting `format`."""
+
+
+def by_origin(records: Sequence[SinkRecord]) -> dict[TopicPartition, list[tuple[int, SinkRecord]]]:
+    """Records with their places in a batch, by the partition that has them."""
+    found: dict[TopicPartition, list[tuple[int, SinkRecord]]] = defaultdict(list)
+    for index, record in enumerate(records):
+        found[record.origin].append((index, record))
+    return found
+
+
+def encoded(encode: Encoder, records: Sequence[tuple[int, SinkRecord]]) -> bytes:
+    """The content of a file of these records. Raises RecordRejected with the place in the batch."""
+    try:
+        return encode([record for _, record in records])
+    except RecordRejected as error:
+        raise RecordRejected(records[error.index][0], str(error)) from error
 
 
 class FilesSink:
@@ -140,8 +157,8 @@ class FilesSink:
     def __init__(self, values: Mapping[str, Any], connector: str) -> None:
         """`values` are those of a checked configuration. The connector needs the folder for itself."""
         self._folder = Path(values["directory"])
-        self._encode = _ENCODERS[values["format"]]
-        self._suffix = _SUFFIXES[values["format"]]
+        self._encode = ENCODERS[values["format"]]
+        self._suffix = SUFFIXES[values["format"]]
         self._thread = WorkerThread(f"connect-{connector}")
         self.batch_records: int = values["flush.size"]
         """Records of one write."""
@@ -160,10 +177,7 @@ class FilesSink:
 
     async def write(self, batch: Batch) -> None:
         """See `Sink`."""
-        by_partition: dict[TopicPartition, list[tuple[int, SinkRecord]]] = defaultdict(list)
-        for index, record in enumerate(batch.records):
-            by_partition[record.origin].append((index, record))
-        for partition, records in by_partition.items():
+        for partition, records in by_origin(batch.records).items():
             await self._thread.run(self._write, partition, records)
 
     async def close(self) -> None:
@@ -171,10 +185,7 @@ class FilesSink:
         await self._thread.close()
 
     def _write(self, partition: TopicPartition, records: list[tuple[int, SinkRecord]]) -> None:
-        try:
-            data = self._encode([record for _, record in records])
-        except RecordRejected as error:
-            raise RecordRejected(records[error.index][0], str(error)) from error
+        data = encoded(self._encode, records)
         first, last = records[0][1].offset, records[-1][1].offset
         path = self._folder / file_name(partition, first, last, self._suffix)
         part = path.with_name(f".{path.name}.{os.getpid()}.{id(self)}.part")

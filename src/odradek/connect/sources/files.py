@@ -1,6 +1,7 @@
-"""Lines of files as records: one file that grows (Kafka's FileStreamSource), or the files of a folder.
+"""Lines of files as records: one file that grows (Kafka's FileStreamSource), or the files of a folder or of S3.
 
-A source offset is the number of bytes that were read. Only complete lines are read.
+A source offset is the number of bytes that were read. Only complete lines of files are read. Objects are complete:
+their last line may lack its end, and one that is replaced is read again from its beginning.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, Protocol, cast
 
 from odradek.connect.errors import ConnectError, TargetAway
 from odradek.connect.model import SourceRecord
+from odradek.connect.object_folder import STORAGE_PREFIX, ObjectAt, ObjectFolder, is_url
 from odradek.connect.settings import REQUIRED, Importance, Setting, Type
 from odradek.connect.sources.source import StoredOffsets
 from odradek.connect.worker_thread import WorkerThread
@@ -32,7 +34,8 @@ FILE_STREAM_SETTINGS: Final = (
     _LINE,
 )
 DIRECTORY_SETTINGS: Final = (
-    Setting("directory", Type.STRING, REQUIRED, "folder to read", Importance.HIGH, group="Files"),
+    Setting("directory", Type.STRING, REQUIRED, "folder to read, or s3://BUCKET/PREFIX; settings of the object store "
+            "as storage.NAME", Importance.HIGH, group="Files"),
     Setting("pattern", Type.STRING, "*", "names of files, with * and ?", group="Files"),
     Setting("format", Type.STRING, "lines", "lines: text; json: a document on each line; csv: with a line of names",
             choices=("lines", "json", "csv"), group="Files"),
@@ -42,14 +45,101 @@ DIRECTORY_SETTINGS: Final = (
 )  # fmt: skip
 
 
+class Files(Protocol):
+    """Where files are. Methods raise OSError, TargetAway, ConnectError."""
+
+    are_complete: bool
+    """Whether files never grow."""
+
+    def check(self) -> None:
+        """Raises ConnectError if there can be no files."""
+        ...
+
+    def names(self) -> list[str]:
+        """The files that there are now, in the order of reading."""
+        ...
+
+    def state(self, name: str) -> tuple[int, str]:
+        """(bytes, what differs when the file is replaced) of a file that was listed."""
+        ...
+
+    def open(self, name: str) -> BinaryIO:
+        """A file that was listed."""
+        ...
+
+
+class LocalFiles:
+    """One file, or those of a folder. See `Files`."""
+
+    are_complete = False
+
+    def __init__(self, file: str, folder: str, pattern: str) -> None:
+        """Either `file`, or `folder` and the `pattern` of names."""
+        self._file = file
+        self._folder = Path(folder)
+        self._pattern = pattern
+
+    def check(self) -> None:
+        """See `Files`."""
+        if not self._file and not self._folder.is_dir():
+            raise ConnectError(f"directory {self._folder}: no such folder")
+
+    def names(self) -> list[str]:
+        """See `Files`."""
+        if self._file:
+            return [self._file] if Path(self._file).exists() else []
+        names = sorted(each.name for each in self._folder.iterdir() if each.is_file() and not each.name.startswith("."))
+        return [str(self._folder / name) for name in names if fnmatch.fnmatchcase(name, self._pattern)]
+
+    def state(self, name: str) -> tuple[int, str]:
+        """See `Files`. A file of another inode may be the same one after an editor has written it."""
+        return Path(name).stat().st_size, ""
+
+    def open(self, name: str) -> BinaryIO:
+        """See `Files`."""
+        return Path(name).open("rb")
+
+
+class ObjectFiles:
+    """Objects of a store. See `Files`."""
+
+    are_complete = True
+
+    def __init__(self, url: str, options: Mapping[str, str], pattern: str) -> None:
+        """`pattern` is one of names."""
+        self._folder = ObjectFolder(url, options)
+        self._pattern = pattern
+        self._objects: dict[str, ObjectAt] = {}
+
+    def check(self) -> None:
+        """See `Files`. A folder of a store is there when something is in it."""
+
+    def names(self) -> list[str]:
+        """See `Files`."""
+        found = [each for each in self._folder.objects() if fnmatch.fnmatchcase(each.name, self._pattern)]
+        self._objects = {f"{self._folder.url}/{each.name}": each for each in found}
+        return sorted(self._objects)
+
+    def state(self, name: str) -> tuple[int, str]:
+        """See `Files`."""
+        return self._objects[name].size, self._objects[name].etag
+
+    def open(self, name: str) -> BinaryIO:
+        """See `Files`."""
+        return cast(BinaryIO, self._folder.open(self._objects[name]))
+
+
 class FilesSource:
     """One task's files. See `Source`."""
 
     def __init__(self, values: Mapping[str, Any], connector: str) -> None:
         """`values` are those of a checked configuration, of one file or of a folder."""
-        self._file = values.get("file", "")
-        self._folder = values.get("directory", "")
-        self._pattern: str = values.get("pattern", "")
+        folder, pattern = values.get("directory", ""), values.get("pattern", "")
+        self._files: Files = (
+            ObjectFiles(folder, values[STORAGE_PREFIX], pattern)
+            if is_url(folder)
+            else LocalFiles(values.get("file", ""), folder, pattern)
+        )
         self._format: str = values.get("format", "lines")
         self._topic: str = values["topic"]
         self._limit: int = values["batch.size"]
@@ -57,12 +147,13 @@ class FilesSource:
         self._thread = WorkerThread(f"connect-{connector}")
         self._offsets = StoredOffsets()
         self._columns: dict[str, list[str]] = {}
+        self._unread: list[str] = []
 
     async def open(self, offsets: StoredOffsets) -> None:
         """See `Source`."""
-        if self._folder and not await self._thread.run(Path(self._folder).is_dir):
-            raise ConnectError(f"directory {self._folder}: no such folder")
+        await self._thread.run(self._files.check)
         self._offsets = offsets
+        self._unread = []
 
     async def poll(self) -> Sequence[SourceRecord]:
         """See `Source`."""
@@ -75,67 +166,67 @@ class FilesSource:
     # --- in the thread ---
 
     def _poll(self) -> list[SourceRecord]:
+        """The next lines of the files that were listed last, or of a new list of them."""
         try:
-            for path in self._paths():
-                found = self._read(path)
-                if found:
-                    self._offsets.set(found[-1].source_partition, found[-1].source_offset)
-                    return found
+            listed = False
+            while self._unread or not listed:
+                if not self._unread:
+                    self._unread = self._files.names()
+                    listed = True
+                while self._unread:
+                    found = self._read(self._unread[0])
+                    if found:
+                        self._offsets.set(found[-1].source_partition, found[-1].source_offset)
+                        return found
+                    del self._unread[0]
         except OSError as error:
             raise TargetAway(f"{error.filename}: {error.strerror or error}") from error
         return []
 
-    def _paths(self) -> list[Path]:
-        if self._file:
-            path = Path(self._file)
-            return [path] if path.exists() else []
-        folder = Path(self._folder)
-        names = sorted(each.name for each in folder.iterdir() if each.is_file() and not each.name.startswith("."))
-        return [folder / name for name in names if fnmatch.fnmatchcase(name, self._pattern)]
-
-    def _read(self, path: Path) -> list[SourceRecord]:
-        partition = {"filename": str(path)}
+    def _read(self, name: str) -> list[SourceRecord]:
+        partition = {"filename": name}
         stored = self._offsets.of(partition)
         position = int(stored["position"]) if stored else 0
-        size = path.stat().st_size
-        if size < position:
-            logger.warning("%s is shorter than what was read of it: reading it from its beginning", path)
-            self._columns.pop(str(path), None)
+        size, mark = self._files.state(name)
+        if size < position or (stored and stored.get("etag", mark) != mark):
+            logger.warning("%s was replaced: reading it from its beginning", name)
+            self._columns.pop(name, None)
             position = 0
         if size == position:
             return []
-        with path.open("rb") as file:
-            if self._format == "csv" and str(path) not in self._columns and not self._read_columns(path, file):
+        with self._files.open(name) as file:
+            if self._format == "csv" and name not in self._columns and not self._read_columns(name, file):
                 return []
             file.seek(position)
             found = []
-            for line, end in self._lines(path, file, position):
-                value = self._value(path, line, is_header=self._format == "csv" and end - len(line) == 0)
+            for line, end in self._lines(name, file, position):
+                value = self._value(name, line, is_header=self._format == "csv" and end - len(line) == 0)
                 if value is not None:
-                    found.append(SourceRecord(partition, {"position": end}, self._topic, None, value))
+                    offset = {"position": end, "etag": mark} if mark else {"position": end}
+                    found.append(SourceRecord(partition, offset, self._topic, None, value))
                 if len(found) == self._limit:
                     break
             return found
 
-    def _lines(self, path: Path, file: BinaryIO, position: int) -> Iterator[tuple[bytes, int]]:
+    def _lines(self, name: str, file: BinaryIO, position: int) -> Iterator[tuple[bytes, int]]:
         """(line with its end, position behind it) of complete lines."""
         while True:
             line = file.readline(self._longest + 1)
             if len(line) > self._longest:
-                raise ConnectError(f"{path}: a line at byte {position} is longer than max.line.bytes")
-            if not line.endswith(b"\n"):
+                raise ConnectError(f"{name}: a line at byte {position} is longer than max.line.bytes")
+            if not line.endswith(b"\n") and not (line and self._files.are_complete):
                 return
             position += len(line)
             yield line, position
 
-    def _read_columns(self, path: Path, file: BinaryIO) -> bool:
+    def _read_columns(self, name: str, file: BinaryIO) -> bool:
         """Keep the names in the first line; False while it is incomplete."""
-        for line, _ in self._lines(path, file, 0):
-            self._columns[str(path)] = next(csv.reader(io.StringIO(line.decode(errors="replace"))))
+        for line, _ in self._lines(name, file, 0):
+            self._columns[name] = next(csv.reader(io.StringIO(line.decode(errors="replace"))))
             return True
         return False
 
-    def _value(self, path: Path, line: bytes, *, is_header: bool) -> Any:
+    def _value(self, name: str, line: bytes, *, is_header: bool) -> Any:
         """The value of a line; None for one without a record."""
         text = line.decode(errors="replace").rstrip("\r\n")
         if self._format == "lines":
@@ -143,8 +234,8 @@ class FilesSource:
         if not text or is_header:
             return None
         if self._format == "csv":
-            return dict(zip(self._columns[str(path)], next(csv.reader([text])), strict=False))
+            return dict(zip(self._columns[name], next(csv.reader([text])), strict=False))
         try:
             return json.loads(text)
         except ValueError as error:
-            raise ConnectError(f"{path}: not JSON: {text[:80]}: {error}") from error
+            raise ConnectError(f"{name}: not JSON: {text[:80]}: {error}") from error
