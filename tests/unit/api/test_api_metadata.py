@@ -135,6 +135,22 @@ def test_topics_are_encoded_as_the_generated_codec_does_and_once(version: int) -
     assert out == expected
 
 
+def test_deleted_topics_are_not_remembered() -> None:
+    encoded, image = EncodedTopics(), ClusterImage("cluster")
+    states = (PartitionState(1, 5, (1,), (1,)),)
+    lasting = [Topic(f"lasting-{number}", TOPIC_ID, states) for number in range(20)]
+    image.topics = {topic.name: topic for topic in lasting}
+    first = [encoded.get(topic, image, 12, OMITTED) for topic in lasting]
+    for number in range(500):
+        short = Topic(f"short-{number}", TOPIC_ID, states)
+        image.topics = {**image.topics, short.name: short}
+        encoded.get(short, image, 12, OMITTED)
+        image.topics = {topic.name: topic for topic in lasting}
+    assert len(encoded._known) < 2 * len(lasting)
+    assert encoded._bytes == sum(len(entry.data) for *_, entry in encoded._known.values())
+    assert [encoded.get(topic, image, 12, OMITTED) for topic in lasting] == first, "those that hold are kept"
+
+
 @pytest.mark.parametrize(
     ("api", "request_of"), [(api_03_metadata, MetadataRequest), (api_60_describe_cluster, DescribeClusterRequest)]
 )

@@ -6,6 +6,7 @@ event loop a tenth of a second each time.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from struct import Struct, pack
 from typing import Any
@@ -16,6 +17,8 @@ from odradek.wire.messages.metadata import MetadataResponseTopic
 from odradek.wire.primitives import write_unsigned_varint
 
 _MOST_BYTES = 32 << 20
+_EXAMINED = 4
+"""Entries that are looked at for one that is added: more than one, so that outdated ones become fewer."""
 _FLEXIBLE_FROM = 9
 _EPOCH_FROM = 7
 _OFFLINE_FROM = 5
@@ -94,13 +97,17 @@ def _ids(ids: tuple[int, ...], version: int, known: dict[tuple[int, ...], bytes]
 
 
 class EncodedTopics:
-    """Remembers what it has encoded for as long as topic and brokers are the very objects that it was encoded from."""
+    """Remembers what it has encoded for as long as topic and brokers are the very objects that it was encoded from.
+
+    Whenever it remembers one more, it looks at a few of the oldest and forgets those whose topic was deleted or has
+    changed: without it, deleted topics would stay in memory.
+    """
 
     __slots__ = ("_bytes", "_known")
 
     def __init__(self) -> None:
         self._bytes = 0
-        self._known: dict[tuple[str, int, int], tuple[Topic, Mapping[int, Any], EncodedTopic]] = {}
+        self._known: OrderedDict[tuple[str, int, int], tuple[Topic, Mapping[int, Any], EncodedTopic]] = OrderedDict()
 
     def get(self, topic: Topic, image: ClusterImage, version: int, operations: int) -> EncodedTopic:
         """The topic's part of a Metadata response; `operations` are the authorized ones as a bit field.
@@ -114,6 +121,8 @@ class EncodedTopics:
             if known[0] is topic and known[1] is brokers:
                 return known[2]
             self._bytes -= len(known[2].data)
+        else:
+            self._forget_outdated(image)
         partitions: Any = _Partitions(topic, brokers)
         out = bytearray()
         MetadataResponseTopic(0, topic.name, topic.id, topic.is_internal, partitions, operations).encode(out, version)
@@ -124,3 +133,12 @@ class EncodedTopics:
             self._bytes = len(out)
         self._known[key] = (topic, brokers, found)
         return found
+
+    def _forget_outdated(self, image: ClusterImage) -> None:
+        """Look at the oldest few; those that still hold become the newest, so that all of them have their turn."""
+        for _ in range(min(_EXAMINED, len(self._known))):
+            key, entry = self._known.popitem(last=False)
+            if image.topics.get(key[0]) is entry[0]:
+                self._known[key] = entry
+            else:
+                self._bytes -= len(entry[2].data)
