@@ -15,6 +15,7 @@ from operator import attrgetter
 import pytest
 
 from odradek.client import Consumer, ConsumerRecord, Producer, TopicPartition
+from odradek.client.model import CREATE_TIME
 from odradek.testing import Simulation, eventually, search
 
 Reading = ConsumerRecord[bytes | None, bytes]
@@ -143,7 +144,7 @@ def test_offset_stays_when_rows_are_rejected() -> None:
         connection.executescript(TABLES)
         database, partition = Database(connection), TopicPartition("readings", 0)
         assert database.next_offset(partition) == 0
-        not_text = ConsumerRecord[bytes | None, bytes]("readings", 0, 0, 0, 0, None, b"\xff", (), -1)
+        not_text = ConsumerRecord[bytes | None, bytes]("readings", 0, 0, 0, CREATE_TIME, None, b"\xff", (), -1)
         with pytest.raises(UnicodeDecodeError):
             database.store(partition, 0, [not_text])
         assert database.next_offset(partition) == 0

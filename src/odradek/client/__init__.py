@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from odradek.client.model import OffsetAndMetadata as OffsetAndMetadata
     from odradek.client.model import OffsetAndTimestamp as OffsetAndTimestamp
     from odradek.client.model import RecordMetadata as RecordMetadata
+    from odradek.client.model import TimestampType as TimestampType
     from odradek.client.producer.accumulator import Delivery as Delivery
     from odradek.client.producer.producer import Producer as Producer
     from odradek.client.producer.transactions import TransactionalProducer as TransactionalProducer
@@ -128,6 +129,7 @@ __all__ = [
     "ShareRecord",
     "StringDeserializer",
     "StringSerializer",
+    "TimestampType",
     "TopicPartition",
     "TransactionAborted",
     "TransactionalProducer",
@@ -194,6 +196,7 @@ _HOMES = {
     "ShareRecord": "odradek.client.share.records",
     "StringDeserializer": "odradek.client.serializers",
     "StringSerializer": "odradek.client.serializers",
+    "TimestampType": "odradek.client.model",
     "TopicPartition": "odradek.records.topic_partition",
     "TransactionAborted": "odradek.client.errors",
     "TransactionalProducer": "odradek.client.producer.transactions",

@@ -12,8 +12,18 @@ from odradek.records.topic_partition import TopicPartition
 Headers = Sequence[tuple[str, bytes | None]]
 """Record headers in order; names may repeat."""
 
-CREATE_TIME: Final = 0
-LOG_APPEND_TIME: Final = 1
+
+class TimestampType(IntEnum):
+    """Whose clock a record's timestamp is of (Kafka's TimestampType)."""
+
+    CREATE_TIME = 0
+    """The producer's, or what the program gave."""
+    LOG_APPEND_TIME = 1
+    """The broker's, by the topic's `message.timestamp.type`."""
+
+
+CREATE_TIME: Final = TimestampType.CREATE_TIME
+LOG_APPEND_TIME: Final = TimestampType.LOG_APPEND_TIME
 
 
 class OffsetSpec(IntEnum):
@@ -84,16 +94,15 @@ class RecordMetadata(NamedTuple):
 class ConsumerRecord(NamedTuple, Generic[Key_co, Value_co]):
     """One record as read: `ConsumerRecord[KeyType, ValueType]`, by default bytes.
 
-    timestamp is in ms; timestamp_type is CREATE_TIME or LOG_APPEND_TIME; leader_epoch is that of the leader that
-    appended the record. The value of a tombstone is None: consumers of compacted topics name that in the type
-    (`Consumer[str, Order | None]`).
+    timestamp is in ms; leader_epoch is that of the leader that appended the record. The value of a tombstone is None:
+    consumers of compacted topics name that in the type (`Consumer[str, Order | None]`).
     """
 
     topic: str
     partition: int
     offset: int
     timestamp: int
-    timestamp_type: int
+    timestamp_type: TimestampType
     key: Key_co
     value: Value_co
     headers: Headers

@@ -10,9 +10,9 @@ from odradek.cli.kcat import metadata_list as kcat_metadata
 from odradek.cli.kcat.options import offset_range, separated, with_ports
 from odradek.cli.kcat.record_output import json_envelope, kcat_format
 from odradek.cli.main import main
-from odradek.client.model import ConsumerRecord
+from odradek.client.model import CREATE_TIME, ConsumerRecord
 
-RECORD = ConsumerRecord("t", 3, 42, 1000, 0, b"k", None, [("a", b"1"), ("b", None)], 7)
+RECORD = ConsumerRecord("t", 3, 42, 1000, CREATE_TIME, b"k", None, [("a", b"1"), ("b", None)], 7)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from odradek.cli.arguments.errors import CommandError, UsageError
 from odradek.cli.records.line_reader import Input, JsonReader, LineReader
 from odradek.cli.records.record_format import json_format
-from odradek.client.model import ConsumerRecord
+from odradek.client.model import CREATE_TIME, ConsumerRecord
 
 
 def reader(**properties: str) -> LineReader:
@@ -121,7 +121,7 @@ def test_json_without_a_value_is_rejected():
 def test_what_consume_prints_as_json_produce_reads(
     key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]], timestamp: int
 ):
-    line = json_format()(ConsumerRecord("t", 0, 1, timestamp, 0, key, value, headers, 0))
+    line = json_format()(ConsumerRecord("t", 0, 1, timestamp, CREATE_TIME, key, value, headers, 0))
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
     assert JsonReader().read(line[:-1], 1) == Input(key, value, headers, timestamp)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.client.model import ConsumerRecord
+from odradek.client.model import CREATE_TIME, ConsumerRecord
 from odradek.connect.conversion import Conversion
 from odradek.connect.converters import JsonConverter, StringConverter, class_of, converter_of
 from odradek.connect.model import SourceRecord, Target
@@ -137,7 +137,7 @@ def test_transform_rejects_a_value_that_is_no_object() -> None:
 
 
 def record(value: bytes | None) -> ConsumerRecord[Any, Any]:
-    return ConsumerRecord("orders", 1, 7, 1000, 0, b"k", value, (), 0)
+    return ConsumerRecord("orders", 1, 7, 1000, CREATE_TIME, b"k", value, (), 0)
 
 
 def test_conversion_keeps_the_bytes_beside_the_objects() -> None:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from odradek.client.model import ConsumerRecord
+from odradek.client.model import CREATE_TIME, ConsumerRecord
 from odradek.connect.connector_settings import ErrorPolicy
 from odradek.connect.conversion import Conversion
 from odradek.connect.converters import JsonConverter, StringConverter
@@ -22,7 +22,7 @@ POLICY = ErrorPolicy(False, 0.0, 0.1, False, "", False)
 
 
 def record(partition: TopicPartition, offset: int, number: int) -> ConsumerRecord[Any, Any]:
-    return ConsumerRecord(*partition, offset, 1_000, 0, None, json.dumps({"n": number}).encode(), (), 0)
+    return ConsumerRecord(*partition, offset, 1_000, CREATE_TIME, None, json.dumps({"n": number}).encode(), (), 0)
 
 
 class Polls:

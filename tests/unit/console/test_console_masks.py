@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from odradek.client.model import ConsumerRecord
+from odradek.client.model import CREATE_TIME, ConsumerRecord
 from odradek.console.messages.masks import MASK, MaskError, Masks
 
 
 def masked(rule: str, value: Any = None, key: bytes | None = None, headers: Any = (), topic: str = "payments") -> Any:
     """A record after the rule; a value that is not bytes is written as JSON."""
     data = value if value is None or isinstance(value, bytes) else json.dumps(value).encode()
-    return Masks.parse([rule]).apply(ConsumerRecord(topic, 0, 0, 0, 0, key, data, headers, 0))
+    return Masks.parse([rule]).apply(ConsumerRecord(topic, 0, 0, 0, CREATE_TIME, key, data, headers, 0))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from fastavro import parse_schema, schemaless_writer
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from odradek.client.framing import framed
-from odradek.client.model import ConsumerRecord
+from odradek.client.model import CREATE_TIME, ConsumerRecord
 from odradek.console.messages import schema_decoding
 from odradek.console.messages.decoding import show
 from odradek.console.messages.schema_decoding import Decoders, Origin
@@ -181,7 +181,7 @@ def test_wrong_rule_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 
 def record(offset: int, value: bytes | None, key: bytes | None = None) -> Any:
     """A record of partition 0."""
-    return ConsumerRecord("t", 0, offset, 0, 0, key, value, [], 0)
+    return ConsumerRecord("t", 0, offset, 0, CREATE_TIME, key, value, [], 0)
 
 
 def run(rules: list[Any], records: list[Any]) -> tuple[list[Any], dict[Any, Origin]]:

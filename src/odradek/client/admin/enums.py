@@ -5,8 +5,9 @@ A value that this version does not know reads as UNKNOWN, as in Java's client.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum, StrEnum
-from typing import Self
+from typing import Final, Self
 
 
 class ConfigResourceType(IntEnum):
@@ -108,6 +109,29 @@ class GroupType(StrEnum):
     def _missing_(cls, value: object) -> GroupType:
         spelling = {each.value.lower(): each for each in cls}
         return spelling.get(str(value).lower(), cls.UNKNOWN)
+
+
+class GroupProtocolType(StrEnum):
+    """What the members of a group do; programs may have types of their own, which stay texts."""
+
+    SIMPLE = ""
+    """Offsets are committed, and there are no members."""
+    CONSUMER = "consumer"
+    """Consumers share partitions."""
+    CONNECT = "connect"
+    """Workers of Kafka Connect share connectors."""
+    SHARE = "share"
+    """Members of a share group."""
+    STREAMS = "streams"
+    """Members of a streams group."""
+
+    @classmethod
+    def from_wire(cls, name: str) -> GroupProtocolType | str:
+        """The member of that name; the name itself where there is none."""
+        return _PROTOCOL_TYPES.get(name, name)
+
+
+_PROTOCOL_TYPES: Final[Mapping[str, GroupProtocolType]] = {str(each): each for each in GroupProtocolType}
 
 
 class ScramMechanism(IntEnum):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
-from odradek.client.admin.enums import GroupState, GroupType
+from odradek.client.admin.enums import GroupProtocolType, GroupState, GroupType
 from odradek.client.admin.requests import AdminRequests, failure_of, raise_failure
 from odradek.client.model import OffsetAndMetadata
 from odradek.client.network.cluster import GROUP_COORDINATOR, error_of
@@ -29,14 +29,15 @@ from odradek.wire.messages.offset_delete import (
 )
 from odradek.wire.primitives import DecodeError
 
-_CONSUMER: Final = "consumer"
-
 
 class GroupListing(NamedTuple):
-    """A group as its coordinator lists it; state and type are None where the broker is too old to report them."""
+    """A group as its coordinator lists it; state and type are None where the broker is too old to report them.
+
+    protocol_type is a text where a program has a type of its own.
+    """
 
     group_id: str
-    protocol_type: str
+    protocol_type: GroupProtocolType | str
     state: GroupState | None
     type: GroupType | None
     coordinator_id: int
@@ -65,7 +66,7 @@ class GroupDescription(NamedTuple):
 
     group_id: str
     state: GroupState
-    protocol_type: str
+    protocol_type: GroupProtocolType | str
     partition_assignor: str
     coordinator_id: int
     members: list[MemberDescription]
@@ -93,11 +94,11 @@ class GroupsAdmin:
         *,
         states: Collection[GroupState | str] = (),
         types: Collection[GroupType | str] = (),
-        protocol_types: Collection[str] = (),
+        protocol_types: Collection[GroupProtocolType | str] = (),
     ) -> Listings:
         """Groups of all brokers, sorted by name; with filters only those states (KIP-518) and types (KIP-848).
 
-        Protocol types are names such as `consumer`, `connect` and the empty one of simple groups (KIP-1043).
+        Protocol types are those of KIP-1043, and the names of programs' own ones.
         """
         cluster = self._requests.cluster
 
@@ -113,7 +114,7 @@ class GroupsAdmin:
                 found += [
                     GroupListing(
                         each.group_id,
-                        each.protocol_type,
+                        GroupProtocolType.from_wire(each.protocol_type),
                         GroupState(each.group_state) if each.group_state else None,
                         GroupType(each.group_type) if each.group_type else None,
                         node_id,
@@ -184,7 +185,7 @@ class GroupsAdmin:
         return GroupDescription(
             group_id,
             GroupState(found.group_state),
-            _CONSUMER,
+            GroupProtocolType.CONSUMER,
             found.assignor_name,
             await cluster.coordinator(GROUP_COORDINATOR, group_id),
             members,
@@ -287,7 +288,7 @@ def _classic(group: DescribeGroupsResponseGroup, coordinator_id: int) -> GroupDe
     members = []
     for each in group.members:
         assignment: list[TopicPartition] | None = None
-        if group.protocol_type == _CONSUMER:
+        if group.protocol_type == GroupProtocolType.CONSUMER:
             assignment = _assignment(each.member_assignment)
         members.append(
             MemberDescription(each.member_id, each.group_instance_id, each.client_id, each.client_host, assignment)
@@ -295,7 +296,7 @@ def _classic(group: DescribeGroupsResponseGroup, coordinator_id: int) -> GroupDe
     return GroupDescription(
         group.group_id,
         GroupState(group.group_state),
-        group.protocol_type,
+        GroupProtocolType.from_wire(group.protocol_type),
         group.protocol_data,
         coordinator_id,
         members,

@@ -11,7 +11,7 @@ from typing import Any, Final
 from odradek.client.errors import DeserializationError
 from odradek.client.interceptors import ConsumerInterceptor
 from odradek.client.metrics.counts import TopicReads
-from odradek.client.model import AbortedTransaction, ConsumerRecord
+from odradek.client.model import AbortedTransaction, ConsumerRecord, TimestampType
 from odradek.records.batch import BatchHeader, split_batches, verify_crc
 from odradek.records.columns import EncodedColumns
 from odradek.records.control import ControlType, decode_control_record
@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 
 Record = ConsumerRecord[Any, Any]
 
+_TIMESTAMP_TYPES: Final = tuple(TimestampType)
 MAX_CHUNKS: Final = 2
 """Answers per partition that may wait: one is consumed while the next arrives."""
 
@@ -305,7 +306,7 @@ class PartitionState:
 def consumer_records(topic: str, partition: int, header: BatchHeader, columns: EncodedColumns) -> list[Record]:
     """Records of a batch as objects; those without headers are made without a step of the interpreter for each."""
     offsets, timestamps, keys, values, headers = columns
-    kind, epoch = header.timestamp_type, header.partition_leader_epoch
+    kind, epoch = _TIMESTAMP_TYPES[header.timestamp_type], header.partition_leader_epoch
     lazy = lazy_headers(headers)  # type: ignore[arg-type]  # copied columns are bytes
     topics, partitions, kinds, epochs = map(repeat, (topic, partition, kind, epoch))
     # The four that are repeated do not end.

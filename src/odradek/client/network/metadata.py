@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from odradek.client.network.connections import BrokerAddress
+from odradek.wire.errors import ErrorCode, error_code
 from odradek.wire.messages.metadata import MetadataResponse, MetadataResponseTopic
 from odradek.wire.primitives import ZERO_UUID
 
@@ -21,20 +22,19 @@ class PartitionInfo(NamedTuple):
     replicas: Sequence[int]
     isr: Sequence[int]
     offline_replicas: Sequence[int]
-    error_code: int = 0
+    error_code: ErrorCode = ErrorCode.NONE
 
 
 class TopicInfo:
     """One topic. `available` are the partitions that have a leader."""
 
-    __slots__ = ("available", "error_code", "is_internal", "name", "partitions", "topic_id")
+    __slots__ = ("available", "is_internal", "name", "partitions", "topic_id")
 
     def __init__(self, name: str, topic_id: bytes, is_internal: bool, partitions: list[PartitionInfo]) -> None:
         self.name = name
         self.topic_id = topic_id
         self.is_internal = is_internal
         self.partitions = partitions
-        self.error_code = 0
         self.available = [each.partition for each in partitions if each.leader >= 0]
 
 
@@ -164,7 +164,7 @@ class MetadataCache:
                 each.replica_nodes,
                 each.isr_nodes,
                 each.offline_replicas,
-                each.error_code,
+                error_code(each.error_code) if each.error_code else ErrorCode.NONE,
             )
             before = old.get(info.partition)
             if before is not None and -1 < info.leader_epoch < before.leader_epoch:

@@ -7,7 +7,7 @@ from typing import Any, Generic, NamedTuple
 
 from odradek.client.consumer.positions import RecordReader
 from odradek.client.errors import DeserializationError
-from odradek.client.model import Headers
+from odradek.client.model import Headers, TimestampType
 from odradek.client.type_parameters import Key_co, Value_co
 from odradek.records.batch import split_batches
 from odradek.records.errors import CorruptRecords
@@ -22,7 +22,7 @@ class ShareRecord(NamedTuple, Generic[Key_co, Value_co]):
     partition: int
     offset: int
     timestamp: int
-    timestamp_type: int
+    timestamp_type: TimestampType
     key: Key_co
     value: Value_co
     headers: Headers
