@@ -24,10 +24,20 @@ from typing import Final
 from confluent_kafka.admin import AdminClient, NewTopic
 from rich.console import Console
 
-from bench.load import LIMIT_CORES, commit_id, load_line, machine, others_now, too_busy
+from bench.load import (
+    LIMIT_CORES,
+    Processors,
+    commit_id,
+    load_line,
+    look,
+    machine,
+    others_between,
+    others_now,
+    too_busy,
+)
 from bench.peers.broker import BrokerProcess
 from bench.servers import cpu_seconds, rss_mb
-from bench.soak.samples import FEWEST, Sample, line_of, table_of, verdicts
+from bench.soak.samples import FEWEST, Sample, line_of, mark_of, table_of, verdicts
 from bench.soak.work import PARTITIONS
 
 MINUTES: Final = 60.0
@@ -63,6 +73,11 @@ def working(name: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
             process.terminate()
 
 
+def _machine_now() -> Processors:
+    """The processor time of the machine, and of this process with all that it started, ended or not."""
+    return look()._replace(own=cpu_seconds(os.getpid()))
+
+
 class Watcher:
     """Samples of a broker, one after the other."""
 
@@ -70,12 +85,13 @@ class Watcher:
         self._broker = broker
         self._begun = self._at = time.monotonic()
         self._cpu = cpu_seconds(broker.pid)
+        self._machine = _machine_now()
         self._holds = 0
 
     def sample(self, flow: dict[str, float]) -> Sample:
         """The window that ends now; `flow` is what the consumer saw in it."""
         pid, now = self._broker.pid, time.monotonic()
-        cpu = cpu_seconds(pid)
+        cpu, machine = cpu_seconds(pid), _machine_now()
         with urllib.request.urlopen(f"http://{self._broker.http}/metrics") as answer:
             holds = holds_of(answer.read().decode())
         found = Sample(
@@ -88,8 +104,9 @@ class Watcher:
             flow["p50"],
             flow["p99"],
             flow["most"],
+            others_between(self._machine, machine),
         )
-        self._at, self._cpu, self._holds = now, cpu, holds
+        self._at, self._cpu, self._machine, self._holds = now, cpu, machine, holds
         return found
 
 
@@ -154,8 +171,8 @@ def main(arguments: list[str]) -> int:
     console.print(table_of(samples))
     for verdict in found:
         console.print(line_of(verdict), highlight=False)
-    if problem:
-        console.print(f"! {load_line(others)} before it began", highlight=False)
+    if mark := mark_of(samples, given.load_limit):
+        console.print(mark, highlight=False)
     if given.json:
         content = {
             "commit": commit_id(),

@@ -26,6 +26,8 @@ class Sample(NamedTuple):
     p50_ms: float
     p99_ms: float
     most_ms: float
+    others: float
+    """What other programs used in the window, in cores."""
 
 
 class Verdict(NamedTuple):
@@ -75,7 +77,7 @@ def verdicts(samples: Sequence[Sample]) -> list[Verdict]:
 
 
 def merged(samples: Sequence[Sample], rows: int = MOST_ROWS) -> list[Sample]:
-    """At most so many samples: of several neighbours the sums of counts, medians, and the largest latency."""
+    """At most so many samples: of several neighbours the sums of counts, medians, the largest latency and load."""
     step = -(-len(samples) // rows)
     found = []
     for start in range(0, len(samples), step):
@@ -91,6 +93,7 @@ def merged(samples: Sequence[Sample], rows: int = MOST_ROWS) -> list[Sample]:
                 median(each.p50_ms for each in part),
                 median(each.p99_ms for each in part),
                 max(each.most_ms for each in part),
+                max(each.others for each in part),
             )
         )
     return found
@@ -109,14 +112,24 @@ def table_of(samples: Sequence[Sample]) -> Table:
         "p50, ms",
         "p99, ms",
         "max, ms",
+        "others",
     ):
         table.add_column(column, justify="right")
     for each in merged(samples):
         table.add_row(
             f"{each.minute:.1f}", f"{each.memory_mb:.1f}", str(each.descriptors), f"{each.cpu_percent:.0f}",
             str(each.holds), f"{each.records:,}", *(f"{ms:.1f}" for ms in (each.p50_ms, each.p99_ms, each.most_ms)),
+            f"{each.others:.2f}",
         )  # fmt: skip
     return table
+
+
+def mark_of(samples: Sequence[Sample], limit: float) -> str | None:
+    """A line about windows beside a busy machine, in which latencies and holds are not the broker's alone; or None."""
+    busy = sum(each.others > limit for each in samples)
+    if not busy:
+        return None
+    return f"! in {busy} of {len(samples)} windows other programs used more than {limit:g} cores"
 
 
 def line_of(verdict: Verdict) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 import bench.soak.__main__ as soak_main
-from bench.soak.samples import Sample, line_of, merged, verdicts
+from bench.soak.samples import Sample, line_of, mark_of, merged, verdicts
 
 
 def sample(minute: float, *, memory_mb: float = 50.0, p99_ms: float = 3.0, most_ms: float = 9.0) -> Sample:
-    return Sample(minute, memory_mb, 100, 20.0, 0, 1000, 1.0, p99_ms, most_ms)
+    return Sample(minute, memory_mb, 100, 20.0, 0, 1000, 1.0, p99_ms, most_ms, 0.1)
 
 
 def test_steady_broker_does_not_grow() -> None:
@@ -50,6 +50,12 @@ def test_merged_samples_keep_sums_and_maxima() -> None:
     assert max(each.most_ms for each in found) == 49.0
     assert found[-1].minute == 49.0
     assert merged(samples[:6]) == samples[:6]
+
+
+def test_windows_beside_a_busy_machine_are_counted() -> None:
+    samples = [sample(1.0), sample(2.0)._replace(others=0.5), sample(3.0)._replace(others=0.3)]
+    assert mark_of(samples, 0.3) == "! in 1 of 3 windows other programs used more than 0.3 cores"
+    assert mark_of(samples, 0.5) is None
 
 
 def test_holds_are_read_from_the_metrics() -> None:
