@@ -151,11 +151,23 @@ METRICS = {
         # Ours writes exactly once, the official connector at least once; the ratios are of one broker.
         *(
             Metric(f"spark {what}, {who}", unit, True, None, target if who == "ratio" else None)
-            for what, target in (("read", 1.3), ("write", 1.2), ("stream", 1.5), ("feed", None))
+            for what, target in (
+                ("read", 1.3),
+                ("write", 1.2),
+                ("stream", 1.5),
+                ("feed", None),
+                ("wide read", None),
+                ("wide write", None),
+                ("wide stream", None),
+            )
             for who, unit in (("odradek", "rows/s"), ("official", "rows/s"), ("ratio", "×"))
         ),
         Metric("spark trigger, odradek", "ms", False, None, 300),
         Metric("spark trigger, official", "ms", False),
+        Metric("spark batches, odradek", "s", False),
+        Metric("spark batches, official", "s", False),
+        Metric("spark batches growth, odradek", "×", False),
+        Metric("spark batches growth, official", "×", False),
         Metric("spark workers, batch 10", "MB", False),
         Metric("spark workers, batch 100", "MB", False),
         Metric("spark growth, odradek", "MB", False, None, 10),

@@ -8,7 +8,10 @@ Spark's noop sink. The official connector's jars come from Maven Central.
     write       rows to a topic
     stream      topic to topic, availableNow with 1,000,000 rows per trigger
     feed        Spark's own rate-micro-batch source to a topic: streaming writes alone
+    wide        the first three with values of 1,000 bytes in 64 partitions
     trigger     the median time of micro-batches of a few rows, topic to topic
+    batches     1,000 micro-batches of a few rows, topic to topic: the time from start to end, and how much longer the
+                last tenth of them takes than the first (medians)
     workers     memory of Spark's Python processes after 10 and after 100 micro-batches (on Odradek alone: it is that of
                 our source and sink, the official ones have none)
 
@@ -27,7 +30,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench.cases import topics
 from bench.servers import Running, processes
@@ -37,7 +40,10 @@ MASTER = "local[2]"
 ROWS = 2_000_000
 REPEATS = 3
 PARTITIONS = 4
+WIDE_ROWS = 400_000
+WIDE_PARTITIONS = 64
 ROWS_PER_TRIGGER = 1_000_000
+BATCHES = 1_000
 TINY_TRIGGERS = 25
 FEED_TRIGGERS = 4
 MEMORY_TRIGGERS = (10, 100)
@@ -73,26 +79,37 @@ def seconds(action: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def checked_count(frame: Any, rows: int) -> None:
+class Shape(NamedTuple):
+    """What a topic holds."""
+
+    rows: int
+    value_bytes: int
+    partitions: int
+    rows_per_trigger: int
+    """Of a stream that reads it."""
+
+
+def checked_count(frame: Any, shape: Shape) -> None:
+    rows = shape.rows
     found = frame.selectExpr("count(*)", "sum(length(value))", "sum(cast(cast(key as string) as long))").first()
-    if tuple(found) != (rows, 100 * rows, rows * (rows - 1) // 2):
+    if tuple(found) != (rows, shape.value_bytes * rows, rows * (rows - 1) // 2):
         raise RuntimeError(f"the topic does not hold what was written: {tuple(found)} for {rows} rows")
 
 
 class Jobs:
     """What is measured, by either connector."""
 
-    def __init__(self, spark: Any, bootstrap: str, rows: int) -> None:
+    def __init__(self, spark: Any, bootstrap: str, shape: Shape) -> None:
         self._spark = spark
         self._bootstrap = bootstrap
-        self._rows = rows
-        self._made = spark.range(rows).selectExpr(
-            "cast(cast(id as string) as binary) key", "cast(repeat('x', 100) as binary) value"
+        self.shape = shape
+        self._made = spark.range(shape.rows).selectExpr(
+            "cast(cast(id as string) as binary) key", f"cast(repeat('x', {shape.value_bytes}) as binary) value"
         )
         self.topics: list[str] = []
 
     def fresh_topic(self) -> str:
-        self.topics.append(topics.create(self._bootstrap, PARTITIONS))
+        self.topics.append(topics.create(self._bootstrap, self.shape.partitions))
         return self.topics[-1]
 
     def _connect(self, face: Any, name: str) -> Any:
@@ -120,8 +137,9 @@ class Jobs:
             finally:
                 query.stop()
 
-    def stream(self, name: str, source: str, rows_per_trigger: int = ROWS_PER_TRIGGER) -> list[dict[str, Any]]:
+    def stream(self, name: str, source: str, rows_per_trigger: int | None = None) -> list[dict[str, Any]]:
         """Topic to topic; the progress of each micro-batch."""
+        rows_per_trigger = rows_per_trigger or self.shape.rows_per_trigger
         read = self._connect(self._spark.readStream, name).options(subscribe=source, startingOffsets="earliest")
         rows = read.option("maxOffsetsPerTrigger", rows_per_trigger).load().select("key", "value")
         with self.query(name, rows, self.fresh_topic(), availableNow=True) as query:
@@ -131,7 +149,7 @@ class Jobs:
 
     def feed(self, name: str) -> float:
         """Rows per second of streaming writes, the first micro-batch apart."""
-        per_batch = max(100, self._rows // (FEED_TRIGGERS + 1))
+        per_batch = max(100, self.shape.rows // (FEED_TRIGGERS + 1))
         source = self._spark.readStream.format("rate-micro-batch").option("rowsPerBatch", per_batch).load()
         rows = source.selectExpr("cast(cast(value as string) as binary) key", "cast(repeat('x', 100) as binary) value")
         with self.query(name, rows, self.fresh_topic(), processingTime="0 seconds") as query:
@@ -180,33 +198,45 @@ def _workers_mb() -> dict[int, float]:
 
 
 def run(broker: Running, scale: float) -> dict[str, float]:
-    rows, spark = max(1000, int(ROWS * scale)), session()
-    jobs = Jobs(spark, broker.bootstrap, rows)
-    best: dict[str, float] = {}
+    rows, wide_rows = (max(1000, int(each * scale)) for each in (ROWS, WIDE_ROWS))
+    spark = session()
+    jobs = Jobs(spark, broker.bootstrap, Shape(rows, 100, PARTITIONS, ROWS_PER_TRIGGER))
+    wide = Jobs(spark, broker.bootstrap, Shape(wide_rows, 1_000, WIDE_PARTITIONS, wide_rows // 2))
     try:
-        for _ in range(REPEATS):
-            for name in FORMATS:
-                _note_best(best, f"spark write, {name}", rows / seconds(partial(jobs.write, name)))
-        source = jobs.topics[0]
-        for what, action in (("read", jobs.read), ("stream", jobs.stream)):
-            for _ in range(REPEATS):
-                for name in FORMATS:
-                    _note_best(best, f"spark {what}, {name}", rows / seconds(partial(action, name, source)))
-        # What one has written the other reads.
-        for number, name in enumerate(FORMATS):
-            for topic in (jobs.topics[1 - number], jobs.topics[-1 - number]):
-                checked_count(jobs.frame(name, topic), rows)
+        best = _rates(jobs, "spark")
         for name in FORMATS:
             best[f"spark feed, {name}"] = jobs.feed(name)
         best |= _tiny_batches(jobs, spark)
+        best |= _many_batches(jobs, spark, max(20, int(BATCHES * scale)))
+        best |= _rates(wide, "spark wide")
         if broker.name == "odradek":
             best |= _memory(jobs, spark)
     finally:
         spark.stop()
-        for topic in jobs.topics:
+        for topic in (*jobs.topics, *wide.topics):
             topics.delete(broker.bootstrap, topic)
-    for what in ("read", "write", "stream", "feed"):
-        best[f"spark {what}, ratio"] = best[f"spark {what}, odradek"] / best[f"spark {what}, official"]
+    best["spark feed, ratio"] = best["spark feed, odradek"] / best["spark feed, official"]
+    return best
+
+
+def _rates(jobs: Jobs, label: str) -> dict[str, float]:
+    """Rows per second of writes, reads and streams, and their ratios."""
+    best: dict[str, float] = {}
+    rows = jobs.shape.rows
+    for _ in range(REPEATS):
+        for name in FORMATS:
+            _note_best(best, f"{label} write, {name}", rows / seconds(partial(jobs.write, name)))
+    source = jobs.topics[0]
+    for what, action in (("read", jobs.read), ("stream", jobs.stream)):
+        for _ in range(REPEATS):
+            for name in FORMATS:
+                _note_best(best, f"{label} {what}, {name}", rows / seconds(partial(action, name, source)))
+    # What one has written the other reads.
+    for number, name in enumerate(FORMATS):
+        for topic in (jobs.topics[1 - number], jobs.topics[-1 - number]):
+            checked_count(jobs.frame(name, topic), jobs.shape)
+    for what in ("read", "write", "stream"):
+        best[f"{label} {what}, ratio"] = best[f"{label} {what}, odradek"] / best[f"{label} {what}, official"]
     return best
 
 
@@ -220,6 +250,21 @@ def _tiny_batches(jobs: Jobs, spark: Any) -> dict[str, float]:
     for name in FORMATS:
         progress = jobs.stream(name, tiny, 2)[1:]
         found[f"spark trigger, {name}"] = statistics.median(each["durationMs"]["triggerExecution"] for each in progress)
+    return found
+
+
+def _many_batches(jobs: Jobs, spark: Any, count: int) -> dict[str, float]:
+    """Seconds for many tiny batches, and the median of the last tenth over that of the first."""
+    source = jobs.write("odradek", spark.range(count * 2).selectExpr(*SMALL_ROWS))
+    found = {}
+    for name in FORMATS:
+        began = time.perf_counter()
+        # the first batch starts Spark's Python processes
+        spent_ms = [each["durationMs"]["triggerExecution"] for each in jobs.stream(name, source, 2)[1:]]
+        found[f"spark batches, {name}"] = time.perf_counter() - began
+        tenth = len(spent_ms) // 10 or 1
+        growth = statistics.median(spent_ms[-tenth:]) / statistics.median(spent_ms[:tenth])
+        found[f"spark batches growth, {name}"] = growth
     return found
 
 
