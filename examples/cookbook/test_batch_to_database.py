@@ -102,7 +102,7 @@ async def scenario(sim: Simulation) -> None:
             return [value for (value,) in connection.execute("SELECT value FROM readings ORDER BY value")]
 
         measuring = asyncio.create_task(measure())
-        await sim.faults(20, ["kill program", "pause program", "kill", "reset", "cut"], between_s=0.7)
+        await sim.faults(20, ["kill program", "pause program", "kill", "reset", "cut", "rebalance"], between_s=0.7)
         await measuring
         await eventually(lambda: len(stored()) >= len(READINGS), 120)
         assert stored() == READINGS
@@ -114,9 +114,7 @@ async def frozen_loader(sim: Simulation) -> None:
         connection.executescript(TABLES)
         database = Database(connection)
         await sim.topic("readings", partitions=2)
-        frozen, _ = (
-            sim.program(name, lambda: load(sim.bootstrap_servers, database)) for name in ("loader-1", "loader-2")
-        )
+        frozen = sim.program("loader-1", lambda: load(sim.bootstrap_servers, database))
 
         def stored() -> list[str]:
             return [value for (value,) in connection.execute("SELECT value FROM readings ORDER BY value")]
@@ -127,6 +125,7 @@ async def frozen_loader(sim: Simulation) -> None:
                 if number == 20:
                     await eventually(lambda: len(stored()) > 20, 60)
                     frozen.pause(90)
+        sim.program("loader-2", lambda: load(sim.bootstrap_servers, database))
         await eventually(lambda: database.stale > 0, 120)
         assert stored() == READINGS
 

@@ -64,7 +64,7 @@ async def scenario(sim: Simulation) -> None:
                 await asyncio.sleep(0.5)
 
     writing = asyncio.create_task(write())
-    await sim.faults(15, ["kill program", "kill", "reset", "cut"], between_s=0.7)
+    await sim.faults(15, ["kill program", "kill", "reset", "cut", "rebalance"], between_s=0.7)
     await writing
 
     async def dead() -> set[tuple[bytes | None, bytes | None]]:

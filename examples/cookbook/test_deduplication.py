@@ -86,7 +86,7 @@ async def scenario(sim: Simulation) -> None:
                 await asyncio.sleep(0.5)
 
     paying = asyncio.create_task(pay())
-    await sim.faults(14, ["kill program", "kill", "reset", "cut"], between_s=0.7)
+    await sim.faults(14, ["kill program", "kill", "reset", "cut", "rebalance"], between_s=0.7)
     await paying
 
     async def paid() -> list[str]:

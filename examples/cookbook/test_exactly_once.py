@@ -76,7 +76,7 @@ async def scenario(sim: Simulation) -> None:
                 await asyncio.sleep(0.5)
 
     saying = asyncio.create_task(say_words())
-    await sim.faults(20, ["kill program", "pause program", "kill", "reset", "cut"], between_s=0.7)
+    await sim.faults(20, ["kill program", "pause program", "kill", "reset", "cut", "rebalance"], between_s=0.7)
     await saying
 
     async def loud() -> list[str]:

@@ -60,7 +60,7 @@ async def scenario(sim: Simulation) -> None:
                 await asyncio.sleep(0.5)
 
         writing = asyncio.create_task(write())
-        await sim.faults(15, ["kill", "restart", "reset", "cut"])
+        await sim.faults(15, ["kill", "restart", "reset", "cut", "rebalance"])
         start("search", serve, "search")  # a service that comes later
         await writing
 

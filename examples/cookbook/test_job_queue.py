@@ -96,7 +96,7 @@ async def scenario(sim: Simulation) -> None:
                 await asyncio.sleep(1)
 
     enqueuing = asyncio.create_task(enqueue())
-    await sim.faults(15, ["kill program", "pause program", "kill", "reset", "cut"])
+    await sim.faults(15, ["kill program", "pause program", "kill", "reset", "cut", "rebalance"])
     await enqueuing
 
     async def failed() -> set[str]:

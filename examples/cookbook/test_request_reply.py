@@ -112,7 +112,7 @@ async def scenario(sim: Simulation) -> None:
                 await asyncio.sleep(1)
 
     asking = asyncio.gather(ask(0), ask(1))
-    await sim.faults(20, ["kill program", "kill", "reset", "cut"], between_s=0.7)
+    await sim.faults(20, ["kill program", "kill", "reset", "cut", "rebalance"], between_s=0.7)
     await asking
     assert replies == {question: question.upper().encode() for question in replies}
     assert len(replies) == 30

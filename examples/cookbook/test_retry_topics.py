@@ -78,7 +78,7 @@ async def scenario(sim: Simulation) -> None:
         name = f"step-{step}"
         sim.program(name, lambda step=step: run_step(sim.bootstrap_servers, step, pay, lambda: sim.now))  # type: ignore[misc]
     await sim.produce("payments", *FAILURES)
-    await sim.faults(20, ["kill program", "kill", "reset", "cut"])
+    await sim.faults(20, ["kill program", "kill", "reset", "cut", "rebalance"])
 
     async def dead() -> set[str]:
         return {(record.value or b"").decode() for record in await sim.records(DEAD)}

@@ -67,7 +67,7 @@ async def scenario(sim: Simulation) -> None:
                 await asyncio.sleep(0.5)
 
     giving = asyncio.create_task(give_jobs())
-    await sim.faults(20, ["kill program", "pause program", "kill", "reset", "cut"])
+    await sim.faults(20, ["kill program", "pause program", "kill", "reset", "cut", "rebalance"])
     await giving
     await eventually(lambda: set(JOBS) <= set(done), 120)
     first_times = list(dict.fromkeys(done))

@@ -176,6 +176,19 @@ def test_rebalance_fault_evicts_members_of_any_coordinator() -> None:
     assert any("is evicted from group g" in line for line in run.trace)
 
 
+def test_same_seed_evicts_the_same_members() -> None:
+    async def scenario(sim: Simulation) -> None:
+        topic = await sim.topic(partitions=2)
+        seen: list[bytes] = []
+        for name in ("first", "second"):
+            sim.program(name, lambda: read_as_member(sim, topic, seen))
+        await sim.faults(20, ["rebalance", "kill", "full disk"])
+
+    first, again = simulate(scenario, 3), simulate(scenario, 3)
+    assert any("is evicted from group g" in line for line in first.trace)
+    assert (first.digest, first.trace) == (again.digest, again.trace)
+
+
 def test_full_disk_delays_records_until_it_has_room() -> None:
     async def scenario(sim: Simulation) -> None:
         topic = await sim.topic()
