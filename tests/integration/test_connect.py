@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import signal
@@ -308,6 +309,40 @@ def test_kinds_are_listed_with_their_settings(rest: TestClient) -> None:
     assert settings["tasks.max"]["default_value"] == "1"
 
 
+def test_converters_and_transforms_are_listed_when_asked_for(rest: TestClient) -> None:
+    found = {each["class"]: each["type"] for each in rest.get("/connector-plugins?connectorsOnly=false").json()}
+    names = {each["class"] for each in rest.get("/connector-plugins?connectorsOnly=true").json()}
+    assert "SqlSink" in names <= found.keys()
+    assert found["org.apache.kafka.connect.json.JsonConverter"] == "converter"
+    assert found["org.apache.kafka.connect.transforms.MaskField$Value"] == "transformation"
+    assert set(found.values()) == {"sink", "source", "converter", "transformation"}
+    for name in ("org.apache.kafka.connect.json.JsonConverter", "org.apache.kafka.connect.transforms.MaskField$Key"):
+        assert rest.get(f"/connector-plugins/{name}/config").json()
+    assert rest.get("/connector-plugins/None/config").status_code == 404
+
+
+def test_level_of_loggers_is_shown_and_set(rest: TestClient) -> None:
+    """For a logger and those below it, also for one that does not exist yet."""
+    name = "odradek.connect.test_levels"
+    logging.getLogger(f"{name}.below").setLevel(logging.ERROR)
+    assert rest.get(f"/admin/loggers/{name}").status_code == 404
+    assert rest.get(f"/admin/loggers/{name}.below").json() == {"level": "ERROR", "last_modified": None}
+    assert rest.put(f"/admin/loggers/{name}", json={"level": "debug"}).json() == [name, f"{name}.below"]
+    assert logging.getLogger(f"{name}.below.deeper").isEnabledFor(logging.DEBUG)
+    found = rest.get("/admin/loggers").json()
+    assert found[name]["level"] == found[f"{name}.below"]["level"] == "DEBUG"
+    assert found[name]["last_modified"] == rest.get(f"/admin/loggers/{name}").json()["last_modified"] > 0
+    assert rest.put(f"/admin/loggers/{name}?scope=cluster", json={"level": "OFF"}).status_code == 204
+    assert rest.get(f"/admin/loggers/{name}").json()["level"] == "OFF"
+    assert not logging.getLogger(name).isEnabledFor(logging.CRITICAL)
+
+
+@pytest.mark.parametrize(("body", "status"), [({"level": "LOUD"}, 404), ({"level": 1}, 400), ({}, 400)])
+def test_wrong_level_is_rejected(rest: TestClient, body: dict[str, Any], status: int) -> None:
+    answer = rest.put("/admin/loggers/root", json=body)
+    assert (answer.status_code, answer.json()["error_code"]) == (status, status)
+
+
 # --- the command ---
 
 
@@ -395,13 +430,16 @@ def test_reference_is_the_one_that_the_settings_make() -> None:
 def test_reference_lists_every_path(broker: BlockingBroker) -> None:
     worker = Worker(WorkerSettings({"bootstrap_servers": broker.bootstrap_servers}))
     paths = {
-        each.path.replace("{name}", "NAME").replace("{plugin}", "CLASS").replace("{task:int}", "N")
+        each.path.replace("{name}", "NAME")
+        .replace("{plugin}", "CLASS")
+        .replace("{task:int}", "N")
+        .replace("{logger}", "LOGGER")
         for each in Api(worker).routes()
     }
     text = " ".join(requests for requests, _ in REST)
     last = {each.rpartition("/")[2] for each in paths}
     assert {each for each in last if each not in text} == set()
-    assert len(paths) == 19
+    assert len(paths) == 21
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,10 @@ from odradek.metadata.configs.described import UNKNOWN_TYPE, Described
 from odradek.wire.errors import ErrorCode, KafkaError
 
 ROOT = "root"
+"""Kafka's name of the logger above all."""
 _OURS = "odradek"
-_LEVELS = {"TRACE": 5, "DEBUG": 10, "INFO": 20, "WARN": 30, "ERROR": 40, "FATAL": 50}
+LEVELS = {"TRACE": 5, "DEBUG": 10, "INFO": 20, "WARN": 30, "ERROR": 40, "FATAL": 50}
+"""Kafka's names of levels, with Python's numbers."""
 
 
 class BrokerLoggers:
@@ -32,15 +34,15 @@ class BrokerLoggers:
         chosen = None if keys is None else set(keys)
         source = ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG
         return [
-            Described(name, _level_name(found), False, source, False, [], UNKNOWN_TYPE, None)
-            for name, found in sorted(_loggers().items())
+            Described(name, level_name(found), False, source, False, [], UNKNOWN_TYPE, None)
+            for name, found in sorted(existing_loggers().items())
             if chosen is None or name in chosen
         ]
 
     def alter(self, broker: str, changes: Sequence[ConfigChange], *, validate_only: bool = False) -> None:
         """Set levels, or give up what was set, all or none. Raises KafkaError."""
         self._check_broker(broker)
-        loggers = _loggers()
+        loggers = existing_loggers()
         if len({change.name for change in changes}) < len(changes):
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
         for change in changes:
@@ -50,7 +52,7 @@ class BrokerLoggers:
         for change in changes:
             found = loggers[change.name]
             if change.operation == OperationType.SET:
-                found.setLevel(_LEVELS[(change.value or "").upper()])
+                found.setLevel(LEVELS[(change.value or "").upper()])
             else:
                 found.setLevel(logging.NOTSET)
 
@@ -65,7 +67,8 @@ class BrokerLoggers:
             )
 
 
-def _loggers() -> dict[str, logging.Logger]:
+def existing_loggers() -> dict[str, logging.Logger]:
+    """The loggers of this process by Kafka's names."""
     made = {name: found for name, found in logging.root.manager.loggerDict.items() if isinstance(found, logging.Logger)}
     return {**made, ROOT: logging.getLogger(_OURS)}
 
@@ -75,11 +78,11 @@ def _check(change: ConfigChange, loggers: dict[str, logging.Logger]) -> None:
     if name not in loggers:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"Logger {name} does not exist!")
     if operation == OperationType.SET:
-        if (value or "").upper() not in _LEVELS:
+        if (value or "").upper() not in LEVELS:
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG,
                 f"Cannot set the log level of {name} to {value} as it is not a supported log level. "
-                f"Valid log levels are {', '.join(_LEVELS)}",
+                f"Valid log levels are {', '.join(LEVELS)}",
             )
     elif operation == OperationType.DELETE:
         if name == ROOT:
@@ -89,7 +92,8 @@ def _check(change: ConfigChange, loggers: dict[str, logging.Logger]) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{word} operation is not allowed for the BROKER_LOGGER resource")
 
 
-def _level_name(found: logging.Logger) -> str:
+def level_name(found: logging.Logger) -> str:
+    """Kafka's name of the level that a logger has, its own or that of one above it."""
     level = found.getEffectiveLevel()
     # A level between two of Kafka's shows what it lets through.
-    return next((name for name, number in _LEVELS.items() if number >= level), "FATAL")
+    return next((name for name, number in LEVELS.items() if number >= level), "FATAL")

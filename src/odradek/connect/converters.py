@@ -7,8 +7,10 @@ They have the names and the bytes of Kafka Connect's. `JsonConverter` reads the 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
+
+from odradek.connect.settings import Setting, Type
 
 
 class Converter(Protocol):
@@ -106,6 +108,16 @@ def class_of(name: str) -> str:
         if name in (short, full, full.rpartition(".")[2]):
             return full
     raise ValueError(f"one of {', '.join(NAMES)} expected, or {', '.join(NAMES.values())}")
+
+
+_SCHEMAS_ENABLE: Final = Setting(
+    "schemas.enable", Type.BOOLEAN, False, "whether JSON is read from envelopes with a schema"
+)
+
+
+def settings_of(name: str) -> Sequence[Setting] | None:
+    """The settings of a converter of that name; None if there is none."""
+    return (_SCHEMAS_ENABLE,) if name in NAMES.values() else None
 
 
 def converter_of(name: str, options: Mapping[str, str]) -> Converter:

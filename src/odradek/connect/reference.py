@@ -33,9 +33,14 @@ REST: Final = (
         "topics that the connector has used since it started (KIP-558)",
     ),
     ("GET, PATCH, DELETE /connectors/NAME/offsets", "show; set and remove while it is stopped (KIP-875)"),
-    ("GET /connector-plugins", "kinds of connectors"),
-    ("GET /connector-plugins/CLASS/config", "settings of a kind (KIP-769)"),
+    ("GET /connector-plugins", "kinds of connectors; `?connectorsOnly=false` adds converters and transforms (KIP-769)"),
+    ("GET /connector-plugins/CLASS/config", "settings of a connector, a converter or a transform (KIP-769)"),
     ("PUT /connector-plugins/CLASS/config/validate", "check a configuration, setting by setting"),
+    ("GET /admin/loggers", "loggers that have a level of their own (KIP-495)"),
+    (
+        "GET, PUT /admin/loggers/LOGGER",
+        'show; set with `{"level": "DEBUG"}` for it and the loggers below; `root` is all of Odradek (KIP-495)',
+    ),
 )
 """Requests, and what they do."""
 

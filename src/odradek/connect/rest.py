@@ -21,7 +21,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from odradek.client.errors import ClientError
+from odradek.connect import converters, transforms
 from odradek.connect.errors import ConfigInvalid, ConnectError
+from odradek.connect.loggers import Loggers, UnknownLogger
 from odradek.connect.model import Target
 from odradek.connect.plugins import PLUGINS, Plugin
 from odradek.connect.settings import Checked, Setting, Type
@@ -34,11 +36,37 @@ MAX_BODY_BYTES: Final = 1 << 20
 _HIDDEN: Final = "[hidden]"
 
 
+class LoggersApi:
+    """The handlers of loggers."""
+
+    def __init__(self) -> None:
+        self._loggers = Loggers()
+
+    async def list(self, _request: Request) -> Response:
+        """The loggers that have a level of their own."""
+        return JSONResponse(self._loggers.all())
+
+    async def show(self, request: Request) -> Response:
+        """A logger."""
+        return JSONResponse(self._loggers.one(request.path_params["logger"]))
+
+    async def set_level(self, request: Request) -> Response:
+        """Set the level of a logger and of those below it. There is one worker: it is the cluster (KIP-976)."""
+        level = (await _body(request)).get("level")
+        if not isinstance(level, str):
+            raise HTTPException(400, "Desired 'level' parameter was not specified in request.")
+        changed = self._loggers.set_level(request.path_params["logger"], level)
+        if request.query_params.get("scope") == "cluster":
+            return Response(status_code=HTTPStatus.NO_CONTENT)
+        return JSONResponse(changed)
+
+
 class Api:
     """The handlers. Each returns Kafka Connect's document and status."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
+        self._loggers = LoggersApi()
 
     def routes(self) -> list[Route]:
         """The table of paths."""
@@ -48,6 +76,9 @@ class Api:
             ("GET", "/connector-plugins", self.plugins),
             ("GET", "/connector-plugins/{plugin}/config", self.plugin_settings),
             ("PUT", "/connector-plugins/{plugin}/config/validate", self.validate),
+            ("GET", "/admin/loggers", self._loggers.list),
+            ("GET", "/admin/loggers/{logger}", self._loggers.show),
+            ("PUT", "/admin/loggers/{logger}", self._loggers.set_level),
             ("GET", "/connectors", self.list),
             ("POST", "/connectors", self.create),
             ("GET", "/connectors/{name}", self.show),
@@ -81,14 +112,22 @@ class Api:
         """That the worker serves (KIP-1017)."""
         return JSONResponse({"status": "healthy", "message": "Worker has completed startup and is ready."})
 
-    async def plugins(self, _request: Request) -> Response:
-        """The kinds of connectors."""
-        return JSONResponse([{"class": each.name, "type": each.kind, "version": __version__} for each in PLUGINS])
+    async def plugins(self, request: Request) -> Response:
+        """The kinds of connectors; with `connectorsOnly=false` converters and transforms, too (KIP-769)."""
+        found = [(each.name, str(each.kind)) for each in PLUGINS]
+        if not _flag(request, "connectorsOnly", default=True):
+            found += [(name, "converter") for name in converters.NAMES.values()]
+            found += [(name, "transformation") for name in transforms.class_names()]
+        return JSONResponse([{"class": name, "type": kind, "version": __version__} for name, kind in found])
 
     async def plugin_settings(self, request: Request) -> Response:
-        """The settings of a kind."""
-        plugin, _ = self._worker.validate(request.path_params["plugin"], {})
-        return JSONResponse([_definition(each) for each in plugin.all_settings()])
+        """The settings of a kind of connector, of a converter or of a transform."""
+        name = request.path_params["plugin"]
+        settings = converters.settings_of(name) or transforms.settings_of(name)
+        if settings is None:
+            plugin, _ = self._worker.validate(name, {})
+            settings = plugin.all_settings()
+        return JSONResponse([_definition(each) for each in settings])
 
     async def validate(self, request: Request) -> Response:
         """A configuration checked, setting by setting."""
@@ -247,8 +286,8 @@ class Api:
         return JSONResponse({"message": "The offsets for this connector have been reset successfully"})
 
 
-def _flag(request: Request, name: str) -> bool:
-    return request.query_params.get(name, "false").lower() == "true"
+def _flag(request: Request, name: str, *, default: bool = False) -> bool:
+    return request.query_params.get(name, str(default)).lower() == "true"
 
 
 async def _body(request: Request) -> dict[str, Any]:
@@ -347,7 +386,7 @@ async def _on_error(_request: Request, error: Exception) -> Response:
     """A failure as Kafka Connect's document."""
     if isinstance(error, HTTPException):
         return _failure(error.status_code, error.detail)
-    if isinstance(error, NotFound):
+    if isinstance(error, NotFound | UnknownLogger):
         return _failure(HTTPStatus.NOT_FOUND, str(error))
     if isinstance(error, AlreadyExists):
         return _failure(HTTPStatus.CONFLICT, str(error))

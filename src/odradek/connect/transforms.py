@@ -234,6 +234,21 @@ KINDS: Final[Mapping[str, _Kind]] = {
 """Transforms by name. All but DropTombstones are Kafka Connect's."""
 
 
+def class_names() -> list[str]:
+    """Kafka's names of the transforms, as `transforms.NAME.type` has them."""
+    return [
+        f"{'' if name == 'DropTombstones' else CLASS_PREFIX}{name}{half}"
+        for name, kind in KINDS.items()
+        for half in (("$Key", "$Value") if kind.has_halves else ("",))
+    ]
+
+
+def settings_of(class_name: str) -> Sequence[Setting] | None:
+    """The settings of a transform of that name; None if there is none."""
+    kind = KINDS.get(class_name.removeprefix(CLASS_PREFIX).partition("$")[0])
+    return None if kind is None else kind.settings
+
+
 def transforms_of(names: Sequence[str], options: Mapping[str, str]) -> tuple[Transform, ...]:
     """The transforms of a configuration; `options` are its settings below `transforms.`. Raises ValueError."""
     for option in options:

@@ -39,15 +39,17 @@ def client_log(command: str | None) -> Iterator[None]:
     logger = logging.getLogger("odradek.client")
     handler = logging.NullHandler() if command is None else logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter(f"odradek {command}: %(message)s"))
-    handler.setLevel(logging.WARNING)
-    before = logger.propagate
+    before = logger.propagate, logger.level
     logger.addHandler(handler)
     logger.propagate = False
+    # The logger's level, not the handler's: `odradek connect` lets users change it.
+    logger.setLevel(logging.WARNING)
     try:
         yield
     finally:
         logger.removeHandler(handler)
-        logger.propagate = before
+        logger.propagate = before[0]
+        logger.setLevel(before[1])
 
 
 @contextmanager
