@@ -33,8 +33,8 @@ from types import CodeType, FrameType
 from typing import Any
 
 import odradek
-from odradek.broker.cluster.cluster_view import ClusterView
 from odradek.broker.cluster.controller import Controller
+from odradek.broker.cluster.stored_configs import StoredConfigs
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.lifecycle import Broker
 from odradek.broker.network.connection import Pending
@@ -209,7 +209,7 @@ def _watch_others() -> None:
     DelayedProduce.__init__ = begun  # type: ignore[method-assign, assignment]
     DelayedProduce._released = released  # type: ignore[method-assign, assignment]
     publish: Callable[..., Any] = Controller._publish
-    read_configs: Callable[..., None] = ClusterView._config_changed
+    read_configs: Callable[..., None] = StoredConfigs._config_changed
     images: dict[_Way, _Way] = {}
 
     def image_way() -> _Way | None:
@@ -236,7 +236,7 @@ def _watch_others() -> None:
             _request.reset(token)
 
     Controller._publish = published  # type: ignore[method-assign, assignment]
-    ClusterView._config_changed = configs_changed  # type: ignore[method-assign, assignment]
+    StoredConfigs._config_changed = configs_changed  # type: ignore[method-assign, assignment]
 
 
 async def _run(folder: str) -> None:

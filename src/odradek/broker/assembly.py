@@ -8,17 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.api.requests.context import Services
 from odradek.api.requests.long_work import LongWork
-from odradek.broker.cluster.cluster_secret import BrokerProof, ClusterSecret
-from odradek.broker.cluster.cluster_view import ClusterView, controller_check
-from odradek.broker.cluster.controller import Controller
-from odradek.broker.cluster.controller_channel import control_connections
-from odradek.broker.cluster.controller_link import ControllerLink
-from odradek.broker.cluster.controller_requests import ControllerRequests
-from odradek.broker.cluster.controller_watch import ControllerWatch
+from odradek.broker.cluster.assembly import store_parts
+from odradek.broker.cluster.cluster_parts import ClusterParts
+from odradek.broker.cluster.cluster_view import ClusterView
 from odradek.broker.cluster.image_effects import ImageEffects
-from odradek.broker.cluster.lease_holder import LeaseHolder
-from odradek.broker.cluster.membership import Membership
-from odradek.broker.cluster.peers import PeerLimits, Peers, Purpose
+from odradek.broker.cluster.peers import Purpose
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.configuration.config_errors import ConfigError
 from odradek.broker.coordinators.groups import DYNAMIC_GROUP_CONFIGS, GroupCoordinatorService, group_settings
@@ -32,21 +26,15 @@ from odradek.broker.network.server import Allowance, Guards, Server
 from odradek.broker.network.tls_listeners import TlsListeners
 from odradek.broker.opening import Storage
 from odradek.broker.ports import Ports
-from odradek.broker.replication.replication_parts import ReplicationParts, replication_parts
-from odradek.broker.replication.replication_runtime import ReplicationRuntime
 from odradek.broker.security.logins import Credentials, Logins
 from odradek.broker.security.stored_tokens import StoredTokens, token_settings
 from odradek.broker.storage.background import BackgroundJobs
 from odradek.broker.storage.log_directory_runtime import LogDirectoryRuntime
-from odradek.broker.storage.partitions import Partitions
-from odradek.log.config import LogConfig
-from odradek.metadata.image import Broker, ClusterImage, Topic
-from odradek.metadata.stores.selection import patience_seconds
-from odradek.metrics.invariants import InvariantCounters
+from odradek.metadata.image import ClusterImage
 from odradek.ports.installation import install_hint
+from odradek.ports.store import MetadataStore
 from odradek.quotas.client_quotas import ClientQuotas
 from odradek.replication.fetch_sessions import FetchSessions
-from odradek.replication.leadership import Leadership
 from odradek.transactions.connections import NewestConnections
 from odradek.wire.frames import ReceiveBuffers
 
@@ -61,33 +49,6 @@ if TYPE_CHECKING:
 
 _FETCHERS_KNOWN = 4096
 _HTTP_LISTENER = "odradek.http.listener"
-
-
-class ClusterParts(NamedTuple):
-    """Parts that connect a broker with the other brokers."""
-
-    secret: ClusterSecret
-    """The proof that a connection is of a broker of this cluster."""
-    controller: Controller
-    """The controller, active while this broker is elected."""
-    membership: Membership
-    """Session, registration and election of this broker."""
-    watch: ControllerWatch
-    """Watch of the elected controller's process."""
-    peers: Peers
-    """Connections to other brokers."""
-    link: ControllerLink
-    """The elected controller, in this process or another."""
-    leases: LeaseHolder
-    """This broker's lease of leadership."""
-    partitions: Partitions
-    """Replicas of this broker; their logs open on first use."""
-    replication_parts: ReplicationParts
-    """What partitions refer to."""
-    replication: ReplicationRuntime
-    """Fetchers of followed partitions."""
-    requests: ControllerRequests
-    """What a controller on another broker asks of this one."""
 
 
 class Coordinators(NamedTuple):
@@ -152,7 +113,7 @@ def assemble(
     sasl: Mapping[str, SaslListener],
 ) -> Parts:
     """Make the parts of a broker and connect them. Must run on the event loop that the broker uses."""
-    cluster = _cluster_parts(config, ports, storage, tls)
+    cluster = store_parts(config, ports, storage, storage.metadata, tls)
     coordinators = _coordinators(config, ports, storage, cluster)
     view, partitions = storage.view, cluster.partitions
 
@@ -243,10 +204,10 @@ def _client_parts(
     trail: AuditTrail | None,
 ) -> _ClientParts:
     view = storage.view
-    tokens = StoredTokens(token_settings(config), storage.store, ports.disk, ports.clock, ports.random)
+    tokens = StoredTokens(token_settings(config), cluster.store, ports.disk, ports.clock, ports.random)
     credentials = Credentials(cluster.secret, _image_of(view), tokens)
     logins = Logins(config.node_id, config, sasl, credentials, ports.clock, trail)
-    authorization = _authorization(config, storage, trail)
+    authorization = _authorization(config, cluster.store, trail)
     return _ClientParts(logins, tokens, authorization, _telemetry(config, ports, storage, cluster), trail, tls)
 
 
@@ -259,13 +220,13 @@ def _audit(config: BrokerConfig, ports: Ports, storage: Storage, cluster: Cluste
     return Audit(config, ports.clock, _image_of(storage.view), cluster.partitions, cluster.link, cluster.peers)
 
 
-def _authorization(config: BrokerConfig, storage: Storage, audit: AuditTrail | None) -> BrokerAuthorization | None:
+def _authorization(config: BrokerConfig, store: MetadataStore, audit: AuditTrail | None) -> BrokerAuthorization | None:
     if not config.text("authorizer.class.name"):
         return None
     # A broker without an authorizer starts without its modules.
     from odradek.broker.authorization.broker_authorization import BrokerAuthorization, authorizer_settings
 
-    return BrokerAuthorization(authorizer_settings(config), storage.store, audit)
+    return BrokerAuthorization(authorizer_settings(config), store, audit)
 
 
 def _telemetry(config: BrokerConfig, ports: Ports, storage: Storage, cluster: ClusterParts) -> ClientTelemetry | None:
@@ -305,70 +266,6 @@ def _telemetry_topic(
 
 def _image_of(view: ClusterView) -> Callable[[], ClusterImage]:
     return lambda: view.image
-
-
-def _cluster_parts(config: BrokerConfig, ports: Ports, storage: Storage, tls: TlsListeners) -> ClusterParts:
-    directories, replicas, store, view, _ = storage
-    between = config.inter_broker_listener_name
-    control_plane = config.control_plane_listener_name or between
-    secret = ClusterSecret(store, ports.random)
-    prove = BrokerProof(secret, config.node_id)
-    limits = PeerLimits.of(config)
-    connect = control_connections(
-        ports.network, control_plane, config.node_id, prove, tls.connector(control_plane), limits
-    )
-    controller = Controller(store, config, ports.clock, ports.random, view, connect, replicas.offline_replicas)
-    peers = Peers(ports.network, _image_of(view), between, config.node_id, prove, tls.connector(between), limits)
-    link = ControllerLink(controller, view, peers, config)
-    leadership = Leadership(config.node_id, ports.clock.monotonic)
-    invariants = InvariantCounters()
-    view.subscribe(controller_check(invariants))
-    advance_starts = directories.checkpoints.advance_starts
-    parts = replication_parts(
-        config, link, ports.clock, ports.random, _image_of(view), advance_starts, leadership, invariants
-    )
-    partitions = Partitions(config.node_id, replicas, lambda topic: _log_config(config, topic), parts.environment)
-    replication = ReplicationRuntime(config, partitions, peers, parts, ports.clock, _image_of(view))
-    leases = LeaseHolder(config, ports.clock, leadership, view, link, peers, partitions.opened)
-    controller.watch_leases(leases.wake)
-
-    def registered(broker: Broker) -> None:
-        view.registered(broker)
-        leases.registered()
-
-    membership = Membership(
-        store,
-        ports.clock,
-        controller,
-        patience_seconds=patience_seconds(config),
-        registering=leases.surrender,
-        registered=registered,
-        judged=directories.startup.accept_losses,
-    )
-    controller.fencing.watch_yield(membership.step_down)
-    watch = ControllerWatch(config.node_id, connect, membership.controller_died)
-    requests = ControllerRequests(config.node_id, store, view, partitions)
-    loop = asyncio.get_running_loop()
-
-    def directory_failed(_path: str) -> None:
-        loop.call_soon(replication.directory_failed)
-        membership.directory_failed()
-
-    directories.events.subscribe_failures(directory_failed)
-    return ClusterParts(
-        secret, controller, membership, watch, peers, link, leases, partitions, parts, replication, requests
-    )
-
-
-def _log_config(config: BrokerConfig, topic: Topic) -> LogConfig:
-    return LogConfig.build(
-        {
-            **config.topic_settings(topic.configs),
-            "batch.validation": config.text("odradek.batch.validation"),
-            "max.record.headers": config.number("odradek.max.record.headers"),
-            "max.decompressed.bytes": config.number("odradek.max.decompressed.bytes"),
-        }
-    )
 
 
 def _coordinators(config: BrokerConfig, ports: Ports, storage: Storage, cluster: ClusterParts) -> Coordinators:

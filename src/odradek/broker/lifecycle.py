@@ -19,13 +19,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from odradek.api.requests.declarations import DECLARATIONS
 from odradek.api.requests.registry import endpoint
 from odradek.broker.assembly import Parts, assemble
+from odradek.broker.cluster.cluster_parts import LocalController, Participation
 from odradek.broker.cluster.cluster_view import ClusterView
-from odradek.broker.cluster.controller import Controller
-from odradek.broker.cluster.membership import IdTaken, Membership
+from odradek.broker.cluster.membership import IdTaken
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.configuration.config_errors import ConfigError
 from odradek.broker.configuration.refusals import SASL_PROTOCOLS, TLS_PROTOCOLS
-from odradek.broker.departure import Departure
 from odradek.broker.network.addresses import BoundListener, address_notices, bootstrap_of
 from odradek.broker.network.tls_listeners import TlsListeners
 from odradek.broker.opening import open_storage
@@ -36,7 +35,6 @@ from odradek.log.directories.log_directories import LogDirectories
 from odradek.log.directories.log_directory import LogDirectoryError
 from odradek.metadata.image import NO_BROKER, Endpoint
 from odradek.metadata.image import Broker as BrokerEntry
-from odradek.ports import hosts
 from odradek.ports.disk import SystemDisk
 from odradek.ports.network import inherited_listener
 from odradek.ports.store import StoreError, WrongStore
@@ -83,10 +81,10 @@ class Inspection(NamedTuple):
     """Its replicas."""
     view: ClusterView
     """The cluster as the broker knows it."""
-    controller: Controller
+    controller: LocalController
     """Its controller, active or not."""
-    membership: Membership
-    """Its membership in the cluster."""
+    participation: Participation
+    """Its part in the cluster."""
     audit: Audit | None
     """Its audit topic, if it has one."""
     groups: GroupService
@@ -124,7 +122,7 @@ class Broker:
             cluster.partitions,
             storage.view,
             cluster.controller,
-            cluster.membership,
+            cluster.participation,
             parts.audit,
             parts.coordinators.groups,
         )
@@ -148,9 +146,7 @@ class Broker:
                 storage = await open_storage(self._config, self._ports, buffers, opened)
                 self.waits_for_store = False
                 parts = self._parts = assemble(self._config, self._ports, storage, buffers, tls, sasl)
-                opened.callback(storage.view.close)
-                opened.callback(parts.cluster.watch.close)
-                opened.callback(parts.cluster.leases.close)
+                opened.callback(parts.cluster.participation.close)
                 opened.callback(parts.server.close)
                 opened.callback(tls.close)
                 opened.callback(_forget_acls, parts)
@@ -183,7 +179,7 @@ class Broker:
     def _stages(self, parts: Parts) -> tuple[Stage, ...]:
         """The stages in the order of the start."""
         cluster, coordinators, server = parts.cluster, parts.coordinators, parts.server
-        departure = Departure(self._config, parts.storage.view, cluster.link)
+        participation = cluster.participation
         return (
             Stage(_nothing, lambda: self._close_storage(parts)),
             Stage(parts.tls.watch, parts.tls.close),
@@ -194,7 +190,7 @@ class Broker:
             Stage(lambda: self._observe(parts), lambda: _stop_observing(parts)),
             Stage(_nothing, cluster.peers.close),
             # Before its connections end: a broker that the controller cannot reach any longer is mistaken for dead.
-            Stage(lambda: self._join_cluster(parts), lambda: _leave_cluster(parts)),
+            Stage(lambda: self._join_cluster(parts), participation.leave),
             Stage(_nothing, cluster.replication.close),
             Stage(_nothing, coordinators.transactions.close),
             # The jobs begin before replica moves and recovery, and end before them.
@@ -207,8 +203,8 @@ class Broker:
             Stage(_nothing, coordinators.effects.stop),
             Stage(_nothing, server.stop_listening),
             # Before its address refuses connections: other brokers mistake that for the death of the process.
-            Stage(_nothing, cluster.leases.close),
-            Stage(_nothing, departure.hand_over),
+            Stage(_nothing, participation.cease),
+            Stage(_nothing, participation.hand_over),
             # Before leadership is handed over: a lone broker writes to itself.
             Stage(lambda: _start_writers(parts), lambda: _stop_writers(parts)),
             Stage(lambda: _set_ready(parts, True), lambda: _set_ready(parts, False)),
@@ -251,23 +247,18 @@ class Broker:
 
     async def _join_cluster(self, parts: Parts) -> None:
         config, view, server = self._config, parts.storage.view, parts.server
-        effects = parts.coordinators.effects
+        effects, participation = parts.coordinators.effects, parts.cluster.participation
         await effects.begin(view.image)
-        view.subscribe(parts.cluster.link.follow)
-        view.subscribe(parts.cluster.leases.follow)
+        participation.follow()
         view.subscribe(effects)
         view.subscribe(parts.cluster.replication.apply)
-        view.subscribe(parts.cluster.watch.follow)
-        view.follow_configs()
         unclean = parts.storage.directories.startup.records_may_be_lost
         entry = BrokerEntry(config.node_id, NO_BROKER, config.rack, self._endpoints(), unclean=unclean)
-        # Every machine has these addresses: they do not identify the machine of a broker with the same id.
-        is_local = all(hosts.is_loopback(each.host) for each in entry.endpoints.values())
-        await parts.cluster.membership.join(entry, hosts.machine_name() if is_local else "")
-        # The controller, if it is another broker, may connect from here on; clients once it has sent the whole image.
+        await participation.join(entry)
+        # Other brokers may connect from here on; clients once this one knows the cluster.
         between_brokers = config.inter_broker_listener_name
         server.open(between_brokers, config.control_plane_listener_name or between_brokers)
-        await view.wait_for_metadata()
+        await participation.serve()
         server.open()
 
     def _log_start(self, cluster_id: str, tls: TlsListeners) -> None:
@@ -299,13 +290,10 @@ class Broker:
         await storage.directories.close(
             clean=True,
             high_watermarks=parts.background.high_watermarks(),
-            broker_epoch=parts.cluster.membership.broker_epoch,
+            broker_epoch=parts.cluster.participation.broker_epoch,
             threads=self._config.number("num.recovery.threads.per.data.dir"),
         )
-        try:
-            await storage.store.close()
-        except StoreError as error:
-            logger.warning("cannot close the metadata store: %s", error)
+        await storage.metadata.close()
 
 
 def _sasl_listeners(config: BrokerConfig, ports: Ports) -> Mapping[str, SaslListener]:
@@ -331,17 +319,6 @@ async def _load_acls(parts: Parts) -> None:
 def _forget_acls(parts: Parts) -> None:
     if parts.authorization is not None:
         parts.authorization.stored.close()
-
-
-async def _leave_cluster(parts: Parts) -> None:
-    parts.storage.view.close()
-    parts.cluster.watch.close()
-    try:
-        await parts.cluster.membership.leave()
-    except StoreError as error:
-        # The others learn it when its session ends.
-        logger.warning("cannot end this broker's registration before it stops: %s; its session expires later", error)
-    await parts.cluster.controller.wait_until_idle()
 
 
 async def _run(step: Step) -> None:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from odradek.broker.cluster.cluster_view import ClusterView
 from odradek.broker.cluster.membership import cluster_id
+from odradek.broker.cluster.stored_configs import StoredConfigs
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.ports import Ports
 from odradek.broker.storage.replica_directories import ReplicaDirectories
@@ -19,21 +20,37 @@ from odradek.log.directories.scan import stored_identity
 from odradek.log.writing.write_queue import WriteSettings
 from odradek.metadata.image import ClusterImage
 from odradek.metadata.stores.selection import open_store
-from odradek.ports.store import MetadataStore, SessionExpired
+from odradek.ports.store import MetadataStore, SessionExpired, StoreError
 from odradek.wire.frames import ReceiveBuffers
 
 logger = logging.getLogger("odradek.broker")
 
 
+class StoreMetadata(NamedTuple):
+    """The metadata of a cluster in a store: SQLite or ZooKeeper."""
+
+    store: MetadataStore
+    """The store, in a session of this broker."""
+    configs: StoredConfigs
+    """Configurations of the store on their way to the image."""
+
+    async def close(self) -> None:
+        """End the session."""
+        try:
+            await self.store.close()
+        except StoreError as error:
+            logger.warning("cannot close the metadata store: %s", error)
+
+
 class Storage(NamedTuple):
-    """The data of a broker, and the cluster as its metadata store has it."""
+    """The data of a broker, and the cluster as its metadata has it."""
 
     directories: LogDirectories
     """Log directories, locked and loaded."""
     replicas: ReplicaDirectories
     """The directories of this broker's replicas."""
-    store: MetadataStore
-    """The metadata store of the cluster, in a session of this broker."""
+    metadata: StoreMetadata
+    """Where the metadata of the cluster lies."""
     view: ClusterView
     """The cluster image as this broker knows it."""
     cluster_id: str
@@ -55,10 +72,11 @@ async def open_storage(config: BrokerConfig, ports: Ports, buffers: ReceiveBuffe
     identity = stored_identity(ports.disk, paths)
     store = ports.store or await open_store(config, ports.disk, f"{paths[0]}/{METADATA_FILE}")
     opened.push_async_callback(store.close)
-    view = ClusterView(store, config)
-    cluster, image = await _read_cluster(config, ports, store, view, identity.cluster_id)
+    view = ClusterView(config)
+    metadata = StoreMetadata(store, StoredConfigs(store, config.node_id, view))
+    cluster, image = await _read_cluster(config, ports, metadata, identity.cluster_id)
     _load(directories, config, cluster, image)
-    return Storage(directories, ReplicaDirectories(config.node_id, directories), store, view, cluster)
+    return Storage(directories, ReplicaDirectories(config.node_id, directories), metadata, view, cluster)
 
 
 def _directory_settings(config: BrokerConfig) -> DirectorySettings:
@@ -76,7 +94,7 @@ def _directory_settings(config: BrokerConfig) -> DirectorySettings:
 
 
 async def _read_cluster(
-    config: BrokerConfig, ports: Ports, store: MetadataStore, view: ClusterView, expected_id: str | None
+    config: BrokerConfig, ports: Ports, metadata: StoreMetadata, expected_id: str | None
 ) -> tuple[str, ClusterImage]:
     """The cluster id and the image; an expired session is opened again. Raises StoreError."""
 
@@ -88,11 +106,11 @@ async def _read_cluster(
 
     while True:
         try:
-            found = await cluster_id(store, ports.random, expected_id, holds_data=holds_partitions)
-            return found, await view.load()
+            found = await cluster_id(metadata.store, ports.random, expected_id, holds_data=holds_partitions)
+            return found, await metadata.configs.load()
         except SessionExpired:
             logger.warning("the session with the metadata store expired; opening another one")
-            await store.reopen()
+            await metadata.store.reopen()
 
 
 def _load(directories: LogDirectories, config: BrokerConfig, cluster: str, image: ClusterImage) -> None:

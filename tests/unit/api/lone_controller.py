@@ -7,6 +7,7 @@ from odradek.broker.cluster.controller import Controller
 from odradek.broker.cluster.controller_link import ControllerLink
 from odradek.broker.cluster.membership import Membership, cluster_id
 from odradek.broker.cluster.peers import Peers
+from odradek.broker.cluster.stored_configs import StoredConfigs
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.client.errors import Disconnected
 from odradek.client.network.connection import Connection
@@ -27,8 +28,8 @@ async def lone_controller(
 ) -> tuple[ControllerLink, ClusterView]:
     store, clock, random = MemoryStore(), SystemClock(), SeededRandom("api")
     await cluster_id(store, random, "cluster")
-    view = ClusterView(store, config)
-    await view.load()
+    view = ClusterView(config)
+    await StoredConfigs(store, config.node_id, view).load()
     controller = Controller(store, config, clock, random, view, _nobody)
     peers = Peers(TcpNetwork(), lambda: view.image, "PLAINTEXT", config.node_id, no_proof)
     await Membership(store, clock, controller).join(Broker(config.node_id, NO_BROKER, rack, endpoints))

@@ -13,6 +13,7 @@ from odradek.api.data.described_topics import OMITTED
 from odradek.api.data.encoded_topics import EncodedTopics
 from odradek.api.requests.session import Session
 from odradek.broker.cluster.cluster_view import ClusterView
+from odradek.broker.cluster.stored_configs import StoredConfigs
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.metadata.image import Broker, ClusterImage, Endpoint, PartitionState, Topic
 from odradek.metadata.stores.memory_store import MemoryStore
@@ -159,8 +160,8 @@ def test_metadata_of_a_cluster_without_brokers_is_not_returned(api: Any, request
     brokers that an answer does not name, and sends no more requests when none is left."""
 
     async def scenario() -> None:
-        view = ClusterView(MemoryStore(), BrokerConfig({"node.id": "1"}))
-        await view.load()
+        view = ClusterView(BrokerConfig({"node.id": "1"}))
+        await StoredConfigs(MemoryStore(), 1, view).load()
         answer = asyncio.ensure_future(api.handle(request_of(), context_of(ClusterImage(), view, 2)))
         for _ in range(10):
             await asyncio.sleep(0)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.broker.cluster import cluster_view
+from odradek.broker.cluster import stored_configs
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.lifecycle import Broker, StartError
 from odradek.broker.ports import Ports
@@ -86,7 +86,7 @@ def test_a_zookeeper_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 def test_a_broker_that_did_not_start_reads_no_configurations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though it was reading them when the start failed, and could not to the end."""
-    monkeypatch.setattr(cluster_view, "_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(stored_configs, "_AGAIN_SECONDS", 0.0)
 
     async def test() -> None:
         tree = MemoryTree()

@@ -47,6 +47,8 @@ class Declaration(NamedTuple):
     audience: Audience = Audience.CLIENTS
     is_forwarded: bool = False
     """The controller decides: another broker passes the request on in an Envelope (KIP-590)."""
+    is_decided_by_quorum: bool = False
+    """In a KRaft cluster the active controller decides; otherwise the broker that is asked does."""
     is_overtaking: bool = False
     """The connection's next request may start while the answer of this one still waits."""
     is_throttled: bool = True
@@ -241,8 +243,8 @@ _DECLARED: Final = (
         names_topics=True,
     ),
     Declaration(ApiKey.DESCRIBE_ACLS, _of_cluster(_DESCRIBE)),
-    Declaration(ApiKey.CREATE_ACLS, _of_cluster(_ALTER)),
-    Declaration(ApiKey.DELETE_ACLS, _of_cluster(_ALTER)),
+    Declaration(ApiKey.CREATE_ACLS, _of_cluster(_ALTER), is_decided_by_quorum=True),
+    Declaration(ApiKey.DELETE_ACLS, _of_cluster(_ALTER), is_decided_by_quorum=True),
     Declaration(ApiKey.DESCRIBE_CONFIGS, _of_configs(_DESCRIBE_CONFIGS), names_topics=True),
     Declaration(ApiKey.ALTER_CONFIGS, _of_configs(_ALTER_CONFIGS), is_forwarded=True, names_topics=True),
     Declaration(ApiKey.ALTER_REPLICA_LOG_DIRS, _of_cluster(_ALTER), names_topics=True),
@@ -252,9 +254,10 @@ _DECLARED: Final = (
     Declaration(
         ApiKey.CREATE_DELEGATION_TOKEN,
         (Right(AclOperation.CREATE_TOKENS, ResourceType.USER, _REQUEST, "if the owner is another user"),),
+        is_decided_by_quorum=True,
     ),
-    Declaration(ApiKey.RENEW_DELEGATION_TOKEN),
-    Declaration(ApiKey.EXPIRE_DELEGATION_TOKEN),
+    Declaration(ApiKey.RENEW_DELEGATION_TOKEN, is_decided_by_quorum=True),
+    Declaration(ApiKey.EXPIRE_DELEGATION_TOKEN, is_decided_by_quorum=True),
     Declaration(
         ApiKey.DESCRIBE_DELEGATION_TOKEN,
         (
@@ -266,13 +269,18 @@ _DECLARED: Final = (
     Declaration(ApiKey.ELECT_LEADERS, _of_cluster(_ALTER), is_forwarded=True, names_topics=True),
     Declaration(ApiKey.INCREMENTAL_ALTER_CONFIGS, _of_configs(_ALTER_CONFIGS), is_forwarded=True, names_topics=True),
     Declaration(ApiKey.ALTER_PARTITION_REASSIGNMENTS, _of_cluster(_ALTER), is_forwarded=True, names_topics=True),
-    Declaration(ApiKey.LIST_PARTITION_REASSIGNMENTS, _of_cluster(_DESCRIBE), names_topics=True),
+    Declaration(
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        _of_cluster(_DESCRIBE),
+        is_decided_by_quorum=True,
+        names_topics=True,
+    ),
     Declaration(ApiKey.OFFSET_DELETE, (Right(_DELETE, _GROUP, _REQUEST), Right(_READ, _TOPIC)), names_topics=True),
     Declaration(ApiKey.DESCRIBE_CLIENT_QUOTAS, _of_cluster(_DESCRIBE_CONFIGS)),
     Declaration(ApiKey.ALTER_CLIENT_QUOTAS, _of_cluster(_ALTER_CONFIGS), is_forwarded=True),
     Declaration(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, _of_cluster(_DESCRIBE)),
     Declaration(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, _of_cluster(_ALTER), is_forwarded=True),
-    Declaration(ApiKey.DESCRIBE_QUORUM, _of_cluster(_DESCRIBE)),
+    Declaration(ApiKey.DESCRIBE_QUORUM, _of_cluster(_DESCRIBE), is_decided_by_quorum=True),
     _between_brokers(ApiKey.ALTER_PARTITION, Audience.CONTROLLER),
     Declaration(ApiKey.UPDATE_FEATURES, _of_cluster(_ALTER), is_forwarded=True),
     _between_brokers(ApiKey.ENVELOPE, Audience.CONTROLLER),

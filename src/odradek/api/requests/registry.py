@@ -57,7 +57,8 @@ def api(
     declared = DECLARATIONS[key]
 
     def register(handle: Handler) -> Handler:
-        is_guarded = declared.is_forwarded or declared.audience is not Audience.CLIENTS
+        may_be_forwarded = declared.is_forwarded or declared.is_decided_by_quorum
+        is_guarded = may_be_forwarded or declared.audience is not Audience.CLIENTS
         _endpoints[key] = Endpoint(declared, decode or request_class(key).decode, handle, failed, own_part, is_guarded)
         return handle
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
+from odradek.api.requests.declarations import Declaration
 from odradek.controller.configs import AlteredResource, ResourceChanges
 from odradek.controller.outcome import Decision
 from odradek.controller.topics import (
@@ -64,6 +65,10 @@ class ControllerService(Protocol):
     @property
     def is_here(self) -> bool:
         """Whether this broker is the controller."""
+        ...
+
+    def is_forwarded(self, declared: Declaration) -> bool:
+        """Whether requests of an API go to the controller, which is not here."""
         ...
 
     async def forward(self, envelope: EnvelopeRequest, timeout_ms: int) -> bytes:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from odradek.api.audit.selection import Selection, check_events
 from odradek.api.audit.trail import AuditTrail
-from odradek.broker.cluster.controller_link import ControllerLink
+from odradek.broker.cluster.cluster_parts import BrokerLink
 from odradek.broker.cluster.peers import Peers, Purpose
 from odradek.broker.configuration.authorizers import super_users
 from odradek.broker.configuration.broker_config import BrokerConfig
@@ -37,7 +37,7 @@ class Audit:
         clock: Clock,
         image: Callable[[], ClusterImage],
         partitions: Partitions,
-        link: ControllerLink,
+        link: BrokerLink,
         peers: Peers,
     ) -> None:
         self.queue = RecordQueue(lambda: config.number("odradek.audit.queue.bytes"))

@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from odradek.api.services.controller_service import NotTheController
 from odradek.broker.cluster.cluster_view import ClusterView
 from odradek.broker.cluster.controller import Controller
 from odradek.broker.cluster.peers import Peers, Purpose
+from odradek.broker.cluster.remote_controller import RemoteController
+from odradek.broker.cluster.view_waits import wait_until
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.configuration.described_configs import DescribedConfigs
 from odradek.client.errors import TransportError
@@ -32,44 +34,38 @@ from odradek.controller.topics import (
     TopicReference,
 )
 from odradek.metadata.configs.described import Described
-from odradek.metadata.image import NO_BROKER, ClusterImage, PartitionState
-from odradek.wire.apis import APIS, ApiKey
+from odradek.metadata.image import NO_BROKER, ClusterImage
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.message import ApiMessage
-from odradek.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
-from odradek.wire.messages.alter_partition import (
-    AlterPartitionRequest,
-    AlterPartitionRequestBrokerState,
-    AlterPartitionRequestPartition,
-    AlterPartitionRequestTopic,
-    AlterPartitionResponse,
-)
 from odradek.wire.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
-from odradek.wire.messages.create_topics import (
-    CreateTopicsRequest,
-    CreateTopicsRequestConfig,
-    CreateTopicsRequestTopic,
-    CreateTopicsResponse,
-)
-from odradek.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from odradek.wire.messages.envelope import EnvelopeRequest
 from odradek.wire.messages.leadership_lease import LeadershipLeaseRequest, LeadershipLeaseResponse
 
+if TYPE_CHECKING:
+    from odradek.api.requests.declarations import Declaration
+
 T = TypeVar("T")
+Response = TypeVar("Response", bound=ApiMessage)
 
 logger = logging.getLogger("odradek.broker.cluster.controller")
 
-_CREATE_TOPICS_VERSION = 7
-_ENVELOPE_VERSION = 0
-_KNOWN_WITHIN_SECONDS = 5.0
+KNOWN_WITHIN_SECONDS: Final = 5.0
 """How long a broker that had a topic created waits for it in its image."""
 _ELECTED_WITHIN_SECONDS = 5.0
 """How long a broker whose controller has resigned waits for the next one before the client has to ask again."""
 
 
+class ControllerAway(KafkaError):
+    """NOT_CONTROLLER since no controller can be reached, not since the one that was asked has resigned."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(ErrorCode.NOT_CONTROLLER, text)
+
+
 class ControllerLink:
     """Implements ControllerService for the APIs, and what the broker's own parts want of the controller."""
 
-    __slots__ = ("_config", "_controller", "_described", "_node_id", "_peers", "_view")
+    __slots__ = ("_config", "_controller", "_described", "_node_id", "_peers", "_remote", "_view")
 
     def __init__(
         self,
@@ -84,6 +80,7 @@ class ControllerLink:
         self._config = config
         self._node_id = config.node_id
         self._described = DescribedConfigs(view, config)
+        self._remote = RemoteController(config.node_id, self._ask, lambda: view.image, self._timeout_ms)
 
     def _here(self) -> Controller:
         if not self._controller.is_active:
@@ -139,35 +136,31 @@ class ControllerLink:
         """See ControllerService."""
         return self._controller.is_active
 
+    def is_forwarded(self, declared: Declaration) -> bool:
+        """See ControllerService."""
+        return declared.is_forwarded and not self._controller.is_active
+
     async def forward(self, envelope: EnvelopeRequest, timeout_ms: int) -> bytes:
         """See ControllerService."""
         asked = self._view.image.controller_epoch
-        timeout_ms = max(timeout_ms, self._config.number("request.timeout.ms"))
-        answer = await self._ask(envelope, EnvelopeResponse, _ENVELOPE_VERSION, timeout_ms, Purpose.FORWARDED)
-        assert isinstance(answer, EnvelopeResponse)
-        if answer.error_code == ErrorCode.NOT_CONTROLLER:
-            await self._wait_until(lambda image: image.controller_epoch > asked, _ELECTED_WITHIN_SECONDS)
-            raise NotTheController(ErrorCode.NOT_CONTROLLER)
-        _raise(answer.error_code)
-        if answer.response_data is None:
-            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The controller's envelope is empty.")
-        return answer.response_data
+        try:
+            return await self._remote.forward(envelope, max(timeout_ms, self._config.number("request.timeout.ms")))
+        except ControllerAway:
+            raise
+        except KafkaError as error:
+            if error.code is not ErrorCode.NOT_CONTROLLER:
+                raise
+            await wait_until(self._view, lambda image: image.controller_epoch > asked, _ELECTED_WITHIN_SECONDS)
+            raise NotTheController(ErrorCode.NOT_CONTROLLER) from error
 
-    async def _ask(
-        self,
-        request: ApiMessage,
-        kind: type[ApiMessage],
-        version: int,
-        timeout_ms: float,
-        purpose: Purpose = Purpose.OWN,
-    ) -> ApiMessage:
+    async def _ask(self, request: ApiMessage, kind: type[Response], timeout_ms: float, purpose: Purpose) -> Response:
         controller = self._view.image.controller_id
         if controller in (NO_BROKER, self._node_id):
-            raise KafkaError(ErrorCode.NOT_CONTROLLER, "There is no controller at the moment.")
+            raise ControllerAway("There is no controller at the moment.")
         try:
-            return await self._peers.request(purpose, controller, request, kind, version, timeout_ms)
+            return await self._peers.request(purpose, controller, request, kind, int(request.MAX_VERSION), timeout_ms)
         except TransportError as error:
-            raise KafkaError(ErrorCode.NOT_CONTROLLER, f"The controller cannot be reached: {error}") from error
+            raise ControllerAway(f"The controller cannot be reached: {error}") from error
 
     def follow(self, old: ClusterImage, new: ClusterImage) -> None:
         """Another controller decides from now on: requests to the former one fail, instead of waiting for an answer.
@@ -187,7 +180,7 @@ class ControllerLink:
         try:
             return await (self._created_here(wanted) if is_here else self._created_elsewhere(wanted))
         except KafkaError as error:
-            return dict.fromkeys(names, _while_no_controller(error.code))
+            return dict.fromkeys(names, while_no_controller(error.code))
 
     async def _created_here(self, wanted: Sequence[NewTopic]) -> dict[str, ErrorCode]:
         failures: dict[str, ErrorCode] = {}
@@ -199,59 +192,16 @@ class ControllerLink:
         return failures
 
     async def _created_elsewhere(self, wanted: Sequence[NewTopic]) -> dict[str, ErrorCode]:
-        request = CreateTopicsRequest(
-            topics=[
-                CreateTopicsRequestTopic(
-                    name=topic.name,
-                    num_partitions=topic.num_partitions,
-                    replication_factor=topic.replication_factor,
-                    configs=[CreateTopicsRequestConfig(name, value) for name, value in topic.configs],
-                )
-                for topic in wanted
-            ],
-            timeout_ms=self._config.number("request.timeout.ms"),
-        )
-        answer = await self._ask(
-            request, CreateTopicsResponse, _CREATE_TOPICS_VERSION, request.timeout_ms, Purpose.FORWARDED
-        )
-        assert isinstance(answer, CreateTopicsResponse)
-        failures = {
-            topic.name: ErrorCode(topic.error_code)
-            for topic in answer.topics
-            if topic.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
-        }
+        failures = await self._remote.create_topics(wanted, self._config.number("request.timeout.ms"))
         created = [topic.name for topic in wanted if topic.name not in failures]
-        await self._wait_until(lambda image: all(name in image.topics for name in created), _KNOWN_WITHIN_SECONDS)
+        await wait_until(self._view, lambda image: all(name in image.topics for name in created), KNOWN_WITHIN_SECONDS)
         return failures
-
-    async def _wait_until(self, is_met: Callable[[ClusterImage], bool], at_most_seconds: float) -> None:
-        """Wait until this broker's image meets a condition, or that long."""
-        if is_met(self._view.image):
-            return
-        met = asyncio.Event()
-
-        def look(_old: ClusterImage, new: ClusterImage) -> None:
-            if is_met(new):
-                met.set()
-
-        unsubscribe = self._view.subscribe(look)
-        try:
-            async with asyncio.timeout(at_most_seconds):
-                await met.wait()
-        except TimeoutError:
-            return  # the client learns that the topic or the controller is not known yet, and asks again
-        finally:
-            unsubscribe()
 
     async def next_producer_id_block(self) -> range:
         """Producer ids for this broker alone. Raises KafkaError."""
         if self._controller.is_active:
             return await self._controller.next_producer_id_block(self._node_id)
-        request = AllocateProducerIdsRequest(self._node_id, self._view.broker_epoch)
-        answer = await self._ask(request, AllocateProducerIdsResponse, APIS[67].max_version, self._timeout_ms())
-        assert isinstance(answer, AllocateProducerIdsResponse)
-        _raise(answer.error_code)
-        return range(answer.producer_id_start, answer.producer_id_start + answer.producer_id_len)
+        return await self._remote.next_producer_id_block(self._view.broker_epoch)
 
     async def lease(self, timeout_ms: float) -> Grant:
         """Ask for a lease of leadership. Raises KafkaError, REQUEST_TIMED_OUT after `timeout_ms`."""
@@ -264,10 +214,7 @@ class ControllerLink:
                 # A metadata store that is away answers late: the replicas' promises must be asked for before.
                 raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the metadata store does not confirm a lease") from None
         request = LeadershipLeaseRequest(self._node_id, epoch)
-        answer = await self._ask(
-            request, LeadershipLeaseResponse, APIS[ApiKey.LEADERSHIP_LEASE].max_version, timeout_ms, Purpose.LEASES
-        )
-        assert isinstance(answer, LeadershipLeaseResponse)
+        answer = await self._ask(request, LeadershipLeaseResponse, timeout_ms, Purpose.LEASES)
         _raise(answer.error_code)
         return Grant(answer.lease_ms / 1000, answer.may_begin)
 
@@ -276,40 +223,7 @@ class ControllerLink:
         epoch = self._view.broker_epoch
         if self._controller.is_active:
             return await self._controller.alter_partitions(self._node_id, epoch, changes)
-        by_topic: dict[bytes, list[AlterPartitionRequestPartition]] = {}
-        for change in changes:
-            by_topic.setdefault(change.topic_id, []).append(
-                AlterPartitionRequestPartition(
-                    partition_index=change.partition,
-                    leader_epoch=change.leader_epoch,
-                    new_isr_with_epochs=[AlterPartitionRequestBrokerState(*member) for member in change.isr],
-                    partition_epoch=change.partition_epoch,
-                )
-            )
-        request = AlterPartitionRequest(
-            self._node_id,
-            epoch,
-            [AlterPartitionRequestTopic(topic_id, partitions) for topic_id, partitions in by_topic.items()],
-        )
-        answer = await self._ask(request, AlterPartitionResponse, APIS[56].max_version, self._timeout_ms())
-        assert isinstance(answer, AlterPartitionResponse)
-        _raise(answer.error_code)
-        return [
-            IsrChanged(topic.topic_id, p.partition_index, ErrorCode(p.error_code), self._state(topic.topic_id, p))
-            for topic in answer.topics
-            for p in topic.partitions
-        ]
-
-    def _state(self, topic_id: bytes, reply: object) -> PartitionState | None:
-        code, leader, epoch, isr, partition_epoch, index = (
-            getattr(reply, name)
-            for name in ("error_code", "leader_id", "leader_epoch", "isr", "partition_epoch", "partition_index")
-        )
-        name = self._view.image.topic_names.get(topic_id)
-        known = None if name is None else self._view.image.partition(name, index)
-        if code or known is None:
-            return None
-        return known._replace(leader=leader, leader_epoch=epoch, isr=tuple(isr), partition_epoch=partition_epoch)
+        return await self._remote.alter_partitions(epoch, changes)
 
     async def controlled_shutdown(self) -> int:
         """Ask to be relieved of all leadership; how many partitions this broker leads still. Raises KafkaError."""
@@ -317,8 +231,7 @@ class ControllerLink:
         if self._controller.is_active:
             return len(await self._controller.controlled_shutdown(self._node_id, epoch))
         request = ControlledShutdownRequest(self._node_id, epoch)
-        answer = await self._ask(request, ControlledShutdownResponse, APIS[7].max_version, self._timeout_ms())
-        assert isinstance(answer, ControlledShutdownResponse)
+        answer = await self._ask(request, ControlledShutdownResponse, self._timeout_ms(), Purpose.OWN)
         _raise(answer.error_code)
         return len(answer.remaining_partitions)
 
@@ -331,6 +244,6 @@ def _raise(code: int) -> None:
         raise KafkaError(ErrorCode(code))
 
 
-def _while_no_controller(code: ErrorCode) -> ErrorCode:
+def while_no_controller(code: ErrorCode) -> ErrorCode:
     """The error for a client that asked for metadata: one after which it retries."""
     return ErrorCode.LEADER_NOT_AVAILABLE if code is ErrorCode.NOT_CONTROLLER else code

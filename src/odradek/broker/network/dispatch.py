@@ -211,7 +211,7 @@ class Dispatcher:
 
     def _guarded(self, found: Endpoint, request: Any, context: RequestContext[Services]) -> Any:
         """The handler's answer, or the controller's if that is another broker; this one does its own part first."""
-        if not found.declared.is_forwarded or self._services.controller.is_here:
+        if not self._services.controller.is_forwarded(found.declared):
             return found.handle(request, context)
         if found.own_part is None:
             return decided_by_controller(found, request, context)

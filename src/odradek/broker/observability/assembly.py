@@ -7,7 +7,7 @@ import errno
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from odradek.broker.cluster.controller import Controller
+from odradek.broker.cluster.cluster_parts import LocalController
 from odradek.broker.cluster.peers import Peers
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.coordinators.groups import GroupCoordinatorService
@@ -47,7 +47,7 @@ class Observed(NamedTuple):
     image: Callable[[], ClusterImage]
     partitions: Partitions
     directories: LogDirectories
-    controller: Controller
+    controller: LocalController
     peers: Peers
     groups: GroupCoordinatorService
     dispatcher: Dispatcher

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Final
 
-from odradek.broker.cluster.controller import Controller
+from odradek.broker.cluster.cluster_parts import LocalController
 from odradek.metadata.image import NO_LEADER, ClusterImage
 from odradek.metrics.definition import Family, Metric, counter, gauge, label, several, single
 
@@ -75,7 +75,7 @@ class ClusterMetrics:
     )
     """See `Collector`."""
 
-    def __init__(self, controller: Controller, most_topics: Callable[[], int]) -> None:
+    def __init__(self, controller: LocalController, most_topics: Callable[[], int]) -> None:
         """`most_topics`: how many topics have series of their own, of those that were created first."""
         self._controller = controller
         self._most_topics = most_topics

@@ -5,20 +5,14 @@ Source: Kafka's `MetadataBatchLoader`, `MetadataLoader`.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple
+from typing import NamedTuple
 
 from odradek.kraft.checkpoints import read_checkpoint
-from odradek.kraft.errors import CorruptMetadata, UnknownMetadata
 from odradek.kraft.metadata_log import MetadataEntry, read_entries
-from odradek.kraft.metadata_records import RECORDS, decode_metadata_record, parse_frame
 from odradek.metadata.image import ClusterImage
-from odradek.metadata.kraft.replay import ReplayedImage
+from odradek.metadata.kraft.metadata_replay import MetadataReplay
 from odradek.wire.acls import AclBinding, AclOperation, AclPermissionType, PatternType, ResourceType
-from odradek.wire.messages import cluster_metadata as md
-
-_DELIMITERS: Final = (md.BeginTransactionRecord, md.EndTransactionRecord, md.AbortTransactionRecord)
 
 
 class StoredMetadata(NamedTuple):
@@ -50,7 +44,7 @@ def read_stored_metadata(snapshot: bytes | None, snapshot_end: int, segments: It
 
     A last batch that was cut off, as a crash leaves it, is ignored. Raises CorruptMetadata.
     """
-    state = _StoredReplay()
+    state = MetadataReplay()
     if snapshot is not None:
         for kept in read_checkpoint(snapshot).entries:
             state.read(kept)
@@ -59,62 +53,4 @@ def read_stored_metadata(snapshot: bytes | None, snapshot_end: int, segments: It
         for entry in read_entries(segment, whole=False):
             if isinstance(entry, MetadataEntry) and entry.offset >= snapshot_end:
                 state.read(entry)
-    return StoredMetadata(state.image.image(), state.end_offset, dict(state.unknown))
-
-
-class _StoredReplay:
-    """Replays encoded records, and keeps those of a metadata transaction until it ends (KIP-868)."""
-
-    def __init__(self) -> None:
-        self.image = ReplayedImage(ClusterImage())
-        self.end_offset = 0
-        self.unknown: Counter[str] = Counter()
-        self._pending: list[tuple[int, Any]] | None = None
-
-    def read(self, entry: MetadataEntry) -> None:
-        """Replay one record. Raises CorruptMetadata."""
-        offset = entry.offset
-        self.end_offset = offset + 1
-        try:
-            record = decode_metadata_record(entry.value).record
-        except CorruptMetadata as error:
-            record = self._unknown_type(entry.value)
-            if record is None:
-                raise CorruptMetadata(f"the metadata record at offset {offset}: {error}") from error
-        if isinstance(record, _DELIMITERS):
-            self._delimit(record)
-        elif self._pending is not None:
-            self._pending.append((offset, record))
-        else:
-            self._replay(offset, record)
-
-    def _delimit(self, record: Any) -> None:
-        pending, self._pending = self._pending or [], None
-        if isinstance(record, md.BeginTransactionRecord):
-            self._pending = []
-        elif isinstance(record, md.EndTransactionRecord):
-            for each in pending:
-                self._replay(*each)
-
-    def _replay(self, offset: int, record: Any) -> None:
-        try:
-            if isinstance(record, _UnknownType):
-                raise UnknownMetadata(f"metadata record of the unknown type {record.number}")
-            self.image.replay(record)
-        except UnknownMetadata as error:
-            self.unknown[str(error)] += 1
-        except CorruptMetadata as error:
-            raise CorruptMetadata(f"the {type(record).__name__} at offset {offset}: {error}") from error
-
-    def _unknown_type(self, value: memoryview) -> _UnknownType | None:
-        try:
-            number = parse_frame(value).type
-        except CorruptMetadata:
-            return None
-        return None if number in RECORDS else _UnknownType(number)
-
-
-class _UnknownType(NamedTuple):
-    """A record of a type that this version does not know."""
-
-    number: int
+    return StoredMetadata(state.image, state.end_offset, dict(state.unknown))

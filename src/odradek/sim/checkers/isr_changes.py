@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from odradek.broker.cluster.controller import Controller
 from odradek.metadata.image import NO_LEADER, PartitionState
 from odradek.metadata.nodes import BrokerNode
 from odradek.records.topic_partition import PartitionKey
@@ -81,9 +82,10 @@ def _is_fenced(world: World, host: BrokerHost) -> bool:
     """Whether a controller fences the broker, or has just decided to."""
     for each in world.brokers:
         found = each.inspect() if each.is_up else None
-        if found is None or not found.controller.is_active:
+        controller = None if found is None else found.controller
+        if not isinstance(controller, Controller) or not controller.is_active:
             continue
-        broker = found.controller.image.brokers.get(host.node_id)
-        if broker is None or not broker.is_active or found.controller.fencing.fences(broker):
+        broker = controller.image.brokers.get(host.node_id)
+        if broker is None or not broker.is_active or controller.fencing.fences(broker):
             return True
     return False

@@ -342,7 +342,7 @@ def is_whole(world: World, host: BrokerHost) -> bool:
     if not host.is_up or node is None or BrokerNode.decode(path, node.data).unclean:
         return False
     found = host.inspect()
-    if found is None or BrokerNode.decode(path, node.data).epoch != found.membership.broker_epoch:
+    if found is None or BrokerNode.decode(path, node.data).epoch != found.participation.broker_epoch:
         return False
     return all(host.node_id in s.isr for s in world.stored.states.values() if host.node_id in s.replicas)
 

@@ -203,6 +203,6 @@ def _(right: Any) -> Any:
 
 
 @_bug("credentials read once", "a broker learns of changed credentials only when it starts",
-      "odradek.broker.cluster.cluster_view:ClusterView._config_changed")  # fmt: skip
+      "odradek.broker.cluster.stored_configs:StoredConfigs._config_changed")  # fmt: skip
 def _(right: Any) -> Any:
     return lambda self, path="": right(self) if not path else None

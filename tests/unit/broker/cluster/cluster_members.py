@@ -13,6 +13,7 @@ from odradek.broker.cluster.controller import Controller
 from odradek.broker.cluster.controller_requests import ControllerRequests
 from odradek.broker.cluster.controller_watch import ControllerWatch
 from odradek.broker.cluster.membership import Membership
+from odradek.broker.cluster.stored_configs import StoredConfigs
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.client.errors import ClientError, Disconnected
 from odradek.client.network.connection import Connection
@@ -86,7 +87,8 @@ class Member:
         # Members ask for no leases: a test that takes its time must not fence them.
         patience = {"broker.session.timeout.ms": "600000"}
         self.config = BrokerConfig({"node.id": str(broker_id), **patience, **settings})
-        self.view = ClusterView(store, self.config)
+        self.view = ClusterView(self.config)
+        self.configs = StoredConfigs(store, broker_id, self.view)
         clock = SystemClock()
         self.controller = Controller(
             store,
@@ -129,7 +131,7 @@ class Member:
         return self.membership.broker_epoch
 
     async def start(self, *, unclean: bool = False) -> Member:
-        await self.view.load()
+        await self.configs.load()
         endpoints = {"PLAINTEXT": Endpoint(f"host{self.id}", 9092, "PLAINTEXT")}
         await self.membership.join(Broker(self.id, -1, None, endpoints, unclean=unclean))
         return self

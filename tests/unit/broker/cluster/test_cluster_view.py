@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odradek.broker.cluster import cluster_view
+from odradek.broker.cluster import stored_configs
 from odradek.broker.cluster.cluster_view import ClusterView, controller_check
 from odradek.broker.cluster.controller_channel import (
     leader_and_isr_request,
@@ -16,6 +16,7 @@ from odradek.broker.cluster.controller_channel import (
     update_metadata_request,
 )
 from odradek.broker.cluster.controller_requests import ControllerRequests
+from odradek.broker.cluster.stored_configs import StoredConfigs
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.controller.notices import difference, everything, notice
 from odradek.metadata.changes import load_configs
@@ -70,6 +71,7 @@ class Member:
     def __init__(self, view: ClusterView, store: MetadataStore) -> None:
         self.view = view
         self.requests = ControllerRequests(SELF, store, view, self)
+        self.configs = StoredConfigs(store, SELF, view)
         self.stopped: list[tuple[list[tuple[str, int]], bool]] = []
 
     def is_offline(self, _topic: str, _index: int) -> bool:
@@ -82,10 +84,15 @@ class Member:
 async def new_member(store: MemoryStore | None = None) -> Member:
     store = store or MemoryStore()
     await store.apply([Create(CONTROLLER_EPOCH, ControllerEpochNode.encode(1))])
-    view = ClusterView(store, BrokerConfig({"node.id": str(SELF)}))
-    await view.load()
+    view = await loaded(store)
     view.registered(broker(SELF, 1))
     return Member(view, store)
+
+
+async def loaded(store: MetadataStore) -> ClusterView:
+    view = ClusterView(BrokerConfig({"node.id": str(SELF)}))
+    await StoredConfigs(store, SELF, view).load()
+    return view
 
 
 async def send(member: Member, old: ClusterImage | None, new: ClusterImage, line: int = 1) -> None:
@@ -288,8 +295,7 @@ async def test_stored_leaders_are_not_leaders_after_a_start() -> None:
     news = await new_member(store)
     await send(news, None, CLUSTER.with_topic(topic("a", state(2, 3))))
     assert news.view.image.partition("a", 0) == state(2, 3)
-    view = ClusterView(store, BrokerConfig({"node.id": str(SELF)}))
-    image = await view.load()
+    image = (await loaded(store)).image
     assert all(p.leader == NO_LEADER for t in image.topics.values() for p in t.partitions)
     assert not image.brokers
 
@@ -299,7 +305,7 @@ def test_stored_settings_that_are_rejected_are_a_warning(caplog: pytest.LogCaptu
         store = MemoryStore()
         data = ConfigNode.encode({"ssl.keystore.password": "hunter2"})
         await store.apply([Create(ConfigNode.broker_path(str(SELF)), data)])
-        await ClusterView(store, BrokerConfig({"node.id": str(SELF)})).load()
+        await loaded(store)
 
     asyncio.run(load())
     (record,) = caplog.records
@@ -311,7 +317,7 @@ def test_stored_settings_that_are_rejected_are_a_warning(caplog: pytest.LogCaptu
 async def test_new_topic_arrives_with_its_configuration_and_follows_its_changes() -> None:
     store = MemoryStore()
     member = await new_member(store)
-    member.view.follow_configs()
+    member.configs.follow()
     path = ConfigNode.topic_path("a")
     await store.apply([Create(path, ConfigNode.encode({"cleanup.policy": "compact"}))])
     await send(member, None, CLUSTER.with_topic(topic("a", state(1, 0))))
@@ -320,7 +326,7 @@ async def test_new_topic_arrives_with_its_configuration_and_follows_its_changes(
     member.view.subscribe(lambda _old, new: changed.set() if new.topic_configs("a") == {"retention.ms": "5"} else None)
     await store.apply([Put(path, ConfigNode.encode({"retention.ms": "5"}))])
     await asyncio.wait_for(changed.wait(), 10)
-    member.view.close()
+    member.configs.close()
 
 
 images = st.lists(
@@ -369,7 +375,7 @@ async def test_configurations_that_could_not_be_read_are_read_again() -> None:
     store = MemoryStore()
     member = await new_member(store)
     await send(member, None, CLUSTER.with_topic(topic("a", state(1, 0))))
-    member.view.follow_configs()
+    member.configs.follow()
     changed = asyncio.Event()
     member.view.subscribe(lambda _old, new: changed.set() if new.topic_configs("a") == {"retention.ms": "5"} else None)
     read, failures = load_configs, [StoreError("no answer")]
@@ -380,13 +386,13 @@ async def test_configurations_that_could_not_be_read_are_read_again() -> None:
         return await read(given, image)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cluster_view, "load_configs", fails_once)
-        patch.setattr(cluster_view, "_AGAIN_SECONDS", 0.0)
+        patch.setattr(stored_configs, "load_configs", fails_once)
+        patch.setattr(stored_configs, "_AGAIN_SECONDS", 0.0)
         await store.apply([Create(ConfigNode.topic_path("a"), ConfigNode.encode({"retention.ms": "5"}))])
         async with asyncio.timeout(60):
             await changed.wait()
     assert not failures
-    member.view.close()
+    member.configs.close()
 
 
 @running
@@ -396,7 +402,7 @@ async def test_what_is_configured_while_a_broker_starts_is_known_to_it() -> None
     await store.apply([Create(ConfigNode.broker_path("2"), ConfigNode.encode({"log.cleaner.threads": "1"}))])
     member = await new_member(store)
     await store.apply([Put(ConfigNode.broker_path("2"), ConfigNode.encode({"log.cleaner.threads": "3"}))])
-    member.view.follow_configs()
+    member.configs.follow()
     async with asyncio.timeout(60):
         while member.view.image.broker_configs["2"] != {"log.cleaner.threads": "3"}:
             await asyncio.sleep(0)
@@ -429,8 +435,7 @@ async def test_view_follows_a_controller_elected_while_it_reads_the_cluster() ->
                     await store.apply([Delete(CONTROLLER), Create(CONTROLLER, data), Put(CONTROLLER_EPOCH, epoch)])
             return found
 
-    view = ClusterView(cast(MetadataStore, Between()), BrokerConfig({"node.id": str(SELF)}))
-    await view.load()
+    view = await loaded(cast(MetadataStore, Between()))
     view.registered(broker(SELF, 1))
     await send(Member(view, store), None, CLUSTER.with_controller(1, 2))
     assert view.has_metadata

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from odradek.api.requests.context import RequestContext
-from odradek.api.requests.declarations import DECLARATIONS
+from odradek.api.requests.declarations import DECLARATIONS, Declaration
 from odradek.api.requests.envelope import decoded_address, decoded_principal, encoded_address, encoded_principal
 from odradek.api.requests.registry import endpoint
 from odradek.api.requests.session import ANONYMOUS, Principal, Session
@@ -133,6 +133,9 @@ class Elsewhere:
         self.connection = BrokerPeer()
         self.envelopes: list[EnvelopeRequest] = []
         self.depose = 0
+
+    def is_forwarded(self, declared: Declaration) -> bool:
+        return declared.is_forwarded
 
     async def forward(self, envelope: EnvelopeRequest, timeout_ms: int) -> bytes:
         if self.depose:

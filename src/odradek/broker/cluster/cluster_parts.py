@@ -1,0 +1,164 @@
+"""The parts that connect a broker with its cluster, whichever way the cluster keeps its metadata."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from odradek.api.services.cluster_service import ClusterMember, ElectedController
+from odradek.api.services.controller_service import ControllerService
+from odradek.broker.cluster.cluster_secret import ClusterSecret
+from odradek.broker.cluster.cluster_view import controller_check
+from odradek.broker.cluster.peers import Peers
+from odradek.broker.configuration.broker_config import BrokerConfig
+from odradek.broker.opening import Storage
+from odradek.broker.ports import Ports
+from odradek.broker.replication.replication_parts import ReplicationParts, replication_parts
+from odradek.broker.replication.replication_runtime import ReplicationRuntime
+from odradek.broker.storage.partitions import Partitions
+from odradek.controller.election_counts import ElectionCounts
+from odradek.controller.in_sync import IsrChange, IsrChanged
+from odradek.log.config import LogConfig
+from odradek.metadata.image import Broker, ClusterImage, Topic
+from odradek.metrics.invariants import InvariantCounters
+from odradek.ports.store import MetadataStore
+from odradek.replication.leadership import Leadership
+
+if TYPE_CHECKING:
+    from odradek.api.requests.long_work import LongWork
+
+
+class Participation(Protocol):
+    """How a broker takes part in its cluster, from its start to its stop."""
+
+    @property
+    def broker_epoch(self) -> int:
+        """Of this broker's newest registration; -1 before the first."""
+        ...
+
+    def follow(self) -> None:
+        """Take the changes of the image that concern leadership, before any other part does."""
+        ...
+
+    async def join(self, broker: Broker) -> None:
+        """Register. Other brokers may connect when this returns. Raises StoreError and ConfigError."""
+        ...
+
+    async def serve(self) -> None:
+        """Return when this broker knows the cluster, and may be asked by clients."""
+        ...
+
+    async def hand_over(self) -> None:
+        """Have leadership moved away, as far as other replicas can lead: Kafka's controlled shutdown."""
+        ...
+
+    def cease(self) -> None:
+        """Act as a leader no longer."""
+        ...
+
+    async def leave(self) -> None:
+        """End the registration."""
+        ...
+
+    def close(self) -> None:
+        """Stop all timers, watches and tasks, at the end or after a failed start."""
+        ...
+
+    def directory_failed(self, path: str) -> None:
+        """Report a log directory that failed to the controller."""
+        ...
+
+
+class BrokerLink(ControllerService, Protocol):
+    """The controller, as APIs and the broker's own parts ask it."""
+
+    async def alter_partitions(self, changes: Sequence[IsrChange]) -> Sequence[IsrChanged]:
+        """Ask for other in-sync replicas of partitions that this broker leads. Raises KafkaError."""
+        ...
+
+
+class LocalController(ElectedController, Protocol):
+    """The controller in this process; it is active while this broker is the elected one."""
+
+    is_active: bool
+    image: ClusterImage
+    elections: ElectionCounts
+
+    def share_turns(self, work: LongWork) -> None:
+        """Give way to other requests while a decision takes long."""
+        ...
+
+
+class ClusterParts(NamedTuple):
+    """Parts that connect a broker with the other brokers."""
+
+    store: MetadataStore
+    """What brokers of the cluster share beside the image: secrets, tokens, ACLs."""
+    secret: ClusterSecret
+    """The proof that a connection is of a broker of this cluster."""
+    controller: LocalController
+    """The controller in this process."""
+    participation: Participation
+    """Registration of this broker, and its right to lead."""
+    peers: Peers
+    """Connections to other brokers."""
+    link: BrokerLink
+    """The active controller, in this process or another."""
+    partitions: Partitions
+    """Replicas of this broker; their logs open on first use."""
+    replication_parts: ReplicationParts
+    """What partitions refer to."""
+    replication: ReplicationRuntime
+    """Fetchers of followed partitions."""
+    requests: ClusterMember
+    """What a controller on another broker asks of this one."""
+
+
+class Replicas(NamedTuple):
+    """The replicas of a broker, and what they refer to."""
+
+    partitions: Partitions
+    parts: ReplicationParts
+    runtime: ReplicationRuntime
+
+
+def replicas_of(
+    config: BrokerConfig, ports: Ports, storage: Storage, link: BrokerLink, peers: Peers, leadership: Leadership
+) -> Replicas:
+    """Make the replicas. Must run on the event loop that the broker uses."""
+    view = storage.view
+    invariants = InvariantCounters()
+    view.subscribe(controller_check(invariants))
+    advance_starts = storage.directories.checkpoints.advance_starts
+
+    def image() -> ClusterImage:
+        return view.image
+
+    parts = replication_parts(config, link, ports.clock, ports.random, image, advance_starts, leadership, invariants)
+    partitions = Partitions(
+        config.node_id, storage.replicas, lambda topic: _log_config(config, topic), parts.environment
+    )
+    return Replicas(partitions, parts, ReplicationRuntime(config, partitions, peers, parts, ports.clock, image))
+
+
+def report_failed_directories(storage: Storage, replicas: Replicas, participation: Participation) -> None:
+    """Stop fetching into a log directory that fails, and report it to the controller."""
+    loop = asyncio.get_running_loop()
+
+    def directory_failed(path: str) -> None:
+        loop.call_soon(replicas.runtime.directory_failed)
+        participation.directory_failed(path)
+
+    storage.directories.events.subscribe_failures(directory_failed)
+
+
+def _log_config(config: BrokerConfig, topic: Topic) -> LogConfig:
+    return LogConfig.build(
+        {
+            **config.topic_settings(topic.configs),
+            "batch.validation": config.text("odradek.batch.validation"),
+            "max.record.headers": config.number("odradek.max.record.headers"),
+            "max.decompressed.bytes": config.number("odradek.max.decompressed.bytes"),
+        }
+    )

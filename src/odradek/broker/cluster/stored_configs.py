@@ -1,0 +1,94 @@
+"""What a broker reads of the metadata store itself: the image at its start, then configurations, quotas and features.
+
+Kafka's brokers did so with ZooKeeper. At the start no partition has a leader: the leaders in the store are from before
+the registration of this broker. Source: Kafka's `ZkMetadataCache`, `ConfigHandler`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+
+from odradek.broker.cluster.cluster_view import ClusterView
+from odradek.metadata.changes import load_configs, load_image
+from odradek.metadata.configs.definitions import RefusedConfig
+from odradek.metadata.configs.effect_rules import ensure_not_refused
+from odradek.metadata.image import DEFAULT_BROKER, NO_LEADER, ClusterImage, Topic
+from odradek.metadata.nodes import FEATURES
+from odradek.ports.store import MetadataStore, StoreError
+
+logger = logging.getLogger("odradek.broker.cluster.cluster_view")
+
+_CONFIG = "/config"
+_AGAIN_SECONDS = 1.0
+"""After which what could not be read is read again."""
+
+
+class StoredConfigs:
+    """`load` at the start; after `follow`, each change of configurations or features becomes an image of the view."""
+
+    __slots__ = ("_again", "_node_id", "_store", "_unwatch", "_view")
+
+    def __init__(self, store: MetadataStore, node_id: int, view: ClusterView) -> None:
+        self._store = store
+        self._node_id = node_id
+        self._view = view
+        self._unwatch: list[Callable[[], None]] = []
+        self._again: asyncio.TimerHandle | None = None
+
+    async def load(self) -> ClusterImage:
+        """Let the view begin with what the store has, without leaders. Raises StoreError."""
+        image = without_leaders(await load_image(self._store))
+        self._view.begin(image)
+        for resource in (DEFAULT_BROKER, str(self._node_id)):
+            try:
+                ensure_not_refused(image.broker_configs.get(resource, {}))
+            except RefusedConfig as error:
+                # Stored by an earlier version. A broker that did not start for it could not have it deleted either.
+                logger.warning(
+                    "stored settings of %s are ignored: %s", f"broker {resource}" if resource else "all brokers", error
+                )
+        return image
+
+    def follow(self) -> None:
+        """Read configurations and features again whenever they change, and now: they may have since `load`."""
+        for path in (_CONFIG, FEATURES):
+            self._unwatch.append(self._store.watch(path, self._config_changed))
+        self._config_changed()
+
+    def close(self) -> None:
+        """Follow configurations in the store no longer."""
+        for unwatch in self._unwatch:
+            unwatch()
+        self._unwatch.clear()
+        if self._again is not None:
+            self._again.cancel()
+
+    def _config_changed(self, _path: str = "") -> None:
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
+        task = asyncio.get_running_loop().create_task(self._view.in_turn(self._read_configs))
+        task.add_done_callback(self._configs_read)
+
+    def _configs_read(self, task: asyncio.Task[object]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is None:
+            return
+        logger.warning("cannot read the configurations from the metadata store: %s; reading them again later", error)
+        if isinstance(error, StoreError) and self._unwatch and self._again is None:
+            # The store notifies of a change once.
+            self._again = asyncio.get_running_loop().call_later(_AGAIN_SECONDS, self._config_changed)
+
+    async def _read_configs(self) -> None:
+        await self._view.publish(await load_configs(self._store, self._view.image))
+
+
+def without_leaders(image: ClusterImage) -> ClusterImage:
+    """The image without leaders of partitions and without brokers."""
+    topics: Iterable[Topic] = (
+        topic._replace(partitions=tuple(state._replace(leader=NO_LEADER) for state in topic.partitions))
+        for topic in image.topics.values()
+    )
+    return image.with_topics(topics).with_brokers({})

@@ -1,0 +1,92 @@
+"""Encoded records of the metadata log, replayed one after the other: metadata transactions, and what is not known.
+
+Source: Kafka's `MetadataBatchLoader`, KIP-868.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Final, NamedTuple
+
+from odradek.kraft.errors import CorruptMetadata, UnknownMetadata
+from odradek.kraft.metadata_log import ControlEntry, MetadataEntry
+from odradek.kraft.metadata_records import RECORDS, decode_metadata_record, parse_frame
+from odradek.metadata.image import ClusterImage
+from odradek.metadata.kraft.replay import ReplayedImage
+from odradek.wire.messages import cluster_metadata as md
+
+_DELIMITERS: Final = (md.BeginTransactionRecord, md.EndTransactionRecord, md.AbortTransactionRecord)
+
+
+class MetadataReplay:
+    """The image after the records so far; those of a metadata transaction count from its end (KIP-868)."""
+
+    def __init__(self, image: ClusterImage | None = None) -> None:
+        """Continue from the image, or from an empty one."""
+        self._image = image or ClusterImage()
+        self._changes: ReplayedImage | None = None
+        self._pending: list[tuple[int, Any]] | None = None
+        self.end_offset = 0
+        """The offset after the last record."""
+        self.unknown: Counter[str] = Counter()
+        """The number of records that this version does not know, by what they are."""
+
+    @property
+    def image(self) -> ClusterImage:
+        """The image after the records so far. Raises CorruptMetadata for a topic without some of its partitions."""
+        if self._changes is not None:
+            self._image, self._changes = self._changes.image(), None
+        return self._image
+
+    def read(self, entry: MetadataEntry | ControlEntry) -> None:
+        """Replay one record. Raises CorruptMetadata."""
+        offset = entry.offset
+        self.end_offset = offset + 1
+        if isinstance(entry, ControlEntry):
+            return
+        try:
+            record = decode_metadata_record(entry.value).record
+        except CorruptMetadata as error:
+            record = _unknown_type(entry.value)
+            if record is None:
+                raise CorruptMetadata(f"the metadata record at offset {offset}: {error}") from error
+        if isinstance(record, _DELIMITERS):
+            self._delimit(record)
+        elif self._pending is not None:
+            self._pending.append((offset, record))
+        else:
+            self._replay(offset, record)
+
+    def _delimit(self, record: Any) -> None:
+        pending, self._pending = self._pending or [], None
+        if isinstance(record, md.BeginTransactionRecord):
+            self._pending = []
+        elif isinstance(record, md.EndTransactionRecord):
+            for each in pending:
+                self._replay(*each)
+
+    def _replay(self, offset: int, record: Any) -> None:
+        if self._changes is None:
+            self._changes = ReplayedImage(self._image)
+        try:
+            if isinstance(record, _UnknownType):
+                raise UnknownMetadata(f"metadata record of the unknown type {record.number}")
+            self._changes.replay(record)
+        except UnknownMetadata as error:
+            self.unknown[str(error)] += 1
+        except CorruptMetadata as error:
+            raise CorruptMetadata(f"the {type(record).__name__} at offset {offset}: {error}") from error
+
+
+class _UnknownType(NamedTuple):
+    """A record of a type that this version does not know."""
+
+    number: int
+
+
+def _unknown_type(value: memoryview) -> _UnknownType | None:
+    try:
+        number = parse_frame(value).type
+    except CorruptMetadata:
+        return None
+    return None if number in RECORDS else _UnknownType(number)
