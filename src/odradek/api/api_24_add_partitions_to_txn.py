@@ -48,7 +48,7 @@ def handle(
     OPERATION_NOT_ATTEMPTED for the others when a partition of a request is unknown.
     """
     if context.version >= _BATCHED_FROM:
-        if not context.session.is_broker:
+        if not context.session.may_act_as_broker:
             raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         return _batched(request, context)
     topics = request.v3_and_below_topics

@@ -36,7 +36,7 @@ async def handle(
     sender = context.client_id or ""
     connection = context.connection
     is_broker = context.session.is_broker
-    if not is_broker and any(marker.transaction_result for marker in request.markers):
+    if not context.session.may_act_as_broker and any(marker.transaction_result for marker in request.markers):
         # A client may abort a transaction that hangs (KIP-664); only its coordinator knows whether it is committed.
         raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     # Brokers send markers on one connection at a time.

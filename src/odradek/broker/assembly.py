@@ -24,7 +24,7 @@ from odradek.broker.network.limits import RequestLimits
 from odradek.broker.network.loop_holds import LoopHolds
 from odradek.broker.network.server import Allowance, Guards, Server
 from odradek.broker.network.tls_listeners import TlsListeners
-from odradek.broker.opening import Storage
+from odradek.broker.opening import Storage, StoreMetadata
 from odradek.broker.ports import Ports
 from odradek.broker.security.logins import Credentials, Logins
 from odradek.broker.security.stored_tokens import StoredTokens, token_settings
@@ -113,7 +113,7 @@ def assemble(
     sasl: Mapping[str, SaslListener],
 ) -> Parts:
     """Make the parts of a broker and connect them. Must run on the event loop that the broker uses."""
-    cluster = store_parts(config, ports, storage, storage.metadata, tls)
+    cluster = _cluster_parts(config, ports, storage, tls)
     coordinators = _coordinators(config, ports, storage, cluster)
     view, partitions = storage.view, cluster.partitions
 
@@ -266,6 +266,16 @@ def _telemetry_topic(
 
 def _image_of(view: ClusterView) -> Callable[[], ClusterImage]:
     return lambda: view.image
+
+
+def _cluster_parts(config: BrokerConfig, ports: Ports, storage: Storage, tls: TlsListeners) -> ClusterParts:
+    metadata = storage.metadata
+    if isinstance(metadata, StoreMetadata):
+        return store_parts(config, ports, storage, metadata, tls)
+    # A broker with a store starts without the modules for a quorum.
+    from odradek.broker.kraft.assembly import quorum_parts
+
+    return quorum_parts(config, ports, storage, metadata, tls)
 
 
 def _coordinators(config: BrokerConfig, ports: Ports, storage: Storage, cluster: ClusterParts) -> Coordinators:

@@ -27,7 +27,7 @@ from odradek.broker.configuration.config_errors import ConfigError
 from odradek.broker.configuration.refusals import SASL_PROTOCOLS, TLS_PROTOCOLS
 from odradek.broker.network.addresses import BoundListener, address_notices, bootstrap_of
 from odradek.broker.network.tls_listeners import TlsListeners
-from odradek.broker.opening import open_storage
+from odradek.broker.opening import Storage, open_storage
 from odradek.broker.ports import Ports
 from odradek.broker.storage.partitions import Partitions
 from odradek.groups.service import GroupService
@@ -132,6 +132,9 @@ class Broker:
         for purpose, names in self._config.without_effect().items():
             logger.warning("settings without effect: %s (%s)", ", ".join(names), purpose)
         secured = [each.name for each in self._config.listeners() if each.security_protocol in TLS_PROTOCOLS]
+        if self._config.joins_quorum:
+            name, protocol = self._config.controller_listener()
+            secured += [name] * (protocol in TLS_PROTOCOLS)
         try:
             tls = TlsListeners(self._config, secured, self._ports.clock)
             sasl = _sasl_listeners(self._config, self._ports)
@@ -143,7 +146,7 @@ class Broker:
                         await listener.bearer.start()
                 self.waits_for_store = True
                 buffers = _receive_buffers(self._config)
-                storage = await open_storage(self._config, self._ports, buffers, opened)
+                storage = await _open(self._config, self._ports, tls, buffers, opened)
                 self.waits_for_store = False
                 parts = self._parts = assemble(self._config, self._ports, storage, buffers, tls, sasl)
                 opened.callback(parts.cluster.participation.close)
@@ -319,6 +322,17 @@ async def _load_acls(parts: Parts) -> None:
 def _forget_acls(parts: Parts) -> None:
     if parts.authorization is not None:
         parts.authorization.stored.close()
+
+
+async def _open(
+    config: BrokerConfig, ports: Ports, tls: TlsListeners, buffers: ReceiveBuffers, opened: AsyncExitStack
+) -> Storage:
+    if not config.joins_quorum:
+        return await open_storage(config, ports, buffers, opened)
+    # A broker with a store starts without the modules for a quorum.
+    from odradek.broker.kraft.opening import open_quorum_storage
+
+    return await open_quorum_storage(config, ports, tls, buffers, opened)
 
 
 async def _run(step: Step) -> None:

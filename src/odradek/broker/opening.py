@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import AsyncExitStack
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.broker.cluster.cluster_view import ClusterView
 from odradek.broker.cluster.membership import cluster_id
@@ -12,6 +12,7 @@ from odradek.broker.cluster.stored_configs import StoredConfigs
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.ports import Ports
 from odradek.broker.storage.replica_directories import ReplicaDirectories
+from odradek.log.directories.checkpoint_formats import MetaProperties
 from odradek.log.directories.events import DirectoryEvents
 from odradek.log.directories.log_directories import LogDirectories
 from odradek.log.directories.ownership import METADATA_FILE, partition_names
@@ -22,6 +23,10 @@ from odradek.metadata.image import ClusterImage
 from odradek.metadata.stores.selection import open_store
 from odradek.ports.store import MetadataStore, SessionExpired, StoreError
 from odradek.wire.frames import ReceiveBuffers
+
+if TYPE_CHECKING:
+    from odradek.broker.kraft.controllers import Controllers
+    from odradek.broker.kraft.metadata_follower import MetadataFollower
 
 logger = logging.getLogger("odradek.broker")
 
@@ -42,6 +47,22 @@ class StoreMetadata(NamedTuple):
             logger.warning("cannot close the metadata store: %s", error)
 
 
+class QuorumMetadata(NamedTuple):
+    """The metadata of a cluster in the log of a KRaft quorum."""
+
+    follower: MetadataFollower
+    """The log, fetched and replayed."""
+    controllers: Controllers
+    """Connections to the quorum's controllers."""
+    previous_broker_epoch: int
+    """Of the process that ran here before, if it shut down cleanly; else -1."""
+
+    async def close(self) -> None:
+        """Stop fetching."""
+        await self.follower.close()
+        self.controllers.close()
+
+
 class Storage(NamedTuple):
     """The data of a broker, and the cluster as its metadata has it."""
 
@@ -49,7 +70,7 @@ class Storage(NamedTuple):
     """Log directories, locked and loaded."""
     replicas: ReplicaDirectories
     """The directories of this broker's replicas."""
-    metadata: StoreMetadata
+    metadata: StoreMetadata | QuorumMetadata
     """Where the metadata of the cluster lies."""
     view: ClusterView
     """The cluster image as this broker knows it."""
@@ -62,21 +83,29 @@ async def open_storage(config: BrokerConfig, ports: Ports, buffers: ReceiveBuffe
 
     Appends that wait for a slow disk count as bytes of requests that are not served yet.
     """
+    directories, identity = lock_directories(config, ports, buffers, opened)
     paths = config.log_dirs
-    events = DirectoryEvents(logger.warning, buffers.adjust)
-    settings = _directory_settings(config)
-    directories = LogDirectories(ports.disk, ports.clock, ports.random, paths, settings=settings, events=events)
-    # The lock comes first, so that a second broker on this folder fails by it and not by a consequence.
-    directories.startup.lock()
-    opened.push_async_callback(directories.close, clean=False)
-    identity = stored_identity(ports.disk, paths)
     store = ports.store or await open_store(config, ports.disk, f"{paths[0]}/{METADATA_FILE}")
     opened.push_async_callback(store.close)
     view = ClusterView(config)
     metadata = StoreMetadata(store, StoredConfigs(store, config.node_id, view))
     cluster, image = await _read_cluster(config, ports, metadata, identity.cluster_id)
-    _load(directories, config, cluster, image)
+    load_directories(directories, config, cluster, image)
     return Storage(directories, ReplicaDirectories(config.node_id, directories), metadata, view, cluster)
+
+
+def lock_directories(
+    config: BrokerConfig, ports: Ports, buffers: ReceiveBuffers, opened: AsyncExitStack
+) -> tuple[LogDirectories, MetaProperties]:
+    """The directories, locked, and whose they are. Raises LogDirectoryError."""
+    events = DirectoryEvents(logger.warning, buffers.adjust)
+    settings = _directory_settings(config)
+    paths = config.log_dirs
+    directories = LogDirectories(ports.disk, ports.clock, ports.random, paths, settings=settings, events=events)
+    # The lock comes first, so that a second broker on this folder fails by it and not by a consequence.
+    directories.startup.lock()
+    opened.push_async_callback(directories.close, clean=False)
+    return directories, stored_identity(ports.disk, paths)
 
 
 def _directory_settings(config: BrokerConfig) -> DirectorySettings:
@@ -90,6 +119,7 @@ def _directory_settings(config: BrokerConfig) -> DirectorySettings:
         config.flag("odradek.adopt.partitions"),
         lambda: config.words("cordoned.log.dirs"),
         config.number("producer.id.expiration.ms"),
+        config.joins_quorum,
     )
 
 
@@ -113,7 +143,7 @@ async def _read_cluster(
             await metadata.store.reopen()
 
 
-def _load(directories: LogDirectories, config: BrokerConfig, cluster: str, image: ClusterImage) -> None:
+def load_directories(directories: LogDirectories, config: BrokerConfig, cluster: str, image: ClusterImage) -> None:
     """Load the directories, and compare what they hold with the replicas that the image gives to this broker."""
     node_id = config.node_id
     directories.startup.load(

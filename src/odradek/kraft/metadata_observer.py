@@ -21,6 +21,8 @@ from odradek.wire.messages import fetch, fetch_snapshot
 _TOPIC: Final = "__cluster_metadata"
 _TOPIC_ID: Final = bytes(15) + b"\x01"
 _NO_LEADER: Final = -1
+_UNKNOWN: Final = -1
+"""The high watermark of a leader that has committed nothing yet."""
 _FETCH_BYTES: Final = 8 << 20
 _FETCH_WAIT_MS: Final = 500
 _MAX_RETRY_FACTOR: Final = 10
@@ -127,8 +129,19 @@ class MetadataObserver:
         self._turn = 0
         self._not_before_ms = 0.0
         self._failures = 0
+        self._committed = _UNKNOWN
         self._snapshot: CheckpointId | None = None
         self._snapshot_bytes = 0
+
+    @property
+    def leader(self) -> Server | None:
+        """Where the leader is reached; None while no answer has come from it."""
+        return self._leader_server
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether the log has all that was committed when the leader last answered."""
+        return self._leader_server is not None and 0 <= self._committed <= self.high_watermark
 
     @property
     def log_end(self) -> LogEnd:
@@ -182,7 +195,8 @@ class MetadataObserver:
         except CorruptRecords as error:
             self.failed(f"the leader sent damaged records: {error}", now_ms)
             return []
-        self.high_watermark = max(self.high_watermark, min(partition.high_watermark, self.end_offset))
+        self._committed = partition.high_watermark
+        self.high_watermark = max(self.high_watermark, min(self._committed, self.end_offset))
         return steps
 
     def snapshot_fetched(self, response: fetch_snapshot.FetchSnapshotResponse, now_ms: float) -> list[Step]:

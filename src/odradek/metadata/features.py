@@ -34,6 +34,12 @@ FEATURES: Final = (Feature(GROUP_VERSION, 0, 1, 1), Feature(TRANSACTION_VERSION,
 RECORD_FEATURES: Final = (*FEATURES, Feature(METADATA_VERSION, 7, 30, 30), Feature(KRAFT_VERSION, 0, 1, 0))
 """The features of a cluster whose metadata are KRaft's records."""
 
+ELR_VERSION: Final = "eligible.leader.replicas.version"
+"""1: eligible leader replicas outside the ISR (KIP-966)."""
+
+BROKER_FEATURES: Final = (*RECORD_FEATURES, Feature(ELR_VERSION, 0, 1, 1))
+"""The features that a broker of a KRaft cluster supports: with ELRs, only controllers do what is different."""
+
 _INITIAL: Final = {feature.name: feature.initial for feature in FEATURES}
 
 

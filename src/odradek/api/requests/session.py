@@ -96,6 +96,7 @@ class Session:
         "client_software_name",
         "client_software_version",
         "gate",
+        "is_between_brokers",
         "listener_name",
         "login",
         "peer_host",
@@ -114,6 +115,8 @@ class Session:
         self.gate: Gate | None = None
         """None once every request of the connection is served: the dispatcher checks this for each one."""
         self.broker_id: int | None = None
+        self.is_between_brokers = False
+        """Whether the listener is the one between brokers of a KRaft cluster, which prove themselves by it alone."""
         self.access: Access | None = None
         """The decisions about this principal so far; the authorizer replaces it with the principal."""
         self.client_software_name = ""
@@ -133,3 +136,8 @@ class Session:
     def is_broker(self) -> bool:
         """Whether the peer has proven that it is a broker of this cluster."""
         return self.broker_id is not None
+
+    @property
+    def may_act_as_broker(self) -> bool:
+        """Whether requests of followers and coordinators are served to the peer."""
+        return self.broker_id is not None or self.is_between_brokers

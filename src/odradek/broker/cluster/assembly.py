@@ -63,6 +63,6 @@ def store_parts(
     watch = ControllerWatch(config.node_id, connect, membership.controller_died)
     departure = Departure(config, view, link)
     participation = StoreParticipation(view, metadata.configs, controller, membership, leases, watch, departure)
-    report_failed_directories(storage, replicas, participation)
+    report_failed_directories(storage, replicas, lambda _path: membership.directory_failed())
     requests = ControllerRequests(config.node_id, store, view, replicas.partitions)
     return ClusterParts(store, secret, controller, participation, peers, link, *replicas, requests)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from odradek.api.services.cluster_service import ClusterMember, ElectedController
@@ -63,10 +63,6 @@ class Participation(Protocol):
 
     def close(self) -> None:
         """Stop all timers, watches and tasks, at the end or after a failed start."""
-        ...
-
-    def directory_failed(self, path: str) -> None:
-        """Report a log directory that failed to the controller."""
         ...
 
 
@@ -142,13 +138,13 @@ def replicas_of(
     return Replicas(partitions, parts, ReplicationRuntime(config, partitions, peers, parts, ports.clock, image))
 
 
-def report_failed_directories(storage: Storage, replicas: Replicas, participation: Participation) -> None:
-    """Stop fetching into a log directory that fails, and report it to the controller."""
+def report_failed_directories(storage: Storage, replicas: Replicas, report: Callable[[str], None]) -> None:
+    """Stop fetching into a log directory that fails, and pass its path on, for the controller."""
     loop = asyncio.get_running_loop()
 
     def directory_failed(path: str) -> None:
         loop.call_soon(replicas.runtime.directory_failed)
-        participation.directory_failed(path)
+        report(path)
 
     storage.directories.events.subscribe_failures(directory_failed)
 

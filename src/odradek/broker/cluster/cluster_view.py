@@ -27,16 +27,17 @@ class ClusterView:
         "_config",
         "_last",
         "_metadata_arrived",
-        "_node_id",
         "_subscribers",
         "_whole",
         "broker_epoch",
         "image",
+        "node_id",
     )
 
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config
-        self._node_id = config.node_id
+        self.node_id = config.node_id
+        """Of this broker."""
         self._subscribers: list[OnImage] = []
         self._last: asyncio.Task[object] | None = None
         self._metadata_arrived: asyncio.Event = asyncio.Event()
@@ -97,7 +98,7 @@ class ClusterView:
 
     def _take_dynamic_configs(self) -> None:
         configs = self.image.broker_configs
-        self._config.apply_dynamic(configs.get(DEFAULT_BROKER, {}), configs.get(str(self._node_id), {}))
+        self._config.apply_dynamic(configs.get(DEFAULT_BROKER, {}), configs.get(str(self.node_id), {}))
 
     # --- one change at a time ---
 

@@ -93,7 +93,3 @@ class StoreParticipation:
         self._configs.close()
         self._watch.close()
         self._leases.close()
-
-    def directory_failed(self, _path: str) -> None:
-        """See `Participation`."""
-        self._membership.directory_failed()

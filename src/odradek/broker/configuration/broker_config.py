@@ -23,6 +23,7 @@ from odradek.metadata.configs.catalog import (
 )
 from odradek.metadata.configs.definitions import ConfigSource, InvalidConfig, SetValue, Value, plain_text, split_list
 from odradek.metadata.configs.effect_rules import effect_of, grouped, refusal, suggestion
+from odradek.metadata.configs.effects import QUORUM_SETTINGS
 from odradek.ports.disk import Disk, SystemDisk
 
 if TYPE_CHECKING:
@@ -229,6 +230,8 @@ class BrokerConfig:
     def without_effect(self) -> dict[str, list[str]]:
         """Given names that have no effect here, grouped by what they do in Apache Kafka or by where they have none."""
         found = grouped(self._given)
+        if not self.joins_quorum and (unused := QUORUM_SETTINGS & self._given.keys()):
+            found["brokers of a KRaft cluster, with process.roles=broker"] = sorted(unused)
         if self.given("ssl.client.auth") not in (None, "none"):
             names = {each.name for each in self.all_listeners() if self._has_sasl(each.name)}
             if names := {each for each in names if self.listener_text(each, "ssl.client.auth") == "none"}:
@@ -269,6 +272,18 @@ class BrokerConfig:
     def node_id(self) -> int:
         """`node.id`, or `broker.id` as it was called before KRaft; 1 where neither is given."""
         return self.number("node.id") if "node.id" in self._given else DEFAULT_NODE_ID
+
+    @property
+    def joins_quorum(self) -> bool:
+        """Whether this process is a broker of a KRaft cluster whose controllers are other processes."""
+        return self.words("process.roles") == ["broker"]
+
+    def controller_listener(self) -> tuple[str, str]:
+        """The name and the security protocol of the controllers' listener. Raises ConfigError."""
+        names = self.words("controller.listener.names")
+        if not names:
+            raise ConfigError("controller.listener.names is not set: process.roles=broker needs the controllers' one")
+        return names[0].upper(), self.security_protocols()[names[0].upper()]
 
     @property
     def rack(self) -> str | None:

@@ -29,9 +29,15 @@ _HARMLESS_ALONE: Final = ("true", "audit")
 _ROLES: Final = ("odradek.oauthbearer.role.claim.name", "odradek.ssl.role.attribute")
 _OTHER_ROLES: Final = {
     "controller": "every broker can be the controller, there are no nodes of that role alone",
-    "broker": "its controllers are nodes of Apache Kafka, whose cluster Odradek does not join (broker,controller with "
-    "this node as the only voter, or zookeeper.connect, are possible)",
 }
+_LACKING_IN_QUORUM: Final = {
+    "authorizer.class.name": "this version does not read the ACLs of the metadata log",
+    "delegation.token.master.key": "this version does not read the tokens of the metadata log",
+    "delegation.token.secret.key": "this version does not read the tokens of the metadata log",
+    "odradek.metadata.store": "metadata is in the log of the quorum",
+    "control.plane.listener.name": "controllers send nothing to brokers",
+}
+"""Settings that restrict or protect, or name another store."""
 _OTHER_CONTROLLERS: Final = (
     "this node would not join the others but lead a cluster of its own (several brokers need zookeeper.connect, or "
     "`odradek serve --brokers N`)"
@@ -89,7 +95,7 @@ def refusals(config: RoleSettings) -> Iterator[Problem]:
     yield from _quorum(config)
     yield from _leases(config)
     metadata, first = config.text("metadata.log.dir"), config.log_dirs[:1]
-    if metadata and [metadata] != first:
+    if metadata and [metadata] != first and not _joins_quorum(config):
         reason = f"metadata lies in the first of log.dirs ({''.join(first)}), or where odradek.metadata.store says"
         yield Problem("metadata.log.dir", f"metadata.log.dir={metadata} is refused: {reason}")
 
@@ -217,7 +223,38 @@ def _roles(config: RoleSettings) -> Iterator[Problem]:
         yield Problem("process.roles", f"process.roles={roles} is refused: {_OTHER_ROLES[roles]}")
 
 
+def _joins_quorum(config: RoleSettings) -> bool:
+    return config.words("process.roles") == ["broker"]
+
+
+def _joined_quorum(config: RoleSettings) -> Iterator[Problem]:
+    """What a broker of a KRaft cluster needs, and what of such a cluster this version lacks."""
+    needed = {
+        "node.id": config.given("node.id") or config.given("broker.id"),
+        "controller.listener.names": config.words("controller.listener.names"),
+        "controller.quorum.bootstrap.servers": config.words("controller.quorum.bootstrap.servers")
+        or config.words("controller.quorum.voters"),
+    }
+    for name, found in needed.items():
+        if not found:
+            yield Problem(name, f"{name} is not set: a broker with process.roles=broker needs it")
+    for name in _LACKING_IN_QUORUM:
+        if config.given(name):
+            yield Problem(name, f"{name} is refused: with process.roles=broker {_LACKING_IN_QUORUM[name]}")
+    if (config.given("odradek.audit.topic.enable") or "").strip().lower() == "true":
+        name = "odradek.audit.topic.enable"
+        yield Problem(name, f"{name} is refused: with process.roles=broker this version writes no audit topic")
+    protocols = {name: protocol for name, _host, _port, protocol in config.all_listeners()}
+    between = config.text("inter.broker.listener.name").upper() or config.text("security.inter.broker.protocol")
+    if protocols.get(between, between) in SASL_PROTOCOLS:
+        text = "with process.roles=broker this version does not log in to other brokers by SASL; use PLAINTEXT or SSL"
+        yield Problem("security.inter.broker.protocol", f"the listener {between} between brokers is refused: {text}")
+
+
 def _quorum(config: RoleSettings) -> Iterator[Problem]:
+    if _joins_quorum(config):
+        yield from _joined_quorum(config)
+        return
     voters = config.words("controller.quorum.voters")
     others = [voter for voter in voters if voter.partition("@")[0].strip() != str(config.node_id)]
     hosts = {host for _name, host, _port, _protocol in config.all_listeners()} | _LOCAL_HOSTS

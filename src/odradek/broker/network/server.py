@@ -70,6 +70,7 @@ class Server:
 
     __slots__ = (
         "_audit",
+        "_broker_listener",
         "_buffers",
         "_clock",
         "_config",
@@ -105,6 +106,7 @@ class Server:
         self._network = network
         self._dispatch = dispatch
         self._config = config
+        self._broker_listener = config.inter_broker_listener_name if config.joins_quorum else None
         self._clock = clock
         self._rates = allowance.connections
         self._limits = allowance.requests
@@ -249,6 +251,7 @@ class Server:
 
     def _open_connection(self, stream: Stream, session: Session) -> None:
         config = self._config
+        session.is_between_brokers = session.listener_name == self._broker_listener
         if self._logins is not None:
             self._logins.admit(session)
         self._next_identifier += 1

@@ -185,6 +185,15 @@ def format_partition_metadata(topic_id: bytes) -> bytes:
     return f"version: 0\ntopic_id: {encode_uuid(topic_id)}".encode()
 
 
+def parse_clean_shutdown(data: bytes) -> int:
+    """The epoch of the registration that ended; -1 in a file that does not say it."""
+    try:
+        epoch = json.loads(data or b"{}").get("brokerEpoch", -1)
+    except (ValueError, AttributeError):
+        return -1
+    return epoch if isinstance(epoch, int) else -1
+
+
 def format_clean_shutdown(broker_epoch: int) -> bytes:
     """Format `.kafka_cleanshutdown`, with the epoch of the registration that ended."""
     return json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":")).encode()

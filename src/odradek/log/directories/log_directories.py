@@ -94,7 +94,9 @@ class LogDirectories:
         """The open files of all logs."""
         self.moves = ReplicaMoves(places, self.flusher, self.checkpoints)
         """Replicas that move to another directory."""
-        self.startup = DirectoriesStartup(places, self.moves, adopts=settings.adopts)
+        self.startup = DirectoriesStartup(
+            places, self.moves, adopts=settings.adopts, joins_quorum=settings.joins_quorum
+        )
         """Locks the directories and reads what they hold; to be done first."""
         self.recovery = BackgroundRecovery(places)
         """Checks logs after an unclean stop."""

@@ -109,9 +109,11 @@ def partition_names(disk: Disk, path: str, names: Iterable[str] | None = None) -
     return found
 
 
-def refuse_foreign(disk: Disk, path: str, *, adopts: bool = False) -> None:
+def refuse_foreign(disk: Disk, path: str, *, adopts: bool = False, joins_quorum: bool = False) -> None:
     """Raise LogDirectoryError unless the directory is Odradek's or has no owner.
 
+    With `joins_quorum`, a directory of a broker of Apache Kafka (KRaft) is accepted, too: its files are what this one
+    continues, and the ids in `meta.properties` have to fit.
     With `adopts` (`odradek.adopt.partitions`), partitions that were copied into a directory without `meta.properties`
     are accepted. A directory that cannot be read is left to the start, which takes it offline.
     """
@@ -120,7 +122,12 @@ def refuse_foreign(disk: Disk, path: str, *, adopts: bool = False) -> None:
     except OSError:
         return
     signs = ", ".join(found.signs)
-    if found.owner in (Owner.NONE, Owner.ODRADEK) or (adopts and found.owner is Owner.UNKNOWN_BROKER):
+    accepted = [Owner.NONE, Owner.ODRADEK]
+    if adopts:
+        accepted.append(Owner.UNKNOWN_BROKER)
+    if joins_quorum:
+        accepted.append(Owner.APACHE_KRAFT)
+    if found.owner in accepted:
         return
     if found.owner is Owner.NEWER_ODRADEK:
         raise LogDirectoryError(

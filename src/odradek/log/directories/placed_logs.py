@@ -37,6 +37,8 @@ class DirectorySettings(NamedTuple):
     """Paths of the directories that get no new replicas; `*` is all of them."""
     producer_id_expiration_ms: int = DEFAULT_EXPIRATION_MS
     """After which a producer that has written nothing is forgotten (`producer.id.expiration.ms`)."""
+    joins_quorum: bool = False
+    """Whether the directories may be those of a broker of Apache Kafka, which this one continues (KRaft)."""
 
 
 DEFAULT_SETTINGS: Final = DirectorySettings()

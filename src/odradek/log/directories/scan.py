@@ -19,6 +19,7 @@ from odradek.log.directories.checkpoint_formats import (
 )
 from odradek.log.directories.identity import claim
 from odradek.log.directories.log_directory import OFFSET_CHECKPOINTS, LogDirectory, LogDirectoryError
+from odradek.log.directories.ownership import CLUSTER_METADATA
 from odradek.log.directories.replica_copy import parse_future_name
 from odradek.log.disk_errors import is_transient
 from odradek.log.segments.files import DELETE_DIRECTORY
@@ -74,7 +75,7 @@ def scan(
             found.futures.append((future, f"{path}/{name}"))
             continue
         match = _PARTITION.match(name)
-        if match is not None:
+        if match is not None and name != CLUSTER_METADATA:
             found.partitions.append((match[1], int(match[2])))
     _forget_others(directory, set(found.partitions), {key for key, _ in found.futures})
     return found

@@ -22,12 +22,13 @@ from odradek.records.topic_partition import PartitionKey
 class DirectoriesStartup:
     """The steps of a start in their order: `lock`, `load`, `set_aside_strays`, `expect`."""
 
-    __slots__ = ("_moves", "_places", "_topic_id_of", "adopts", "records_may_be_lost")
+    __slots__ = ("_joins_quorum", "_moves", "_places", "_topic_id_of", "adopts", "records_may_be_lost")
 
-    def __init__(self, places: PlacedLogs, moves: ReplicaMoves, *, adopts: bool) -> None:
+    def __init__(self, places: PlacedLogs, moves: ReplicaMoves, *, adopts: bool, joins_quorum: bool = False) -> None:
         self._places = places
         self._moves = moves
         self._topic_id_of: Callable[[str], bytes | None] | None = None
+        self._joins_quorum = joins_quorum
         self.adopts = adopts
         """Whether a partition's directory that names another topic id is taken over instead of deleted."""
         self.records_may_be_lost = False
@@ -42,7 +43,7 @@ class DirectoriesStartup:
         """
         places = self._places
         for directory in places.directories:
-            refuse_foreign(places.disk, directory.path, adopts=self.adopts)
+            refuse_foreign(places.disk, directory.path, adopts=self.adopts, joins_quorum=self._joins_quorum)
         for directory in places.directories:
             try:
                 places.disk.make_directories(directory.path)

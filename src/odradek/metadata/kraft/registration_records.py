@@ -46,7 +46,7 @@ def broker_record(broker: Broker) -> RegisterBrokerRecord:
         incarnation_id=broker.incarnation_id,
         broker_epoch=broker.epoch,
         end_points=[
-            RegisterBrokerRecordBrokerEndpoint(name, each.host, each.port, _protocol_number(each))
+            RegisterBrokerRecordBrokerEndpoint(name, each.host, each.port, protocol_number(each))
             for name, each in broker.endpoints.items()
         ],
         features=[RegisterBrokerRecordBrokerFeature(name, *levels) for name, levels in broker.features.items()],
@@ -103,7 +103,7 @@ def controller_record(controller: ControllerRegistration) -> RegisterControllerR
         controller.id,
         controller.incarnation_id,
         end_points=[
-            RegisterControllerRecordControllerEndpoint(name, each.host, each.port, _protocol_number(each))
+            RegisterControllerRecordControllerEndpoint(name, each.host, each.port, protocol_number(each))
             for name, each in controller.endpoints.items()
         ],
         features=[
@@ -112,7 +112,8 @@ def controller_record(controller: ControllerRegistration) -> RegisterControllerR
     )
 
 
-def _protocol_number(endpoint: Endpoint) -> int:
+def protocol_number(endpoint: Endpoint) -> int:
+    """The security protocol by Kafka's number."""
     return _PROTOCOLS.index(endpoint.security_protocol)
 
 

@@ -1,0 +1,89 @@
+"""The parts that connect a broker with a KRaft cluster."""
+
+from __future__ import annotations
+
+from odradek.broker.cluster.cluster_parts import ClusterParts, replicas_of, report_failed_directories
+from odradek.broker.cluster.cluster_secret import ClusterSecret
+from odradek.broker.cluster.peers import PeerLimits, Peers
+from odradek.broker.configuration.broker_config import BrokerConfig
+from odradek.broker.kraft.absent_parts import NoLocalController, NoPushes
+from odradek.broker.kraft.quorum_link import QuorumLink
+from odradek.broker.kraft.quorum_participation import QuorumParticipation
+from odradek.broker.kraft.registrar import Registrar
+from odradek.broker.network.tls_listeners import TlsListeners
+from odradek.broker.opening import QuorumMetadata, Storage
+from odradek.broker.ports import Ports
+from odradek.client.network.connection import Connection
+from odradek.kraft.broker_life_cycle import BrokerLifeCycle, Identity, Timing
+from odradek.metadata.features import BROKER_FEATURES
+from odradek.metadata.image import Broker
+from odradek.metadata.kraft.registration_records import protocol_number
+from odradek.metadata.stores.memory_store import MemoryStore
+from odradek.replication.leadership import Leadership
+from odradek.wire.messages.broker_registration import (
+    BrokerRegistrationRequestFeature,
+    BrokerRegistrationRequestListener,
+)
+
+
+async def _proves_nothing(_connection: Connection, _broker_id: int, _timeout_ms: float) -> None:
+    """Brokers of a KRaft cluster know each other by the listener between them."""
+
+
+def quorum_parts(
+    config: BrokerConfig, ports: Ports, storage: Storage, metadata: QuorumMetadata, tls: TlsListeners
+) -> ClusterParts:
+    """Make the parts and connect them. Must run on the event loop that the broker uses."""
+    view = storage.view
+    between = config.inter_broker_listener_name
+    connector = tls.connector(between)
+    limits = PeerLimits.of(config)
+    peers = Peers(ports.network, lambda: view.image, between, config.node_id, _proves_nothing, connector, limits)
+    link = QuorumLink(metadata.controllers, view, config)
+    leadership = Leadership(config.node_id, ports.clock.monotonic)
+    replicas = replicas_of(config, ports, storage, link, peers, leadership)
+
+    def registers(broker: Broker) -> Registrar:
+        now_ms = ports.clock.monotonic() * 1000
+        life = BrokerLifeCycle(_identity(ports, storage, metadata, broker), _timing(config), now_ms)
+        return Registrar(
+            life,
+            metadata.controllers.ask,
+            ports.clock,
+            lambda: participation.metadata_offset,
+            participation.unfenced,
+            config.number("broker.session.timeout.ms") / 2,
+        )
+
+    participation = QuorumParticipation(config, view, metadata.follower, leadership, registers)
+    ids = {directory.path: directory.directory_id for directory in storage.directories.directories}
+    report_failed_directories(storage, replicas, lambda path: participation.directory_failed(ids[path]))
+    # Nothing but the image is shared: no broker proves itself by a secret, and no token or ACL is stored.
+    store = MemoryStore()
+    secret = ClusterSecret(store, ports.random)
+    return ClusterParts(store, secret, NoLocalController(), participation, peers, link, *replicas, NoPushes(view))
+
+
+def _identity(ports: Ports, storage: Storage, metadata: QuorumMetadata, broker: Broker) -> Identity:
+    """What this process registers."""
+    return Identity(
+        broker.id,
+        storage.cluster_id,
+        ports.random.uuid(),
+        [
+            BrokerRegistrationRequestListener(name, each.host, each.port, protocol_number(each))
+            for name, each in broker.endpoints.items()
+        ],
+        [BrokerRegistrationRequestFeature(each.name, each.min_level, each.max_level) for each in BROKER_FEATURES],
+        broker.rack,
+        [directory.directory_id for directory in storage.directories.directories if directory.offline is None],
+        metadata.previous_broker_epoch,
+    )
+
+
+def _timing(config: BrokerConfig) -> Timing:
+    return Timing(
+        config.number("broker.heartbeat.interval.ms"),
+        config.number("broker.session.timeout.ms"),
+        config.number("initial.broker.registration.timeout.ms"),
+    )

@@ -1,0 +1,103 @@
+"""Connections to the controllers of a KRaft quorum, and which of them is active."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, TypeVar
+
+from odradek.broker.cluster.controller_link import ControllerAway
+from odradek.broker.cluster.peers import PeerLimits, Purpose
+from odradek.client.errors import Disconnected, RequestTimedOut, TransportError, UnsupportedByBroker
+from odradek.client.network.connection import Connection, open_connection
+from odradek.kraft.metadata_observer import Server
+from odradek.ports.network import Network, Secure
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.message import ApiMessage
+
+Response = TypeVar("Response", bound=ApiMessage)
+
+_METADATA: Final = None
+"""In the place of a purpose: fetches of the metadata log, which wait at the controller."""
+
+
+class Controllers:
+    """One connection for each controller and purpose, made when it is first needed and again after it broke."""
+
+    __slots__ = ("_client_id", "_connections", "_limits", "_locks", "_network", "_secure", "active")
+
+    def __init__(self, network: Network, node_id: int, secure: Secure | None, limits: PeerLimits) -> None:
+        """`secure` is given where the controllers' listener has TLS."""
+        self._network = network
+        self._client_id = f"broker-{node_id}"
+        self._secure = secure
+        self._limits = limits
+        self._connections: dict[tuple[Server, Purpose | None], Connection] = {}
+        self._locks: dict[tuple[Server, Purpose | None], asyncio.Lock] = {}
+        self.active: Server | None = None
+        """The leader of the quorum, as the last answer named it."""
+
+    async def fetch(self, server: Server, request: ApiMessage, kind: type[Response], timeout_ms: float) -> Response:
+        """A controller's answer about the metadata log. Raises TransportError, KafkaError UNSUPPORTED_VERSION."""
+        return await self._request(server, _METADATA, request, kind, timeout_ms)
+
+    async def ask(self, request: ApiMessage, kind: type[Response], timeout_ms: float, purpose: Purpose) -> Response:
+        """The active controller's answer. Implements `AskController`."""
+        server = self.active
+        if server is None:
+            raise ControllerAway("The quorum has no leader that this broker knows.")
+        try:
+            return await self._request(server, purpose, request, kind, timeout_ms)
+        except TransportError as error:
+            raise ControllerAway(f"The controller cannot be reached: {error}") from error
+
+    async def _request(
+        self, server: Server, purpose: Purpose | None, request: ApiMessage, kind: type[Response], timeout_ms: float
+    ) -> Response:
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                connection = await self._connection(server, purpose)
+        except TimeoutError as error:
+            raise RequestTimedOut(f"no connection to {server.host}:{server.port} within {timeout_ms:g} ms") from error
+        try:
+            version = connection.version_of(type(request))
+        except UnsupportedByBroker as error:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{server.host}:{server.port}: {error}") from error
+        return await connection.request(request, kind, version, timeout_ms)
+
+    async def _connection(self, server: Server, purpose: Purpose | None) -> Connection:
+        key = (server, purpose)
+        found = self._connections.get(key)
+        if found is not None and found.closed is None:
+            return found
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            found = self._connections.get(key)
+            if found is None or found.closed is not None:
+                try:
+                    found = await open_connection(
+                        self._network,
+                        server.host,
+                        server.port,
+                        client_id=self._client_id,
+                        setup_timeout_ms=self._limits.setup_ms,
+                        request_timeout_ms=self._limits.setup_ms,
+                        secure=self._secure,
+                        silence_ms=self._limits.silence_ms,
+                    )
+                except UnsupportedByBroker as error:
+                    # It may be another one soon; the caller retries.
+                    raise Disconnected(str(error)) from error
+                self._connections[key] = found
+            return found
+
+    def abandon(self, server: Server) -> None:
+        """Let the broker's own requests to a controller that no longer leads fail now, in place of waiting."""
+        for purpose in (Purpose.OWN, Purpose.LEASES):
+            found = self._connections.pop((server, purpose), None)
+            if found is not None:
+                found.close()
+
+    def close(self) -> None:
+        """Close all connections."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()

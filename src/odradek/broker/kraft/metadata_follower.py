@@ -1,0 +1,233 @@
+"""Follows the metadata log of a KRaft quorum: fetches it, keeps it on disk, and replays what is committed.
+
+`MetadataObserver` decides, this module carries out. Source: Kafka's `KafkaRaftClient` as an observer, `MetadataLoader`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from odradek.broker.kraft.controllers import Controllers
+from odradek.broker.task_failures import logs_failure
+from odradek.client.errors import TransportError
+from odradek.kraft.checkpoints import Checkpoint
+from odradek.kraft.errors import CorruptMetadata
+from odradek.kraft.metadata_log import ControlEntry, MetadataEntry, read_entries
+from odradek.kraft.metadata_observer import Append, Ask, InstallSnapshot, MetadataObserver, Step, TruncateTo
+from odradek.metadata.image import ClusterImage
+from odradek.metadata.kraft.durable_log import DurableMetadataLog
+from odradek.metadata.kraft.metadata_replay import MetadataReplay
+from odradek.ports.clock import Clock
+from odradek.wire.errors import KafkaError
+from odradek.wire.messages.fetch import FetchRequest, FetchResponse
+from odradek.wire.messages.fetch_snapshot import FetchSnapshotResponse
+
+logger = logging.getLogger("odradek.broker.kraft")
+
+_READ_BYTES: Final = 1 << 20
+_RECORDS_IN_A_TURN: Final = 512
+"""Records that are replayed before other work of the event loop gets a turn: some 3 ms."""
+_REPORTED_AFTER: Final = 8
+"""Failed requests in a row before a line in the log."""
+
+Entry = MetadataEntry | ControlEntry
+OnImage = Callable[[ClusterImage, int], Awaitable[None]]
+"""Takes an image and the offset after its last record."""
+
+
+class MetadataFollower:
+    """`start`, then `wait_until_caught_up`; `follow` passes each further image on; `close` ends it."""
+
+    __slots__ = (
+        "_caught_up",
+        "_clock",
+        "_cluster_id",
+        "_controllers",
+        "_failed",
+        "_failures",
+        "_follower",
+        "_log",
+        "_observer",
+        "_pending",
+        "_published",
+        "_replay",
+        "_request_timeout_ms",
+        "_task",
+    )
+
+    def __init__(
+        self,
+        log: DurableMetadataLog,
+        observer: MetadataObserver,
+        controllers: Controllers,
+        clock: Clock,
+        cluster_id: str,
+        request_timeout_ms: float,
+    ) -> None:
+        """`request_timeout_ms` is `controller.quorum.request.timeout.ms`."""
+        self._log = log
+        self._observer = observer
+        self._controllers = controllers
+        self._clock = clock
+        self._request_timeout_ms = request_timeout_ms
+        self._cluster_id = cluster_id
+        self._replay = MetadataReplay(ClusterImage(cluster_id))
+        self._pending: deque[Entry] = deque()
+        self._published = -1
+        self._follower: OnImage | None = None
+        self._caught_up = asyncio.Event()
+        self._failed: Callable[[Exception], None] = lambda _error: None
+        self._failures = 0
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def image(self) -> ClusterImage:
+        """The image after all committed records that this broker has."""
+        return self._replay.image
+
+    @property
+    def end_offset(self) -> int:
+        """The offset after the last record of `image`."""
+        return self._replay.end_offset
+
+    @property
+    def epoch(self) -> int:
+        """The newest epoch of the quorum that this broker knows."""
+        return self._observer.epoch
+
+    @property
+    def problem(self) -> str:
+        """Why the last request failed; empty after a success."""
+        return self._observer.problem
+
+    # --- life ---
+
+    async def start(self) -> None:
+        """Load what the disk has, and fetch from here on. Raises CorruptMetadata, OSError, KafkaError."""
+        snapshot = self._log.load_snapshot()
+        if snapshot is not None:
+            await self._replay_snapshot(snapshot, self._log.start.offset)
+        offset = self._log.start.offset
+        while batches := self._log.read(offset, _READ_BYTES) if offset < self._log.log_end.offset else b"":
+            found = list(read_entries(batches, whole=True))
+            # The first batch may begin before the snapshot ends.
+            self._pending.extend(each for each in found if each.offset >= offset)
+            offset = found[-1].offset + 1
+            await asyncio.sleep(0)
+        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task.add_done_callback(_log_failure)
+
+    async def wait_until_caught_up(self, at_most_seconds: float) -> bool:
+        """Wait until the image has all that was committed when a leader first answered; whether it has."""
+        try:
+            async with asyncio.timeout(at_most_seconds):
+                await self._caught_up.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def follow(self, follower: OnImage, failed: Callable[[Exception], None]) -> None:
+        """Pass each further image on; `failed` is called once if the log can be followed no longer."""
+        self._follower, self._failed = follower, failed
+
+    async def close(self) -> None:
+        """Stop fetching, and close the log."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+            self._task = None
+        self._log.close()
+
+    # --- fetching ---
+
+    async def _run(self) -> None:
+        try:
+            while True:
+                found = self._observer.poll(self._now_ms())
+                if isinstance(found, float):
+                    await asyncio.sleep(found / 1000)
+                    continue
+                self._carry_out(await self._answer(found))
+                self._controllers.active = self._observer.leader
+                await self._replay_committed()
+        except (CorruptMetadata, KafkaError, OSError) as error:
+            logger.critical("cannot follow the metadata log: %s; the broker stops taking part in the cluster", error)
+            self._failed(error)
+
+    async def _answer(self, ask: Ask) -> Sequence[Step]:
+        """Send the request, and pass the answer to the observer, which says what it means."""
+        observer, timeout_ms = self._observer, self._request_timeout_ms
+        try:
+            if isinstance(ask.request, FetchRequest):
+                fetched = await self._controllers.fetch(ask.server, ask.request, FetchResponse, timeout_ms)
+                steps = observer.fetched(fetched, self._now_ms())
+            else:
+                snapshot = await self._controllers.fetch(ask.server, ask.request, FetchSnapshotResponse, timeout_ms)
+                steps = observer.snapshot_fetched(snapshot, self._now_ms())
+        except (TransportError, KafkaError) as error:
+            observer.failed(f"{ask.server.host}:{ask.server.port}: {error}", self._now_ms())
+            steps = []
+        self._report(observer.problem)
+        return steps
+
+    def _report(self, problem: str) -> None:
+        self._failures = self._failures + 1 if problem else 0
+        if self._failures == _REPORTED_AFTER:
+            logger.warning("cannot fetch the metadata log: %s; retrying", problem)
+
+    def _carry_out(self, steps: Sequence[Step]) -> None:
+        """Change the log as the observer says. Appends become durable later: what is lost is fetched again."""
+        for step in steps:
+            if isinstance(step, Append):
+                self._log.append(step.batches)
+                self._pending.extend(read_entries(bytes(step.batches), whole=True))
+            elif isinstance(step, TruncateTo):
+                self._log.truncate_to(step.offset)
+                while self._pending and self._pending[-1].offset >= step.offset:
+                    self._pending.pop()
+            elif isinstance(step, InstallSnapshot):
+                self._install(self._log.install_snapshot(step.id), step.id.end_offset)
+            else:
+                self._log.write_snapshot(step.id, step.position, step.data)
+
+    # --- replaying ---
+
+    def _install(self, content: Checkpoint, end_offset: int) -> None:
+        """Begin again with a snapshot that the leader has sent: the log before it is gone."""
+        self._pending.clear()
+        self._replay = MetadataReplay(ClusterImage(self._cluster_id))
+        for entry in content.entries:
+            self._replay.read(entry)
+        self._replay.end_offset = end_offset
+
+    async def _replay_snapshot(self, content: Checkpoint, end_offset: int) -> None:
+        for number, entry in enumerate(content.entries):
+            self._replay.read(entry)
+            if not number % _RECORDS_IN_A_TURN:
+                await asyncio.sleep(0)
+        self._replay.end_offset = end_offset
+
+    async def _replay_committed(self) -> None:
+        """Replay what the leader has committed, and pass the image on."""
+        committed = self._observer.high_watermark
+        count = 0
+        while self._pending and self._pending[0].offset < committed:
+            self._replay.read(self._pending.popleft())
+            count += 1
+            if not count % _RECORDS_IN_A_TURN:
+                await asyncio.sleep(0)
+        if not self._caught_up.is_set() and self._observer.is_caught_up:
+            self._caught_up.set()
+        if self._follower is not None and self._published != self._replay.end_offset:
+            self._published = self._replay.end_offset
+            await self._follower(self._replay.image, self._replay.end_offset)
+
+    def _now_ms(self) -> float:
+        return self._clock.monotonic() * 1000
+
+
+_log_failure = logs_failure(logger, "following the metadata log failed")

@@ -1,0 +1,149 @@
+"""The active controller of a KRaft quorum, as APIs and the broker's own parts ask it.
+
+Every change that a client asks for goes to it in an Envelope (KIP-590): no decision is made here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, NoReturn, TypeVar
+
+from odradek.api.services.controller_service import NotTheController
+from odradek.broker.cluster.cluster_view import ClusterView
+from odradek.broker.cluster.controller_link import KNOWN_WITHIN_SECONDS, ControllerAway, while_no_controller
+from odradek.broker.cluster.remote_controller import RemoteController
+from odradek.broker.cluster.view_waits import wait_until
+from odradek.broker.configuration.broker_config import BrokerConfig
+from odradek.broker.configuration.described_configs import DescribedConfigs
+from odradek.broker.kraft.controllers import Controllers
+from odradek.controller.configs import AlteredResource, ResourceChanges
+from odradek.controller.in_sync import IsrChange, IsrChanged
+from odradek.controller.internal_topics import creatable
+from odradek.controller.outcome import Decision
+from odradek.controller.topics import (
+    CreatedTopic,
+    DeletedTopic,
+    GrownTopic,
+    MorePartitions,
+    NewTopic,
+    TopicReference,
+)
+from odradek.metadata.configs.described import Described
+from odradek.metadata.image import ClusterImage
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.messages.envelope import EnvelopeRequest
+
+if TYPE_CHECKING:
+    from odradek.api.requests.declarations import Declaration
+
+T = TypeVar("T")
+
+logger = logging.getLogger("odradek.broker.kraft")
+
+
+def _not_here() -> NoReturn:
+    raise NotTheController(ErrorCode.NOT_CONTROLLER, "The controllers of the KRaft quorum decide.")
+
+
+class QuorumLink:
+    """Implements `BrokerLink`."""
+
+    __slots__ = ("_config", "_described", "_remote", "_view")
+
+    def __init__(self, controllers: Controllers, view: ClusterView, config: BrokerConfig) -> None:
+        self._view = view
+        self._config = config
+        self._described = DescribedConfigs(view, config)
+        self._remote = RemoteController(
+            config.node_id, controllers.ask, lambda: view.image, lambda: config.number("controller.socket.timeout.ms")
+        )
+
+    # --- ControllerService: a client's request, forwarded ---
+
+    @property
+    def is_here(self) -> bool:
+        """See ControllerService."""
+        return False
+
+    def is_forwarded(self, declared: Declaration) -> bool:
+        """See ControllerService."""
+        return declared.is_forwarded or declared.is_decided_by_quorum
+
+    async def forward(self, envelope: EnvelopeRequest, timeout_ms: int) -> bytes:
+        """See ControllerService."""
+        epoch = self._view.image.controller_epoch
+        try:
+            return await self._remote.forward(envelope, max(timeout_ms, self._config.number("request.timeout.ms")))
+        except ControllerAway:
+            raise
+        except KafkaError as error:
+            if error.code is not ErrorCode.NOT_CONTROLLER:
+                raise
+            await wait_until(self._view, lambda image: image.controller_epoch > epoch, KNOWN_WITHIN_SECONDS)
+            raise NotTheController(ErrorCode.NOT_CONTROLLER) from error
+
+    # --- ControllerService: no decision is made here ---
+
+    async def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> Sequence[CreatedTopic]:
+        """Raises NotTheController."""
+        _not_here()
+
+    async def delete_topics(self, references: Sequence[TopicReference]) -> Sequence[DeletedTopic]:
+        """Raises NotTheController."""
+        _not_here()
+
+    async def create_partitions(
+        self, topics: Sequence[MorePartitions], *, validate_only: bool = False
+    ) -> Sequence[GrownTopic]:
+        """Raises NotTheController."""
+        _not_here()
+
+    async def alter_configs(
+        self, resources: Sequence[ResourceChanges], *, validate_only: bool = False
+    ) -> Sequence[AlteredResource]:
+        """Raises NotTheController."""
+        _not_here()
+
+    async def change(self, decide: Callable[[ClusterImage], Decision[T]]) -> Sequence[T]:
+        """Raises NotTheController."""
+        _not_here()
+
+    async def unregister_broker(self, broker_id: int) -> None:
+        """Raises NotTheController."""
+        _not_here()
+
+    # --- ControllerService: what is set ---
+
+    def describe_configs(
+        self, resource_type: int, name: str, keys: Iterable[str] | None = None, *, documentation: bool = False
+    ) -> list[Described]:
+        """See ControllerService."""
+        return self._described.describe(resource_type, name, keys, documentation=documentation)
+
+    def describe_new_topic(self, topic: CreatedTopic) -> list[Described]:
+        """See ControllerService."""
+        return self._described.describe_new_topic(topic)
+
+    # --- what this broker wants itself ---
+
+    async def auto_create(self, names: Sequence[str]) -> dict[str, ErrorCode]:
+        """See ControllerService."""
+        view = self._view
+        live = len(view.image.live_brokers())
+        wanted = [creatable(name, self._config, live) for name in dict.fromkeys(names)]
+        try:
+            failures = await self._remote.create_topics(wanted, self._config.number("request.timeout.ms"))
+        except KafkaError as error:
+            return dict.fromkeys(names, while_no_controller(error.code))
+        created = [topic.name for topic in wanted if topic.name not in failures]
+        await wait_until(view, lambda image: all(name in image.topics for name in created), KNOWN_WITHIN_SECONDS)
+        return failures
+
+    async def next_producer_id_block(self) -> range:
+        """Producer ids for this broker alone. Raises KafkaError."""
+        return await self._remote.next_producer_id_block(self._view.broker_epoch)
+
+    async def alter_partitions(self, changes: Sequence[IsrChange]) -> Sequence[IsrChanged]:
+        """Ask for other in-sync replicas of partitions that this broker leads. Raises KafkaError."""
+        return await self._remote.alter_partitions(self._view.broker_epoch, changes)

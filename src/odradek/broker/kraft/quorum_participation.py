@@ -1,0 +1,162 @@
+"""How a broker takes part in a KRaft cluster: registration, heartbeats, and images from the metadata log.
+
+A heartbeat that finds the broker unfenced is its lease of leadership: the controller fences it, and elects others, no
+earlier than a session after it has received that heartbeat. Source: Kafka's `BrokerServer`, `BrokerLifecycleManager`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from odradek.api.requests.context import Configuration
+from odradek.broker.cluster.cluster_view import ClusterView
+from odradek.broker.kraft.metadata_follower import MetadataFollower
+from odradek.broker.kraft.registrar import Registrar
+from odradek.kraft.broker_life_cycle import BrokerState
+from odradek.metadata.image import Broker, ClusterImage
+from odradek.ports.store import StoreError
+from odradek.replication.leadership import Leadership
+
+logger = logging.getLogger("odradek.broker.kraft")
+
+_SHUTDOWN_SECONDS: Final = 300.0
+"""How long a stop waits for the controller to move leaders away (Kafka's `BrokerServer`)."""
+
+Registers = Callable[[Broker], Registrar]
+"""Makes the registrar of this broker, once its listeners are bound."""
+
+
+class QuorumParticipation:
+    """Implements `Participation`."""
+
+    __slots__ = (
+        "_config",
+        "_failed_directories",
+        "_follower",
+        "_leadership",
+        "_metadata_offset",
+        "_registered",
+        "_registers",
+        "_registrar",
+        "_view",
+    )
+
+    def __init__(
+        self,
+        config: Configuration,
+        view: ClusterView,
+        follower: MetadataFollower,
+        leadership: Leadership,
+        registers: Registers,
+    ) -> None:
+        self._config = config
+        self._view = view
+        self._follower = follower
+        self._leadership = leadership
+        self._registers = registers
+        self._registrar: Registrar | None = None
+        self._registered = asyncio.Event()
+        self._metadata_offset = -1
+        self._failed_directories: list[bytes] = []
+
+    @property
+    def broker_epoch(self) -> int:
+        """See `Participation`."""
+        return -1 if self._registrar is None else self._registrar.broker_epoch
+
+    @property
+    def metadata_offset(self) -> int:
+        """The offset of the last record of which the effects are in place."""
+        return self._metadata_offset
+
+    # --- life ---
+
+    def follow(self) -> None:
+        """See `Participation`."""
+        self._view.subscribe(self._begin_to_lead)
+
+    async def join(self, broker: Broker) -> None:
+        """See `Participation`. Raises StoreError where the controller does not register this broker."""
+        registrar = self._registrar = self._registers(broker)
+        for directory_id in self._failed_directories:
+            registrar.report_offline_log_dir(directory_id)
+        self._follower.follow(self._take, self._stop)
+        registrar.start()
+        if await registrar.wait_for(BrokerState.RECOVERY) is not BrokerState.RECOVERY:
+            raise StoreError(registrar.problem or "the registration of this broker has ended")
+
+    async def serve(self) -> None:
+        """See `Participation`: the controller has unfenced this broker."""
+        assert self._registrar is not None, "join comes before"
+        self._registrar.ask_for_unfencing()
+        if await self._registrar.wait_for(BrokerState.RUNNING) is not BrokerState.RUNNING:
+            raise StoreError(self._registrar.problem or "the registration of this broker has ended")
+
+    async def hand_over(self) -> None:
+        """See `Participation`."""
+        registrar = self._registrar
+        if registrar is None or not self._config.flag("controlled.shutdown.enable"):
+            return
+        registrar.begin_controlled_shutdown()
+        try:
+            async with asyncio.timeout(_SHUTDOWN_SECONDS):
+                await registrar.wait_for()
+        except TimeoutError:
+            logger.warning(
+                "controlled shutdown failed: no permission of the controller within %g s (%s); stopping without it",
+                _SHUTDOWN_SECONDS,
+                registrar.problem or "leaders remain here",
+            )
+
+    def cease(self) -> None:
+        """See `Participation`."""
+        self._leadership.surrender()
+        if self._registrar is not None:
+            self._registrar.close()
+
+    async def leave(self) -> None:
+        """See `Participation`: heartbeats have ended with `cease`, the registration stays, as in Kafka."""
+        self.close()
+
+    def close(self) -> None:
+        """See `Participation`."""
+        self.cease()
+
+    def directory_failed(self, directory_id: bytes) -> None:
+        """A log directory has failed."""
+        if self._registrar is None:
+            self._failed_directories.append(directory_id)
+        else:
+            self._registrar.report_offline_log_dir(directory_id)
+
+    # --- the metadata log ---
+
+    async def _take(self, image: ClusterImage, end_offset: int) -> None:
+        """Let an image be the broker's, once it has this process's registration.
+
+        Images before it give leadership to the process that ran here before.
+        """
+        registered = image.brokers.get(self._view.node_id)
+        if registered is not None and registered.epoch == self.broker_epoch:
+            self._view.registered(registered)
+            # Every broker forwards what only the controller decides: clients may ask this one.
+            await self._view.take(image.with_controller(self._view.node_id, self._follower.epoch))
+        self._metadata_offset = end_offset - 1
+
+    def _begin_to_lead(self, old: ClusterImage, new: ClusterImage) -> None:
+        """Newly led partitions wait for no former leader: the controller has fenced it, or it has given way."""
+        self._leadership.follow(old, new)
+        self._leadership.begin(self._leadership.sequence)
+
+    def unfenced(self, asked_at: float) -> None:
+        """A heartbeat of that time (seconds, monotonic) has found this broker unfenced."""
+        session = self._config.number("broker.session.timeout.ms")
+        margin = self._config.number("odradek.self.fence.margin.ms")
+        self._leadership.extend(asked_at, (session - margin) / 1000)
+
+    def _stop(self, _error: Exception) -> None:
+        """The metadata log cannot be followed: what this broker knows of its leadership may be wrong."""
+        self.cease()
