@@ -133,7 +133,9 @@ class Broker:
             logger.warning("settings without effect: %s (%s)", ", ".join(names), purpose)
         secured = [each.name for each in self._config.listeners() if each.security_protocol in TLS_PROTOCOLS]
         if self._config.joins_quorum:
-            name, protocol = self._config.controller_listener()
+            from odradek.broker.configuration.quorum_addresses import controller_listener
+
+            name, protocol = controller_listener(self._config)
             secured += [name] * (protocol in TLS_PROTOCOLS)
         try:
             tls = TlsListeners(self._config, secured, self._ports.clock)

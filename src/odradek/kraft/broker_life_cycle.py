@@ -21,6 +21,10 @@ from odradek.wire.messages.broker_registration import (
 )
 
 _FIRST_BACKOFF_MS: Final = 100.0
+_LONGEST_BACKOFF_MS: Final = 1_000.0
+"""Kafka's brokers pause for up to a session: one that restarts waits for the end of its former registration, and then
+for the rest of a long pause.
+"""
 _CATCHING_UP_MS: Final = 10.0
 """Between heartbeats while the broker catches up: a broker without recovery starts sooner."""
 _FIRST_SHUTDOWN_ANSWER_MS: Final = 50.0
@@ -62,7 +66,6 @@ class Timing(NamedTuple):
     """Milliseconds: `broker.heartbeat.interval.ms` and others."""
 
     heartbeat_interval_ms: float = 2_000.0
-    session_timeout_ms: float = 9_000.0
     initial_registration_timeout_ms: float = 60_000.0
 
 
@@ -146,7 +149,7 @@ class BrokerLifeCycle:
         """The request was not answered, or with an error: it is sent again after a pause that doubles."""
         self._is_waiting = False
         self.problem = problem
-        pause = min(_FIRST_BACKOFF_MS * 2.0 ** min(self._failures, 30), self._timing.session_timeout_ms)
+        pause = min(_FIRST_BACKOFF_MS * 2.0 ** min(self._failures, 30), _LONGEST_BACKOFF_MS)
         self._failures += 1
         self._next_ms = now_ms + pause
 

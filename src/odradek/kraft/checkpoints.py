@@ -59,18 +59,30 @@ def encode_checkpoint(
     last_timestamp_ms: int,
 ) -> bytes:
     """The bytes of a snapshot; its own offsets count from 0. Raises EncodeError."""
-    out = bytearray()
-    offset = 0
+    parts = checkpoint_parts(
+        found, records, controls=controls, timestamp_ms=timestamp_ms, last_timestamp_ms=last_timestamp_ms
+    )
+    return b"".join(parts)
+
+
+def checkpoint_parts(
+    found: CheckpointId,
+    records: Iterable[VersionedRecord],
+    *,
+    controls: Sequence[Any],
+    timestamp_ms: int,
+    last_timestamp_ms: int,
+) -> Iterator[bytes]:
+    """As `encode_checkpoint`, batch by batch: a part is some milliseconds of work. Raises EncodeError."""
+    epoch, offset = found.epoch, 0
     for control in (SnapshotHeaderRecord(0, last_timestamp_ms), *controls):
-        out += encode_control_batch([control], base_offset=offset, leader_epoch=found.epoch, timestamp_ms=timestamp_ms)
+        yield encode_control_batch([control], base_offset=offset, leader_epoch=epoch, timestamp_ms=timestamp_ms)
         offset += 1
     for some in _batched(records, RECORDS_IN_BATCH):
-        out += encode_metadata_batch(some, base_offset=offset, leader_epoch=found.epoch, timestamp_ms=timestamp_ms)
+        yield encode_metadata_batch(some, base_offset=offset, leader_epoch=epoch, timestamp_ms=timestamp_ms)
         offset += len(some)
-    out += encode_control_batch(
-        [SnapshotFooterRecord(0)], base_offset=offset, leader_epoch=found.epoch, timestamp_ms=timestamp_ms
-    )
-    return bytes(out)
+    footer = SnapshotFooterRecord(0)
+    yield encode_control_batch([footer], base_offset=offset, leader_epoch=epoch, timestamp_ms=timestamp_ms)
 
 
 def read_checkpoint(data: bytes) -> Checkpoint:

@@ -29,17 +29,9 @@ AHEAD_OF_THEIR_CALLERS = {
     "fail_directories": "controllers of KRaft, which brokers are not yet",
     "fence_brokers": "controllers of KRaft, which brokers are not yet",
     "shut_down_broker": "controllers of KRaft, which brokers are not yet",
-    "ask_for_unfencing": "brokers of a KRaft cluster, which brokers are not yet",
-    "begin_controlled_shutdown": "brokers of a KRaft cluster, which brokers are not yet",
-    "encode_checkpoint": "snapshots of a metadata log that brokers do not write yet",
-    "report_offline_log_dir": "brokers of a KRaft cluster, which brokers are not yet",
-    "install_snapshot": "replicas of the metadata log, which brokers are not yet",
     "load_quorum_state": "voters of KRaft, which brokers are not yet",
-    "load_snapshot": "replicas of the metadata log, which brokers are not yet",
     "read_snapshot": "controllers of KRaft, which brokers are not yet",
     "save_quorum_state": "voters of KRaft, which brokers are not yet",
-    "save_snapshot": "replicas of the metadata log, which brokers are not yet",
-    "write_snapshot": "replicas of the metadata log, which brokers are not yet",
 }
 """What is tested before the part that needs it exists (formats, against Apache's files), and which part that is."""
 

@@ -278,13 +278,6 @@ class BrokerConfig:
         """Whether this process is a broker of a KRaft cluster whose controllers are other processes."""
         return self.words("process.roles") == ["broker"]
 
-    def controller_listener(self) -> tuple[str, str]:
-        """The name and the security protocol of the controllers' listener. Raises ConfigError."""
-        names = self.words("controller.listener.names")
-        if not names:
-            raise ConfigError("controller.listener.names is not set: process.roles=broker needs the controllers' one")
-        return names[0].upper(), self.security_protocols()[names[0].upper()]
-
     @property
     def rack(self) -> str | None:
         """`broker.rack`; None if it is not set."""

@@ -65,7 +65,7 @@ class NoLocalController:
 
 
 class NoPushes:
-    """Implements `ClusterMember`: the metadata log tells this broker what it has to know."""
+    """Implements `ClusterMember`: this broker reads the metadata log."""
 
     __slots__ = ("_view",)
 

@@ -84,6 +84,5 @@ def _identity(ports: Ports, storage: Storage, metadata: QuorumMetadata, broker: 
 def _timing(config: BrokerConfig) -> Timing:
     return Timing(
         config.number("broker.heartbeat.interval.ms"),
-        config.number("broker.session.timeout.ms"),
         config.number("initial.broker.registration.timeout.ms"),
     )

@@ -23,7 +23,7 @@ _METADATA: Final = None
 class Controllers:
     """One connection for each controller and purpose, made when it is first needed and again after it broke."""
 
-    __slots__ = ("_client_id", "_connections", "_limits", "_locks", "_network", "_secure", "active")
+    __slots__ = ("_active", "_client_id", "_connections", "_limits", "_locks", "_network", "_secure")
 
     def __init__(self, network: Network, node_id: int, secure: Secure | None, limits: PeerLimits) -> None:
         """`secure` is given where the controllers' listener has TLS."""
@@ -33,8 +33,11 @@ class Controllers:
         self._limits = limits
         self._connections: dict[tuple[Server, Purpose | None], Connection] = {}
         self._locks: dict[tuple[Server, Purpose | None], asyncio.Lock] = {}
-        self.active: Server | None = None
-        """The leader of the quorum, as the last answer named it."""
+        self._active: Server | None = None
+
+    def note_active(self, server: Server | None) -> None:
+        """Send the broker's own requests to this leader of the quorum from now on; None while none is known."""
+        self._active = server
 
     async def fetch(self, server: Server, request: ApiMessage, kind: type[Response], timeout_ms: float) -> Response:
         """A controller's answer about the metadata log. Raises TransportError, KafkaError UNSUPPORTED_VERSION."""
@@ -42,7 +45,7 @@ class Controllers:
 
     async def ask(self, request: ApiMessage, kind: type[Response], timeout_ms: float, purpose: Purpose) -> Response:
         """The active controller's answer. Implements `AskController`."""
-        server = self.active
+        server = self._active
         if server is None:
             raise ControllerAway("The quorum has no leader that this broker knows.")
         try:
@@ -88,13 +91,6 @@ class Controllers:
                     raise Disconnected(str(error)) from error
                 self._connections[key] = found
             return found
-
-    def abandon(self, server: Server) -> None:
-        """Let the broker's own requests to a controller that no longer leads fail now, in place of waiting."""
-        for purpose in (Purpose.OWN, Purpose.LEASES):
-            found = self._connections.pop((server, purpose), None)
-            if found is not None:
-                found.close()
 
     def close(self) -> None:
         """Close all connections."""

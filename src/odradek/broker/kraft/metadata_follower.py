@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from odradek.broker.kraft.controllers import Controllers
-from odradek.broker.task_failures import logs_failure
+from odradek.broker.kraft.metadata_snapshots import MetadataSnapshots
 from odradek.client.errors import TransportError
 from odradek.kraft.checkpoints import Checkpoint
 from odradek.kraft.errors import CorruptMetadata
@@ -56,6 +56,7 @@ class MetadataFollower:
         "_published",
         "_replay",
         "_request_timeout_ms",
+        "_snapshots",
         "_task",
     )
 
@@ -65,6 +66,7 @@ class MetadataFollower:
         observer: MetadataObserver,
         controllers: Controllers,
         clock: Clock,
+        snapshots: MetadataSnapshots,
         cluster_id: str,
         request_timeout_ms: float,
     ) -> None:
@@ -74,13 +76,14 @@ class MetadataFollower:
         self._controllers = controllers
         self._clock = clock
         self._request_timeout_ms = request_timeout_ms
+        self._snapshots = snapshots
         self._cluster_id = cluster_id
         self._replay = MetadataReplay(ClusterImage(cluster_id))
         self._pending: deque[Entry] = deque()
         self._published = -1
         self._follower: OnImage | None = None
         self._caught_up = asyncio.Event()
-        self._failed: Callable[[Exception], None] = lambda _error: None
+        self._failed: Callable[[BaseException], None] = lambda _error: None
         self._failures = 0
         self._task: asyncio.Task[None] | None = None
 
@@ -112,14 +115,16 @@ class MetadataFollower:
         if snapshot is not None:
             await self._replay_snapshot(snapshot, self._log.start.offset)
         offset = self._log.start.offset
+        self._snapshots.begun_at(self._clock.monotonic())
         while batches := self._log.read(offset, _READ_BYTES) if offset < self._log.log_end.offset else b"":
+            self._snapshots.appended(len(batches))
             found = list(read_entries(batches, whole=True))
             # The first batch may begin before the snapshot ends.
             self._pending.extend(each for each in found if each.offset >= offset)
             offset = found[-1].offset + 1
             await asyncio.sleep(0)
         self._task = asyncio.get_running_loop().create_task(self._run())
-        self._task.add_done_callback(_log_failure)
+        self._task.add_done_callback(self._ended)
 
     async def wait_until_caught_up(self, at_most_seconds: float) -> bool:
         """Wait until the image has all that was committed when a leader first answered; whether it has."""
@@ -130,7 +135,7 @@ class MetadataFollower:
             return False
         return True
 
-    def follow(self, follower: OnImage, failed: Callable[[Exception], None]) -> None:
+    def follow(self, follower: OnImage, failed: Callable[[BaseException], None]) -> None:
         """Pass each further image on; `failed` is called once if the log can be followed no longer."""
         self._follower, self._failed = follower, failed
 
@@ -145,18 +150,26 @@ class MetadataFollower:
     # --- fetching ---
 
     async def _run(self) -> None:
-        try:
-            while True:
-                found = self._observer.poll(self._now_ms())
-                if isinstance(found, float):
-                    await asyncio.sleep(found / 1000)
-                    continue
-                self._carry_out(await self._answer(found))
-                self._controllers.active = self._observer.leader
-                await self._replay_committed()
-        except (CorruptMetadata, KafkaError, OSError) as error:
-            logger.critical("cannot follow the metadata log: %s; the broker stops taking part in the cluster", error)
-            self._failed(error)
+        while True:
+            found = self._observer.poll(self._now_ms())
+            if isinstance(found, float):
+                await asyncio.sleep(found / 1000)
+                continue
+            self._carry_out(await self._answer(found))
+            self._controllers.note_active(self._observer.leader)
+            await self._replay_committed()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """The broker must not act on what it knew before: a bad log, a bad disk and a bad program end alike."""
+        error = None if task.cancelled() else task.exception()
+        if error is None:
+            return
+        logger.critical(
+            "cannot follow the metadata log: %s; this broker leads nothing until it is restarted",
+            error,
+            exc_info=None if isinstance(error, CorruptMetadata | KafkaError | OSError) else error,
+        )
+        self._failed(error)
 
     async def _answer(self, ask: Ask) -> Sequence[Step]:
         """Send the request, and pass the answer to the observer, which says what it means."""
@@ -184,6 +197,7 @@ class MetadataFollower:
         for step in steps:
             if isinstance(step, Append):
                 self._log.append(step.batches)
+                self._snapshots.appended(len(step.batches))
                 self._pending.extend(read_entries(bytes(step.batches), whole=True))
             elif isinstance(step, TruncateTo):
                 self._log.truncate_to(step.offset)
@@ -202,14 +216,20 @@ class MetadataFollower:
         self._replay = MetadataReplay(ClusterImage(self._cluster_id))
         for entry in content.entries:
             self._replay.read(entry)
-        self._replay.end_offset = end_offset
+        self._end_snapshot(content, end_offset)
+
+    def _end_snapshot(self, content: Checkpoint, end_offset: int) -> None:
+        for control in content.controls:
+            self._replay.read_control(control)
+        self._replay.end_snapshot(end_offset)
+        self._snapshots.begun_at(self._clock.monotonic())
 
     async def _replay_snapshot(self, content: Checkpoint, end_offset: int) -> None:
         for number, entry in enumerate(content.entries):
             self._replay.read(entry)
             if not number % _RECORDS_IN_A_TURN:
                 await asyncio.sleep(0)
-        self._replay.end_offset = end_offset
+        self._end_snapshot(content, end_offset)
 
     async def _replay_committed(self) -> None:
         """Replay what the leader has committed, and pass the image on."""
@@ -225,9 +245,8 @@ class MetadataFollower:
         if self._follower is not None and self._published != self._replay.end_offset:
             self._published = self._replay.end_offset
             await self._follower(self._replay.image, self._replay.end_offset)
+        if self._snapshots.is_due(self._clock.monotonic()):
+            await self._snapshots.write(self._replay, self._log)
 
     def _now_ms(self) -> float:
         return self._clock.monotonic() * 1000
-
-
-_log_failure = logs_failure(logger, "following the metadata log failed")

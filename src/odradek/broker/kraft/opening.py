@@ -16,9 +16,10 @@ from odradek.broker.cluster.cluster_view import ClusterView
 from odradek.broker.cluster.peers import PeerLimits
 from odradek.broker.cluster.stored_configs import without_leaders
 from odradek.broker.configuration.broker_config import BrokerConfig
-from odradek.broker.configuration.config_errors import ConfigError
+from odradek.broker.configuration.quorum_addresses import controller_listener, quorum_servers
 from odradek.broker.kraft.controllers import Controllers
 from odradek.broker.kraft.metadata_follower import MetadataFollower
+from odradek.broker.kraft.metadata_snapshots import MetadataSnapshots
 from odradek.broker.network.tls_listeners import TlsListeners
 from odradek.broker.opening import QuorumMetadata, Storage, load_directories, lock_directories
 from odradek.broker.ports import Ports
@@ -56,7 +57,7 @@ async def open_quorum_storage(
 ) -> Storage:
     """Open the storage; `opened` closes it again. Raises LogDirectoryError, ConfigError, StoreError."""
     directories, identity = lock_directories(config, ports, buffers, opened)
-    name, _protocol = config.controller_listener()
+    name, _protocol = controller_listener(config)
     controllers = Controllers(ports.network, config.node_id, tls.connector(name), PeerLimits.of(config))
     opened.callback(controllers.close)
     servers = quorum_servers(config)
@@ -77,23 +78,6 @@ async def open_quorum_storage(
     replicas = ReplicaDirectories(config.node_id, directories)
     metadata = QuorumMetadata(follower, controllers, previous_epoch)
     return Storage(directories, replicas, metadata, view, cluster_id)
-
-
-def quorum_servers(config: BrokerConfig) -> list[Server]:
-    """Where controllers are reached: `controller.quorum.bootstrap.servers`, or the voters. Raises ConfigError."""
-    servers, voters = "controller.quorum.bootstrap.servers", "controller.quorum.voters"
-    found = [(servers, each, each) for each in config.words(servers)]
-    found = found or [(voters, each, each.partition("@")[2]) for each in config.words(voters)]
-    parsed = []
-    for setting, text, address in found:
-        host, colon, port = address.rpartition(":")
-        if not colon or not host or not port.isdecimal():
-            form = "HOST:PORT" if setting == servers else "ID@HOST:PORT"
-            raise ConfigError(f"{setting}: {text!r} is not {form}")
-        parsed.append(Server(host.strip("[]"), int(port)))
-    if not parsed:
-        raise ConfigError(f"{servers} is not set: process.roles=broker needs the controllers' addresses")
-    return parsed
 
 
 async def _cluster_id(
@@ -138,7 +122,12 @@ async def _follow(
             retry_ms=config.number("controller.quorum.retry.backoff.ms"),
         )
         timeout_ms = config.number("controller.quorum.request.timeout.ms")
-        follower = MetadataFollower(log, observer, controllers, ports.clock, cluster_id, timeout_ms)
+        snapshots = MetadataSnapshots(
+            ports.clock,
+            config.number("metadata.log.max.record.bytes.between.snapshots"),
+            config.number("metadata.log.max.snapshot.interval.ms") / 1000,
+        )
+        follower = MetadataFollower(log, observer, controllers, ports.clock, snapshots, cluster_id, timeout_ms)
         await follower.start()
     except (CorruptMetadata, KafkaError, OSError) as error:
         raise StoreError(f"the metadata log in {parent} cannot be read: {error}") from error

@@ -157,6 +157,6 @@ class QuorumParticipation:
         margin = self._config.number("odradek.self.fence.margin.ms")
         self._leadership.extend(asked_at, (session - margin) / 1000)
 
-    def _stop(self, _error: Exception) -> None:
+    def _stop(self, _error: BaseException) -> None:
         """The metadata log cannot be followed: what this broker knows of its leadership may be wrong."""
         self.cease()

@@ -94,6 +94,8 @@ QUORUM_SETTINGS = frozenset(
         "controller.quorum.request.timeout.ms",
         "controller.quorum.retry.backoff.ms",
         "initial.broker.registration.timeout.ms",
+        "metadata.log.max.record.bytes.between.snapshots",
+        "metadata.log.max.snapshot.interval.ms",
         "metadata.log.segment.bytes",
     )
 )
@@ -365,8 +367,6 @@ HARMLESS = (
             "internal.metadata.delete.delay.millis",
             "internal.metadata.log.segment.bytes",
             "internal.metadata.max.batch.size.in.bytes",
-            "metadata.log.max.record.bytes.between.snapshots",
-            "metadata.log.max.snapshot.interval.ms",
             "metadata.log.segment.ms",
             "metadata.max.idle.interval.ms",
             "metadata.max.retention.bytes",

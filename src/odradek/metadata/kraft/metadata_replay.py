@@ -14,6 +14,7 @@ from odradek.kraft.metadata_records import RECORDS, decode_metadata_record, pars
 from odradek.metadata.image import ClusterImage
 from odradek.metadata.kraft.replay import ReplayedImage
 from odradek.wire.messages import cluster_metadata as md
+from odradek.wire.messages.control_records import KRaftVersionRecord, VotersRecord
 
 _DELIMITERS: Final = (md.BeginTransactionRecord, md.EndTransactionRecord, md.AbortTransactionRecord)
 
@@ -28,6 +29,7 @@ class MetadataReplay:
         self._pending: list[tuple[int, Any]] | None = None
         self.end_offset = 0
         """The offset after the last record."""
+        self._controls: dict[type, Any] = {}
         self.unknown: Counter[str] = Counter()
         """The number of records that this version does not know, by what they are."""
 
@@ -38,11 +40,17 @@ class MetadataReplay:
             self._image, self._changes = self._changes.image(), None
         return self._image
 
+    @property
+    def is_in_transaction(self) -> bool:
+        """Whether records of a metadata transaction wait for its end."""
+        return self._pending is not None
+
     def read(self, entry: MetadataEntry | ControlEntry) -> None:
         """Replay one record. Raises CorruptMetadata."""
         offset = entry.offset
         self.end_offset = offset + 1
         if isinstance(entry, ControlEntry):
+            self.read_control(entry.message)
             return
         try:
             record = decode_metadata_record(entry.value).record
@@ -56,6 +64,20 @@ class MetadataReplay:
             self._pending.append((offset, record))
         else:
             self._replay(offset, record)
+
+    def read_control(self, message: Any | None) -> None:
+        """Note a control record that snapshots hold, too."""
+        if isinstance(message, KRaftVersionRecord | VotersRecord):
+            self._controls[type(message)] = message
+
+    @property
+    def controls(self) -> list[Any]:
+        """The newest kraft.version and voters, where the log has any (KIP-853)."""
+        return [self._controls[kind] for kind in (KRaftVersionRecord, VotersRecord) if kind in self._controls]
+
+    def end_snapshot(self, end_offset: int) -> None:
+        """The records so far are those of a snapshot, which holds all below the offset."""
+        self.end_offset = end_offset
 
     def _delimit(self, record: Any) -> None:
         pending, self._pending = self._pending or [], None

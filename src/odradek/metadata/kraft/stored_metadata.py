@@ -48,7 +48,7 @@ def read_stored_metadata(snapshot: bytes | None, snapshot_end: int, segments: It
     if snapshot is not None:
         for kept in read_checkpoint(snapshot).entries:
             state.read(kept)
-        state.end_offset = snapshot_end
+        state.end_snapshot(snapshot_end)
     for segment in segments:
         for entry in read_entries(segment, whole=False):
             if isinstance(entry, MetadataEntry) and entry.offset >= snapshot_end:

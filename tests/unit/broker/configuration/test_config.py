@@ -4,6 +4,8 @@ import pytest
 
 from odradek.broker.configuration.broker_config import BrokerConfig, Listener
 from odradek.broker.configuration.config_errors import ConfigError
+from odradek.broker.configuration.quorum_addresses import controller_listener, quorum_servers
+from odradek.kraft.metadata_observer import Server
 from odradek.metadata.configs.catalog import BROKER
 from odradek.metadata.configs.definitions import ConfigSource, SetValue
 
@@ -23,20 +25,68 @@ def test_stock_files_are_accepted(name: str) -> None:
     assert ["num.io.threads", "num.network.threads"] in config.without_effect().values()
 
 
-def test_stock_file_of_a_broker_beside_controllers_is_rejected() -> None:
-    with pytest.raises(ConfigError) as raised:
-        BrokerConfig.load(str(STOCK[NOT_ALONE]))
-    problems = str(raised.value).splitlines()
-    assert problems[0] == "2 settings cannot be used:"
-    assert ".properties:1: process.roles=broker is refused: " in problems[1]
-    assert ".properties:3: controller.quorum.voters=1@localhost:9093 is refused: " in problems[2]
+def test_stock_file_of_a_broker_beside_controllers_joins_their_quorum() -> None:
+    config = BrokerConfig.load(str(STOCK[NOT_ALONE]))
+    assert config.joins_quorum
+    assert quorum_servers(config) == [Server("localhost", 9093)]
+    assert controller_listener(config) == ("CONTROLLER", "PLAINTEXT")
+
+
+JOINING = {
+    "process.roles": "broker",
+    "node.id": "3",
+    "controller.listener.names": "CONTROLLER",
+    "controller.quorum.bootstrap.servers": "c1:9093,[::1]:9094",
+}
+
+
+def test_controllers_are_reached_by_bootstrap_servers_before_voters() -> None:
+    config = BrokerConfig({**JOINING, "controller.quorum.voters": "100@c9:9093"})
+    assert quorum_servers(config) == [Server("c1", 9093), Server("::1", 9094)]
+
+
+@pytest.mark.parametrize("name", ["controller.quorum.bootstrap.servers", "controller.listener.names", "node.id"])
+def test_broker_of_a_quorum_needs_its_id_and_its_controllers(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name} is not set"):
+        BrokerConfig({key: value for key, value in JOINING.items() if key != name})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+        ("delegation.token.secret.key", "secret"),
+        ("odradek.metadata.store", "sqlite"),
+        ("odradek.audit.topic.enable", "true"),
+    ],
+)
+def test_what_a_broker_of_a_quorum_lacks_is_rejected(name: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name} is refused: with process.roles=broker"):
+        BrokerConfig({**JOINING, name: value})
+
+
+def test_sasl_between_brokers_of_a_quorum_is_rejected() -> None:
+    with pytest.raises(ConfigError, match="SASL_PLAINTEXT between brokers is refused"):
+        BrokerConfig({**JOINING, "security.inter.broker.protocol": "SASL_PLAINTEXT"})
+
+
+def test_quorum_servers_without_a_port_are_rejected() -> None:
+    config = BrokerConfig({**JOINING, "controller.quorum.bootstrap.servers": "c1"})
+    with pytest.raises(ConfigError, match=r"controller\.quorum\.bootstrap\.servers: 'c1' is not HOST:PORT"):
+        quorum_servers(config)
+
+
+def test_settings_of_a_broker_of_a_quorum_have_no_effect_elsewhere() -> None:
+    config = BrokerConfig({"broker.heartbeat.interval.ms": "1000"})
+    purpose = "brokers of a KRaft cluster, with process.roles=broker"
+    assert config.without_effect() == {purpose: ["broker.heartbeat.interval.ms"]}
+    assert BrokerConfig({**JOINING, "broker.heartbeat.interval.ms": "1000"}).without_effect() == {}
 
 
 @pytest.mark.parametrize(
     ("settings", "refused"),
     [
         ({"process.roles": "controller"}, "process.roles"),
-        ({"process.roles": "broker", "controller.quorum.bootstrap.servers": "localhost:9093"}, "process.roles"),
         ({"controller.quorum.voters": "1@a:1,2@b:1,3@c:1"}, "controller.quorum.voters"),
         ({"controller.quorum.voters": "2@localhost:9093"}, "controller.quorum.voters"),
         ({"controller.quorum.bootstrap.servers": "c1:9093"}, "controller.quorum.bootstrap.servers"),
@@ -96,7 +146,7 @@ def test_all_problems_are_shown_with_file_and_line(tmp_path: Path) -> None:
     path = tmp_path / "server.properties"
     path.write_text(
         "# a comment\nnum.partitons=3\n\nlog.dirs=/a,\\\n  /b\n"
-        "process.roles=broker\nnum.io.threads=no\nzookeeper.ssl.crl.enable=true\n"
+        "process.roles=controller\nnum.io.threads=no\nzookeeper.ssl.crl.enable=true\n"
     )
     with pytest.raises(ConfigError) as raised:
         BrokerConfig.load(str(path), {"nonsense": "1"})
@@ -107,7 +157,7 @@ def test_all_problems_are_shown_with_file_and_line(tmp_path: Path) -> None:
         "command line",
     ]
     assert lines[1].endswith(": unknown configuration num.partitons (did you mean num.partitions?)")
-    assert "process.roles=broker is refused: " in lines[2]
+    assert "process.roles=controller is refused: " in lines[2]
     assert lines[3].endswith(": Invalid value no for configuration num.io.threads: Not a number of type INT")
     assert lines[4].endswith(": zookeeper.ssl.crl.enable=true is refused: revoked certificates are not looked up")
     assert lines[5].endswith(": unknown configuration nonsense")

@@ -1,0 +1,145 @@
+"""A KRaft cluster on loopback: one controller and brokers of Apache Kafka, of which each may be Odradek instead."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from tests.interop.conftest import KAFKA
+
+CONTROLLER = 100
+_LOGGING = """Configuration:
+  Appenders: {Console: {name: STDOUT, PatternLayout: {pattern: '%d %p %c %m%n'}}}
+  Loggers: {Root: {level: WARN, AppenderRef: {ref: STDOUT}}}
+"""
+_SETTINGS = {
+    "controller.listener.names": "CONTROLLER",
+    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+    # A broker that comes back waits for the end of its former registration.
+    "broker.session.timeout.ms": 3000,
+    "broker.heartbeat.interval.ms": 500,
+    "group.initial.rebalance.delay.ms": 0,
+    "num.partitions": 4,
+    "offsets.topic.num.partitions": 4,
+    "offsets.topic.replication.factor": 3,
+    "transaction.state.log.num.partitions": 4,
+    "transaction.state.log.replication.factor": 3,
+    "transaction.state.log.min.isr": 2,
+    "default.replication.factor": 3,
+    "min.insync.replicas": 2,
+}
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+class KraftNodes:
+    """`start` and `stop` processes by the id of their node; each keeps its directory, whoever runs on it."""
+
+    def __init__(self, directory: Path, brokers: Iterable[int] = (1, 2, 3), features: Iterable[str] = ()) -> None:
+        """`features`: levels to format with; without any, those of groups that Odradek lacks are 0."""
+        self.directory = directory
+        self._classpath = subprocess.check_output([sys.executable, str(KAFKA), "classpath"], text=True).strip()
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        nodes = [CONTROLLER, *brokers]
+        self.ports = dict(zip(nodes, _free_ports(len(nodes)), strict=True))
+        (directory / "log4j2.yaml").write_text(_LOGGING)
+        cluster_id = self._java("kafka.tools.StorageTool", "random-uuid").strip().lstrip("-").rjust(22, "A")
+        levels = list(features) or ["share.version=0", "streams.version=0"]
+        chosen = [part for level in levels for part in ("--feature", level)]
+        for node in nodes:
+            path = self._write_settings(node)
+            standalone = ["--standalone"] if node == CONTROLLER else []
+            self._java("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(path), *standalone, *chosen)
+
+    @property
+    def bootstrap(self) -> str:
+        """Addresses of all brokers."""
+        return ",".join(f"127.0.0.1:{port}" for node, port in self.ports.items() if node != CONTROLLER)
+
+    def settings(self, node: int) -> Path:
+        """The file of a node, which both kinds of brokers read."""
+        return self.directory / f"server-{node}.properties"
+
+    def output(self, node: int) -> str:
+        """What the processes of a node have logged."""
+        return (self.directory / f"output-{node}.txt").read_text()
+
+    def start_apache(self, *nodes: int) -> None:
+        """Start Apache Kafka on the directories of these nodes."""
+        for node in nodes:
+            logging = f"-Dlog4j2.configurationFile={self.directory}/log4j2.yaml"
+            command = [self._java_program(), "-Xmx384M", logging, "-cp", self._classpath, "kafka.Kafka"]
+            self._start(node, [*command, str(self.settings(node))])
+
+    def start_odradek(self, *nodes: int) -> None:
+        """Start Odradek on the directories of these nodes."""
+        for node in nodes:
+            self._start(node, [sys.executable, "-m", "odradek.cli.main", "serve", str(self.settings(node))])
+
+    def stop(self, *nodes: int, how: signal.Signals = signal.SIGTERM) -> None:
+        """End these processes, and wait for their end."""
+        for node in nodes:
+            self._processes[node].send_signal(how)
+        for node in nodes:
+            self._processes.pop(node).wait(60)
+
+    def close(self) -> None:
+        """End all processes."""
+        self.stop(*self._processes, how=signal.SIGKILL)
+
+    def wait_until_serving(self, *nodes: int, at_most_seconds: float = 60) -> None:
+        """Wait until these nodes accept connections; fails where the process has ended."""
+        end = time.monotonic() + at_most_seconds
+        for node in nodes:
+            while not self._accepts(node):
+                process = self._processes[node]
+                assert process.poll() is None, f"node {node} has ended:\n{self.output(node)[-4000:]}"
+                assert time.monotonic() < end, f"node {node} does not serve:\n{self.output(node)[-4000:]}"
+                time.sleep(0.05)
+
+    def _accepts(self, node: int) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self.ports[node]), 1) as connection:
+                connection.settimeout(2)
+                connection.sendall(bytes.fromhex("0000000a0012000000000001ffff"))
+                return bool(connection.recv(4))
+        except OSError:
+            return False
+
+    def _start(self, node: int, command: list[str]) -> None:
+        with (self.directory / f"output-{node}.txt").open("ab") as output:
+            self._processes[node] = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+
+    def _write_settings(self, node: int) -> Path:
+        is_controller = node == CONTROLLER
+        own = {
+            "process.roles": "controller" if is_controller else "broker",
+            "node.id": node,
+            "controller.quorum.bootstrap.servers": f"127.0.0.1:{self.ports[CONTROLLER]}",
+            "listeners": f"{'CONTROLLER' if is_controller else 'PLAINTEXT'}://127.0.0.1:{self.ports[node]}",
+            "log.dirs": self.directory / f"data-{node}",
+        }
+        path = self.settings(node)
+        path.write_text("".join(f"{name}={value}\n" for name, value in {**_SETTINGS, **own}.items()))
+        return path
+
+    def _java(self, *arguments: str) -> str:
+        command = [self._java_program(), "-Xmx256M", "-cp", self._classpath, *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    @staticmethod
+    def _java_program() -> str:
+        home = os.environ.get("JAVA_HOME")
+        return f"{home}/bin/java" if home else "java"

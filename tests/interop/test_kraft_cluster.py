@@ -1,0 +1,220 @@
+"""Brokers of Odradek in a KRaft cluster of Apache Kafka: beside Apache's brokers, and in their place."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.interop.conftest import JavaTools
+from tests.interop.kraft_nodes import CONTROLLER, KraftNodes
+
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture
+def nodes(java_tools: JavaTools, tmp_path: Path) -> Iterator[KraftNodes]:
+    found = KraftNodes(tmp_path)
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+def until(condition: Callable[[], bool], what: str, at_most_seconds: float = 60) -> None:
+    end = time.monotonic() + at_most_seconds
+    while not condition():
+        assert time.monotonic() < end, what
+        time.sleep(0.1)
+
+
+def create(nodes: KraftNodes, topic: str, partitions: int = 4) -> None:
+    admin = AdminClient({"bootstrap.servers": nodes.bootstrap})
+    admin.create_topics([NewTopic(topic, partitions, 3)])[topic].result(60)
+
+
+def in_sync(nodes: KraftNodes, node: int) -> bool:
+    """Whether the broker is in the ISR of all partitions."""
+    admin = AdminClient({"bootstrap.servers": nodes.bootstrap})
+    try:
+        topics = admin.list_topics(timeout=10).topics.values()
+    except KafkaException:
+        return False
+    partitions = [each for topic in topics for each in topic.partitions.values()]
+    return bool(partitions) and all(node in each.isrs for each in partitions)
+
+
+class Load:
+    """Writes numbers: idempotently to one topic, in transactions to another, and a group reads the first."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+        self._ended = threading.Event()
+        self.acknowledged: list[int] = []
+        self.committed: list[int] = []
+        self.failures: list[str] = []
+        self.read: list[int] = []
+        works = (self._write, self._transact, self._read)
+        self._threads = [threading.Thread(target=self._guarded, args=(work,)) for work in works]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        for thread in self._threads:
+            thread.join(120)
+        assert not any(thread.is_alive() for thread in self._threads)
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:
+            self.failures.append(f"{work.__name__}: {error!r}")
+
+    def _write(self) -> None:
+        producer = Producer({"bootstrap.servers": self._bootstrap, "enable.idempotence": True, "linger.ms": 5})
+
+        def delivered(error: Any, message: Any) -> None:
+            if error is not None:
+                self.failures.append(str(error))
+            else:
+                self.acknowledged.append(int(message.value()))
+
+        number = 0
+        while not self._ended.is_set():
+            producer.produce("plain", str(number), key=str(number), on_delivery=delivered)
+            number += 1
+            producer.poll(0.005)
+        producer.flush(60)
+
+    def _transact(self) -> None:
+        settings = {"bootstrap.servers": self._bootstrap, "transactional.id": "mover", "transaction.timeout.ms": 60000}
+        producer = Producer(settings)
+        producer.init_transactions(60)
+        number = 0
+        while not self._ended.is_set():
+            producer.begin_transaction()
+            wanted = list(range(number, number + 5))
+            for each in wanted:
+                producer.produce("transacted", str(each), key=str(each))
+            number += 5
+            try:
+                producer.commit_transaction(60)
+            except KafkaException as error:
+                if not error.args[0].txn_requires_abort():
+                    raise
+                producer.abort_transaction(60)
+                continue
+            self.committed.extend(wanted)
+
+    def _read(self) -> None:
+        settings = {"bootstrap.servers": self._bootstrap, "group.id": "readers", "auto.offset.reset": "earliest"}
+        consumer = Consumer(settings)
+        consumer.subscribe(["plain"])
+        while not self._ended.is_set():
+            for message in consumer.consume(500, 0.2):
+                if not message.error():
+                    self.read.append(int(message.value()))
+        consumer.close()
+
+
+def everything(bootstrap: str, topic: str) -> list[int]:
+    """All committed numbers of a topic."""
+    settings = {"bootstrap.servers": bootstrap, "group.id": "all", "enable.auto.commit": False}
+    consumer = Consumer({**settings, "isolation.level": "read_committed"})
+    partitions = consumer.list_topics(topic, 30).topics[topic].partitions
+    found: list[int] = []
+    for index in partitions:
+        _, end = consumer.get_watermark_offsets(TopicPartition(topic, index), 30)
+        consumer.assign([TopicPartition(topic, index, 0)])
+        while consumer.position([TopicPartition(topic, index)])[0].offset < end:
+            found.extend(int(each.value()) for each in consumer.consume(1000, 0.5) if not each.error())
+    consumer.close()
+    return found
+
+
+def test_brokers_move_to_odradek_in_place_and_back_under_load(nodes: KraftNodes) -> None:
+    """Idempotent and transactional producers and a group go on; nothing is lost, doubled or torn."""
+    nodes.start_apache(CONTROLLER, 1, 2, 3)
+    nodes.wait_until_serving(1, 2, 3)
+    create(nodes, "plain")
+    create(nodes, "transacted")
+    with Load(nodes.bootstrap) as load:
+        until(lambda: len(load.acknowledged) > 200 and len(load.committed) > 20, f"no load: {load.failures}")
+        for start in (nodes.start_odradek, nodes.start_apache):
+            for node in (1, 2, 3):
+                nodes.stop(node)
+                before = len(load.acknowledged), len(load.committed)
+                start(node)
+                nodes.wait_until_serving(node)
+                until(lambda node=node: in_sync(nodes, node), f"{node} is not in sync:\n{nodes.output(node)[-3000:]}")
+                until(
+                    lambda before=before: (
+                        len(load.acknowledged) > before[0] + 100 and len(load.committed) > before[1] + 10
+                    ),
+                    f"no progress: {load.failures}",
+                )
+    assert not load.failures
+    plain, transacted = everything(nodes.bootstrap, "plain"), everything(nodes.bootstrap, "transacted")
+    assert sorted(plain) == sorted(load.acknowledged)
+    assert sorted(transacted) == load.committed
+    assert set(load.read) <= set(plain)
+
+
+def test_group_and_transactional_id_outlive_the_move_of_their_coordinators(nodes: KraftNodes) -> None:
+    """Offsets that Apache's coordinators wrote are read by ours, and the next epoch of a producer follows."""
+    nodes.start_apache(CONTROLLER, 1, 2, 3)
+    nodes.wait_until_serving(1, 2, 3)
+    create(nodes, "plain", 1)
+    settings = {"bootstrap.servers": nodes.bootstrap}
+    producer = Producer({**settings, "transactional.id": "t"})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    for number in range(10):
+        producer.produce("plain", str(number))
+    producer.commit_transaction(60)
+    consumer = Consumer({**settings, "group.id": "g", "auto.offset.reset": "earliest", "enable.auto.commit": False})
+    consumer.subscribe(["plain"])
+    got: list[int] = []
+    while len(got) < 6:
+        got += [int(each.value()) for each in consumer.consume(6 - len(got), 1.0)]
+    consumer.commit(asynchronous=False)
+    consumer.close()
+    for node in (1, 2, 3):
+        nodes.stop(node)
+        nodes.start_odradek(node)
+        nodes.wait_until_serving(node)
+        until(lambda node=node: in_sync(nodes, node), f"{node} is not in sync:\n{nodes.output(node)[-3000:]}")
+    successor = Producer({**settings, "transactional.id": "t"})
+    successor.init_transactions(60)
+    successor.begin_transaction()
+    successor.produce("plain", "10")
+    successor.commit_transaction(60)
+    consumer = Consumer(
+        {**settings, "group.id": "g", "auto.offset.reset": "earliest", "isolation.level": "read_committed"}
+    )
+    consumer.subscribe(["plain"])
+    while len(got) < 11:
+        got += [int(each.value()) for each in consumer.consume(100, 1.0)]
+    consumer.close()
+    assert got == list(range(11))
+
+
+def test_odradek_refuses_a_cluster_with_features_that_it_lacks(java_tools: JavaTools, tmp_path: Path) -> None:
+    nodes = KraftNodes(tmp_path, brokers=(1,), features=["share.version=1"])
+    try:
+        nodes.start_apache(CONTROLLER)
+        nodes.wait_until_serving(CONTROLLER)
+        nodes.start_odradek(1)
+        until(lambda: "downgrade --feature share.version=0" in nodes.output(1), "no refusal that says what to do")
+    finally:
+        nodes.close()

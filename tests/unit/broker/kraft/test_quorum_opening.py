@@ -1,0 +1,136 @@
+"""What a broker of a KRaft cluster makes sure of before it opens its logs."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek.broker.configuration.broker_config import BrokerConfig
+from odradek.broker.kraft import opening
+from odradek.broker.kraft.opening import open_quorum_storage
+from odradek.broker.network.tls_listeners import TlsListeners
+from odradek.broker.opening import QuorumMetadata, Storage
+from odradek.broker.ports import Ports
+from odradek.log.directories.checkpoint_formats import MetaProperties, format_clean_shutdown, format_meta_properties
+from odradek.log.directories.log_directory import LogDirectoryError
+from odradek.ports.store import StoreError, WrongStore
+from odradek.wire.frames import ReceiveBuffers
+from odradek.wire.messages import cluster_metadata as md
+from odradek.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from tests.unit.broker.kraft.quorum_double import ALeader, topic
+
+
+class AQuorum(ALeader):
+    """Names its cluster, too."""
+
+    async def fetch(self, server: Any, request: Any, kind: type, timeout_ms: float) -> Any:
+        if isinstance(request, DescribeClusterRequest) and not self.is_away:
+            return DescribeClusterResponse(error_message=None, cluster_id="cluster", brokers=[])
+        return await super().fetch(server, request, kind, timeout_ms)
+
+
+class World:
+    def __init__(self, directory: Path, patch: pytest.MonkeyPatch) -> None:
+        self.data = directory / "data"
+        self.quorum = AQuorum()
+        patch.setattr(opening, "Controllers", lambda *_: self.quorum)
+        self.config = BrokerConfig(
+            {
+                "process.roles": "broker",
+                "node.id": "7",
+                "controller.listener.names": "CONTROLLER",
+                "controller.quorum.bootstrap.servers": "controller:9093",
+                "initial.broker.registration.timeout.ms": "200",
+                "log.dirs": str(self.data),
+            }
+        )
+
+    def open(self, then: Any = lambda _storage: None) -> Any:
+        async def main() -> Any:
+            ports = Ports()
+            async with AsyncExitStack() as opened:
+                tls = TlsListeners(self.config, [], ports.clock)
+                storage = await open_quorum_storage(self.config, ports, tls, ReceiveBuffers(None), opened)
+                return then(storage)
+
+        return asyncio.run(main())
+
+    def format(self, cluster_id: str = "cluster", node_id: int = 7) -> None:
+        """As `kafka-storage.sh format` does it."""
+        self.data.mkdir()
+        properties = MetaProperties(cluster_id, node_id, b"d" * 16)
+        (self.data / "meta.properties").write_bytes(format_meta_properties(properties))
+        (self.data / "bootstrap.checkpoint").write_bytes(b"")
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(tmp_path, monkeypatch)
+
+
+def previous_epoch(storage: Storage) -> int:
+    assert isinstance(storage.metadata, QuorumMetadata)
+    return storage.metadata.previous_broker_epoch
+
+
+def test_empty_directory_becomes_one_of_the_quorums_cluster(world: World) -> None:
+    world.quorum.append(topic("a"))
+    assert world.open(lambda storage: (storage.cluster_id, set(storage.view.image.topics))) == ("cluster", {"a"})
+    assert b"cluster.id=cluster" in (world.data / "meta.properties").read_bytes()
+
+
+def test_directory_that_apache_kafka_formatted_is_taken_over(world: World) -> None:
+    world.format()
+    ids = world.open(lambda storage: [each.directory_id for each in storage.directories.directories])
+    assert ids == [b"d" * 16]
+
+
+def test_directory_of_another_cluster_is_rejected(world: World) -> None:
+    world.format(node_id=8)
+    with pytest.raises(LogDirectoryError, match="belongs to node 8"):
+        world.open()
+
+
+def test_epoch_of_a_clean_shutdown_is_registered_again(world: World) -> None:
+    world.format()
+    (world.data / ".kafka_cleanshutdown").write_bytes(format_clean_shutdown(16))
+    assert world.open(previous_epoch) == 16
+
+
+def test_no_former_epoch_is_registered_after_a_crash(world: World) -> None:
+    world.format()
+    assert world.open(previous_epoch) == -1
+
+
+def test_replica_that_the_newest_metadata_lacks_is_set_aside(world: World) -> None:
+    """Not before the metadata log has caught up: new topics would be mistaken for strays."""
+    world.format()
+    for name in ("kept-0", "stray-0"):
+        (world.data / name).mkdir()
+        (world.data / name / "00000000000000000000.log").write_bytes(b"")
+    topic_id = topic("kept").topic_id
+    world.quorum.append(topic("kept"), md.PartitionRecord(0, topic_id, [7], [7], [], [], 7, 0, 0))
+    world.open()
+    names = {each.name for each in world.data.iterdir() if each.is_dir()}
+    assert {"kept-0", "__cluster_metadata-0"} <= names
+    assert [name.endswith("-stray") for name in names if name.startswith("stray-0")] == [True]
+
+
+@pytest.mark.parametrize("feature", ["share.version", "streams.version"])
+def test_feature_that_this_version_lacks_is_rejected_with_the_way_back(world: World, feature: str) -> None:
+    world.quorum.append(md.FeatureLevelRecord("metadata.version", 30), md.FeatureLevelRecord(feature, 1))
+    with pytest.raises(WrongStore, match=f"downgrade --feature {feature}=0"):
+        world.open()
+
+
+def test_quorum_that_does_not_answer_is_an_error(world: World) -> None:
+    world.quorum.is_away = True
+    with pytest.raises(StoreError, match=r"no controller has named the cluster within 0\.2 s: controller:9093"):
+        world.open()
+    (world.data / "meta.properties").write_bytes(format_meta_properties(MetaProperties("cluster", 7, b"d" * 16)))
+    with pytest.raises(StoreError, match=r"no controller has answered within 0\.2 s"):
+        world.open()

@@ -1,0 +1,147 @@
+"""What a broker of a KRaft cluster takes of the metadata log, and how long it may lead."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+from odradek.broker.cluster.cluster_view import ClusterView
+from odradek.broker.configuration.broker_config import BrokerConfig
+from odradek.broker.kraft.quorum_participation import QuorumParticipation
+from odradek.kraft.broker_life_cycle import BrokerState
+from odradek.metadata.image import Broker, ClusterImage, PartitionState, Topic
+from odradek.replication.leadership import Leadership, UnopenedPartition
+
+SELF = 3
+TOPIC_ID = b"t" * 16
+STATE = PartitionState(SELF, 4, (SELF, 1), (SELF, 1))
+IMAGE = ClusterImage("cluster").with_topic(Topic("t", TOPIC_ID, (STATE,)))
+
+
+class ARegistrar:
+    """Registered with epoch 42; in each state as soon as it is waited for."""
+
+    broker_epoch = 42
+    problem = ""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: self.calls.append(name)
+
+    async def wait_for(self, *states: BrokerState) -> BrokerState:
+        return states[0] if states else BrokerState.SHUTTING_DOWN
+
+
+class World:
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.view = ClusterView(BrokerConfig({"node.id": str(SELF)}))
+        self.leadership = Leadership(SELF, lambda: self.now)
+        self.follower = SimpleNamespace(epoch=9, follow=self._follow)
+        self.registrar = ARegistrar()
+        settings = {"broker.session.timeout.ms": 9000, "odradek.self.fence.margin.ms": 500}
+        config: Any = SimpleNamespace(number=settings.__getitem__, flag=lambda _name: True)
+        self.part = QuorumParticipation(
+            config, self.view, cast(Any, self.follower), self.leadership, lambda _broker: cast(Any, self.registrar)
+        )
+
+    def _follow(self, take: Any, failed: Any) -> None:
+        self.take, self.failed = take, failed
+
+    async def join(self) -> None:
+        self.part.follow()
+        await self.part.join(Broker(SELF, -1, None, {}))
+        await self.part.serve()
+
+    @property
+    def may_lead(self) -> bool:
+        return self.leadership.may_lead(UnopenedPartition("t", TOPIC_ID, 0, STATE, lambda: 1))
+
+
+def with_registration(epoch: int) -> ClusterImage:
+    return IMAGE.with_broker(Broker(SELF, epoch, None, {}))
+
+
+def test_image_of_an_earlier_registration_is_not_taken() -> None:
+    """It gives leadership to the process that ran here before."""
+
+    async def scenario() -> None:
+        world = World()
+        await world.join()
+        await world.take(with_registration(41), 10)
+        assert not world.view.image.topics
+        assert world.part.metadata_offset == 9
+        await world.take(with_registration(42), 11)
+        assert world.view.image.topics.keys() == {"t"}
+        assert world.view.broker_epoch == 42
+        assert world.view.has_metadata
+
+    asyncio.run(scenario())
+
+
+def test_clients_see_this_broker_as_the_controller() -> None:
+    """It forwards what only the controller decides, as every broker of a KRaft cluster."""
+
+    async def scenario() -> None:
+        world = World()
+        await world.join()
+        await world.take(with_registration(42), 11)
+        assert (world.view.image.controller_id, world.view.image.controller_epoch) == (SELF, 9)
+
+    asyncio.run(scenario())
+
+
+def test_broker_leads_for_a_session_after_a_heartbeat_was_sent() -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.join()
+        await world.take(with_registration(42), 11)
+        assert not world.may_lead
+        world.part.unfenced(100.0)
+        assert world.may_lead
+        world.now = 100.0 + 8.4
+        assert world.may_lead
+        world.now = 100.0 + 8.6
+        assert not world.may_lead
+
+    asyncio.run(scenario())
+
+
+def test_broker_leads_nothing_after_the_metadata_log_failed() -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.join()
+        await world.take(with_registration(42), 11)
+        world.part.unfenced(100.0)
+        world.failed(OSError("disk"))
+        assert not world.may_lead
+        assert "close" in world.registrar.calls
+
+    asyncio.run(scenario())
+
+
+def test_stop_hands_over_before_it_ends_the_lease() -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.join()
+        world.part.unfenced(100.0)
+        await world.part.hand_over()
+        assert world.registrar.calls[-1] == "begin_controlled_shutdown"
+        assert world.leadership.lease_until > world.now
+        world.part.cease()
+        assert world.leadership.lease_until < world.now
+
+    asyncio.run(scenario())
+
+
+def test_directory_that_failed_before_the_registration_is_reported() -> None:
+    async def scenario() -> None:
+        world = World()
+        world.part.directory_failed(b"d" * 16)
+        await world.join()
+        assert "report_offline_log_dir" in world.registrar.calls
+
+    asyncio.run(scenario())
