@@ -27,7 +27,7 @@ from odradek.client.producer.producer import Producer
 from odradek.client.producer.transactions import TransactionalProducer
 from odradek.records.topic_partition import TopicPartition
 from odradek.tables.process import run_tables
-from odradek.tables.specification import TableSpec, spec_of
+from odradek.tables.specification import TableSpec, read, spec_of
 from odradek.testing.blocking import BlockingBroker
 from tests.newcomer.pages import Page
 
@@ -130,19 +130,26 @@ def test_killed_runner_loses_and_repeats_nothing(broker: BlockingBroker, topic: 
     assert DeltaTable(f"{settings['path']}_bad").count() == 8
 
 
+def iceberg_settings(topic: str, folder: Path, **more: str) -> dict[str, str]:
+    catalog = {"catalog.uri": f"sqlite:///{folder}/catalog.db", "catalog.warehouse": f"{folder}/lake"}
+    return {**settings_of(topic, folder, format="iceberg", **more), **catalog, "path": "lake.t"}
+
+
+def iceberg_ids_and_operations(folder: Path) -> tuple[list[int], list[str]]:
+    """The ids in the table of `iceberg_settings`, and the operations of its snapshots."""
+    with load_catalog("default", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"{folder}/lake") as opened:
+        table = opened.load_table("lake.t")
+        found = table.scan(selected_fields=("id",)).to_arrow().column("id").to_pylist()
+        operations = [each.summary.operation.value for each in table.snapshots() if each.summary is not None]
+    return sorted(found), operations
+
+
 def test_killed_runner_of_iceberg_loses_and_repeats_nothing(broker: BlockingBroker, topic: str, tmp_path: Path) -> None:
     produce(broker, topic, [{"id": number} for number in range(20)])
-    catalog = {"uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"{tmp_path}/lake"}
-    settings = {
-        **settings_of(topic, tmp_path, format="iceberg"),
-        **{f"catalog.{name}": text for name, text in catalog.items()},
-        "path": "lake.t",
-    }
+    settings = iceberg_settings(topic, tmp_path)
     assert killed_at("files of iceberg", broker, settings)
     assert run_once(broker, spec_of("t", settings)) == {}
-    with load_catalog("default", **catalog) as opened:
-        found = opened.load_table("lake.t").scan(selected_fields=("id",)).to_arrow()
-    assert sorted(found.column("id").to_pylist()) == list(range(20))
+    assert iceberg_ids_and_operations(tmp_path)[0] == list(range(20))
 
 
 def test_two_runners_write_every_record_once(broker: BlockingBroker, topic: str, tmp_path: Path) -> None:
@@ -236,8 +243,9 @@ def test_page_is_followed_step_by_step(
     """The commands, the files and the programs of docs/TABLES.md."""
     guide = Page("docs/TABLES.md")
     specifications = re.findall(r"^```yaml\n(.*?)^```$", guide.text, re.MULTILINE | re.DOTALL)
-    for name, text in zip(("tables.yml", "iceberg.yml"), specifications, strict=True):
-        (tmp_path / name).write_text(text)
+    for name, text in zip(("tables.yml", "iceberg.yml", "avro.yml"), specifications, strict=True):
+        (tmp_path / name).write_text(re.sub(r"\$\{file:.*\}", "me:secret", text))
+    assert list(read([tmp_path / "avro.yml"], None)) == ["payments"]
     monkeypatch.setenv("ODRADEK_BOOTSTRAP_SERVER", broker.bootstrap_servers)
     monkeypatch.setattr("odradek.broker.log_output.configure_logging", lambda *_: None)
     monkeypatch.chdir(tmp_path)
@@ -285,12 +293,14 @@ def test_mistakes_are_one_line_and_status_two(
     assert errors.getvalue().count("\n") == 1
 
 
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_running_table_follows_its_topic(
-    broker: BlockingBroker, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broker: BlockingBroker, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """Commits by time, small files, a partition that is added, and the end at a signal."""
     monkeypatch.setattr("odradek.tables.runner.NEW_PARTITIONS_S", 0.2)
-    settings = settings_of(topic, tmp_path, commit_interval_ms="1", compact_interval_ms="1")
+    make = settings_of if kind == "delta" else iceberg_settings
+    settings = make(topic, tmp_path, commit_interval_ms="1", compact_interval_ms="1")
     servers = broker.bootstrap_servers
     clients = {"bootstrap_servers": servers}
 
@@ -312,9 +322,13 @@ def test_running_table_follows_its_topic(
         return await running
 
     assert asyncio.run(follow()) == {}
-    assert ids(settings["path"]) == [0, 1, 2, 3, 4]
-    operations = [each["operation"] for each in DeltaTable(settings["path"]).history()]
-    assert "OPTIMIZE" in operations
+    if kind == "delta":
+        found = ids(settings["path"])
+        operations = [each["operation"] for each in DeltaTable(settings["path"]).history()]
+    else:
+        found, operations = iceberg_ids_and_operations(tmp_path)
+    assert found == [0, 1, 2, 3, 4]
+    assert "OPTIMIZE" in operations or "overwrite" in operations
 
 
 def test_terminated_command_loses_and_repeats_nothing(broker: BlockingBroker, topic: str, tmp_path: Path) -> None:
