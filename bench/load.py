@@ -11,6 +11,7 @@ import os
 import platform
 import re
 import subprocess
+import sysconfig
 import time
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -100,12 +101,18 @@ def _git(*words: str) -> str | None:
     return done.stdout.strip()
 
 
+def is_optimised(config_arguments: str) -> bool:
+    """Whether an interpreter was built with `--enable-optimizations`, by the arguments of its configure script."""
+    return "--enable-optimizations" in config_arguments
+
+
 def machine() -> dict[str, object]:
-    """What kind of machine measured: figures of different ones are not compared."""
+    """What kind of machine and interpreter measured: figures of different ones are not compared."""
     model = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     return {
         "cpus": os.cpu_count(),
         "model": model[1] if model else platform.machine(),
         "platform": f"{platform.system()} {platform.release().partition('-')[0]}",
         "python": platform.python_version(),
+        "optimised": is_optimised(sysconfig.get_config_var("CONFIG_ARGS") or ""),
     }

@@ -9,7 +9,18 @@ import sys
 import pytest
 
 import bench.__main__ as bench_main
-from bench.load import Processors, RunLoad, busy_seconds, commit_id, load_line, look, others_between, too_busy
+from bench.load import (
+    Processors,
+    RunLoad,
+    busy_seconds,
+    commit_id,
+    is_optimised,
+    load_line,
+    look,
+    machine,
+    others_between,
+    too_busy,
+)
 
 
 def test_busy_time_leaves_out_idle_and_guests_and_has_stolen_time() -> None:
@@ -63,6 +74,12 @@ def test_bench_does_not_begin_on_a_busy_machine(
     assert "medians, beside a busy machine" in shown.out
     assert "! odradek, round 1: other programs used 1.20 cores before" in shown.out
     assert "  odradek  other programs use 1.20 of" in shown.err
+
+
+def test_optimised_interpreter_is_recognised() -> None:
+    assert is_optimised("'--prefix=/usr' '--enable-optimizations' '--with-lto'")
+    assert not is_optimised("'--prefix=/usr' '--enable-shared'")
+    assert isinstance(machine()["optimised"], bool)
 
 
 def test_commit_of_this_checkout_is_found() -> None:
