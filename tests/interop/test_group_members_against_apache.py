@@ -1,6 +1,7 @@
 """Members of groups in our client, against Apache Kafka 4.3 and our own broker, in both group protocols."""
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,8 @@ from odradek.client import (
     Admin,
     Consumer,
     ConsumerRecord,
+    GroupMembershipOperation,
+    IllegalState,
     KafkaError,
     NewTopic,
     OffsetAndMetadata,
@@ -285,3 +288,70 @@ def test_interceptors_see_records_and_commits(topics: list[str], options: dict[s
             assert (await admin.groups.offsets(options["group_id"]))[place].offset == 5
 
     run(body())
+
+
+DEFAULT, LEAVE, REMAIN = GroupMembershipOperation
+
+
+@pytest.mark.parametrize(
+    ("is_static", "operation", "members"),
+    [(True, DEFAULT, 1), (True, LEAVE, 0), (True, REMAIN, 1), (False, DEFAULT, 0), (False, REMAIN, 1)],
+)
+def test_closed_member_leaves_the_group_or_remains(
+    topics: list[str],
+    options: dict[str, Any],
+    is_static: bool,
+    operation: GroupMembershipOperation,
+    members: int,
+) -> None:
+    """KIP-1092."""
+
+    async def main() -> None:
+        consumer = Consumer(topics[0], group_instance_id="i" if is_static else None, **options)
+        await consumer.start()
+        await poll_until(lambda: consumer.assignment() == all_of(topics[0]), consumer)
+        await consumer.close(membership=operation)
+        group_id = options["group_id"]
+        async with Admin(bootstrap_servers=options["bootstrap_servers"]) as admin:
+            assert len(raise_first(await admin.groups.describe([group_id]))[group_id].members) == members
+
+    run(main())
+
+
+def test_group_begins_at_the_first_record_of_a_duration(topics: list[str], options: dict[str, Any]) -> None:
+    """KIP-1106. The second topic has no record that is so young: it begins at the end."""
+
+    async def main() -> None:
+        server, now = options["bootstrap_servers"], int(time.time() * 1000)
+        async with Producer(bootstrap_servers=server) as producer:
+            for name, ages_h in ((topics[0], (48, 2, 0)), (topics[1], (48, 47))):
+                for age_h in ages_h:
+                    await producer.send_and_wait(name, b"", partition=0, timestamp_ms=now - age_h * 3_600_000)
+        given = {**options, "auto_offset_reset": "by_duration:PT3H"}
+        async with Consumer(*topics, **given) as consumer:
+            found = await poll_until(lambda: consumer.assignment() == all_of(*topics), consumer)
+            assert await consumer.position(TopicPartition(topics[1], 0)) == 2
+            consumer.seek_to_beginning([TopicPartition(topics[1], 0)])
+            while len(found) < 4:
+                found += await consumer.poll(1_000)
+            assert sorted(each.offset for each in found if each.topic == topics[0]) == [1, 2]
+
+    run(main())
+
+
+def test_enforced_rebalance_ends_in_a_new_generation(topics: list[str], options: dict[str, Any]) -> None:
+    """KIP-568; the coordinator assigns groups of KIP-848, where it is an error."""
+
+    async def main() -> None:
+        async with Consumer(topics[0], **options) as consumer:
+            await poll_until(lambda: consumer.assignment() == all_of(topics[0]), consumer)
+            before = consumer.group_metadata().generation
+            if options.get("group_protocol") == "consumer":
+                with pytest.raises(IllegalState, match="group_protocol=classic"):
+                    consumer.enforce_rebalance()
+                return
+            consumer.enforce_rebalance("a test")
+            await poll_until(lambda: consumer.group_metadata().generation > before, consumer)
+            await poll_until(lambda: consumer.assignment() == all_of(topics[0]), consumer)
+
+    run(main())
