@@ -239,12 +239,9 @@ def test_throttle_of_a_user_and_of_all_clients_are_quotas_of_kafka() -> None:
 
 
 @pytest.mark.parametrize("limit", [0, -1.5, float("nan")])
-def test_throttle_that_is_not_above_zero_is_an_error(limit: float) -> None:
-    async def test() -> None:
-        await Broker.throttle(Broker(), limit)
-
+def test_throttle_that_is_not_above_zero_is_an_error(limit: float, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="must be above 0"):
-        asyncio.run(test())
+        asyncio.run(Broker(folder=tmp_path).throttle(limit))
 
 
 def test_broker_in_the_process_restarts_on_its_data_and_fails_on_command() -> None:
