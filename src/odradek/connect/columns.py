@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import datetime as dt
+import decimal
 import json
 from typing import Any, Final
+from uuid import UUID
 
 _KINDS: Final = {bool: "boolean", int: "bigint", float: "double", bytes: "binary"}
 
@@ -30,3 +34,18 @@ def scalar(value: Any) -> Any:
     if isinstance(value, dict | list):
         return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
     return value
+
+
+def plain_value(value: Any) -> Any:
+    """A value of a column, or of Avro, as JSON has it: times are ISO 8601, decimals text, bytes base64."""
+    if isinstance(value, dt.datetime | dt.date | dt.time):
+        return value.isoformat()
+    if isinstance(value, decimal.Decimal | UUID | dt.timedelta):
+        return str(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return base64.b64encode(value).decode()
+    if isinstance(value, list):
+        return [plain_value(each) for each in value]
+    if isinstance(value, dict):
+        return {str(name): plain_value(each) for name, each in value.items()}
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)

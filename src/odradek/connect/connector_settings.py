@@ -18,8 +18,8 @@ COMMON: Final = (
     Setting("name", Type.STRING, REQUIRED, "a name that no other connector has", Importance.HIGH),
     Setting("connector.class", Type.CLASS, REQUIRED, "the kind of connector", Importance.HIGH),
     Setting("tasks.max", Type.INT, 1, "most tasks that work at the same time", Importance.HIGH, minimum=1),
-    Setting("key.converter", Type.CLASS, "string", "converter of keys: string, json or bytes", Importance.LOW),
-    Setting("value.converter", Type.CLASS, "json", "converter of values: json, string or bytes", Importance.LOW),
+    Setting("key.converter", Type.CLASS, "string", "converter of keys: string, json, bytes or avro", Importance.LOW),
+    Setting("value.converter", Type.CLASS, "json", "converter of values: json, string, bytes or avro", Importance.LOW),
     Setting("transforms", Type.LIST, [], "names of transforms, applied in this order", Importance.LOW,
             group="Transforms"),
     Setting("errors.tolerance", Type.STRING, "none", "none: a record that cannot be converted or written fails the "

@@ -40,7 +40,7 @@ class Conversion:
         )
 
     def decode(self, record: ConsumerRecord[Any, Any]) -> SinkRecord | None:
-        """A record of a topic for a sink; None if a transform drops it. Raises ValueError."""
+        """A record of a topic for a sink; None if a transform drops it. Raises ValueError, SchemaMissing."""
         raw_key, raw_value = record.key, record.value
         made = SinkRecord(
             record.topic_partition,

@@ -1,16 +1,23 @@
 """Converters between the bytes of keys and values and the objects that sources and sinks exchange.
 
 They have the names and the bytes of Kafka Connect's. `JsonConverter` reads the envelope of `schemas.enable=true`
-(`{"schema": …, "payload": …}`) and returns its payload; it writes JSON without schemas only.
+(`{"schema": …, "payload": …}`) and returns its payload; it writes JSON without schemas only. `AvroConverter`, with the
+name and the settings of Confluent's, reads what others have written with a schema registry; it writes nothing.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Protocol
 
-from odradek.connect.settings import Setting, Type
+from odradek.client.errors import SerializationError
+from odradek.client.framing import unframed
+from odradek.client.registry import RegistryError, RegistrySchemas
+from odradek.connect.columns import plain_value
+from odradek.connect.errors import ConnectError, TargetAway
+from odradek.connect.settings import REQUIRED, Importance, Setting, Type, check
 
 
 class Converter(Protocol):
@@ -23,6 +30,15 @@ class Converter(Protocol):
     def encode(self, value: Any) -> bytes | None:
         """The bytes of an object."""
         ...
+
+
+class SchemaMissing(Exception):
+    """A record has a schema that has to be fetched first."""
+
+    def __init__(self, fetch: Callable[[], None]) -> None:
+        """`fetch` blocks. It raises ValueError for a schema that does not exist, TargetAway, ConnectError."""
+        super().__init__("a schema has to be fetched")
+        self.fetch = fetch
 
 
 class JsonConverter:
@@ -93,11 +109,51 @@ class ByteArrayConverter:
         raise ValueError(f"bytes expected, got {type(value).__name__}")
 
 
+class AvroConverter:
+    """Avro behind the id of its schema in a registry. Times, decimals and bytes become text: see `plain_value`."""
+
+    def __init__(self, registry: RegistrySchemas) -> None:
+        """Raises ModuleNotFoundError without fastavro."""
+        from odradek.client.avro_serializers import AvroDeserializer
+
+        self._registry = registry
+        self._known: set[int] = set()
+        self._deserialize: AvroDeserializer[Any] = AvroDeserializer(registry)
+
+    def decode(self, data: bytes | None) -> Any:
+        """The object. Raises ValueError, and SchemaMissing for a schema that was not fetched yet."""
+        if data is None:
+            return None
+        schema_id, _, _ = unframed(data)
+        if schema_id not in self._known:
+            raise SchemaMissing(partial(self._fetch, schema_id))
+        try:
+            return plain_value(self._deserialize(data))
+        except SerializationError as error:
+            raise ValueError(f"not Avro: {error}") from error
+
+    def encode(self, value: Any) -> bytes | None:
+        """Null stays null. Raises ValueError for all else: it has no schema."""
+        if value is None:
+            return None
+        raise ValueError("AvroConverter only reads")
+
+    def _fetch(self, schema_id: int) -> None:
+        try:
+            self._registry.schema(schema_id)
+        except LookupError as error:
+            raise ValueError(str(error)) from error
+        except RegistryError as error:
+            raise (TargetAway if error.is_transient else ConnectError)(str(error)) from error
+        self._known.add(schema_id)
+
+
 PREFIX: Final = "org.apache.kafka.connect."
 NAMES: Final = {
     "json": f"{PREFIX}json.JsonConverter",
     "string": f"{PREFIX}storage.StringConverter",
     "bytes": f"{PREFIX}converters.ByteArrayConverter",
+    "avro": "io.confluent.connect.avro.AvroConverter",
 }
 """Short names, and Kafka's."""
 
@@ -110,25 +166,60 @@ def class_of(name: str) -> str:
     raise ValueError(f"one of {', '.join(NAMES)} expected, or {', '.join(NAMES.values())}")
 
 
-_SCHEMAS_ENABLE: Final = Setting(
-    "schemas.enable", Type.BOOLEAN, False, "whether JSON is read from envelopes with a schema"
+_JSON: Final = (Setting("schemas.enable", Type.BOOLEAN, False, "whether JSON is read from envelopes with a schema"),)
+_PLAIN: Final = (
+    Setting("schemas.enable", Type.BOOLEAN, False, "accepted for configurations of Kafka Connect: there is no schema"),
 )
+_REGISTRY: Final = (
+    Setting("schema.registry.url", Type.LIST, REQUIRED, "addresses of one schema registry", Importance.HIGH),
+    Setting("basic.auth.credentials.source", Type.STRING, "USER_INFO", "where the login is", choices=("USER_INFO",)),
+    Setting("basic.auth.user.info", Type.PASSWORD, "", "login as USER:PASSWORD"),
+    Setting("schema.registry.ssl.truststore.location", Type.STRING, "", "PEM file of trusted certificates"),
+)
+SETTINGS: Final[Mapping[str, Sequence[Setting]]] = {
+    NAMES["json"]: _JSON,
+    NAMES["string"]: _PLAIN,
+    NAMES["bytes"]: _PLAIN,
+    NAMES["avro"]: _REGISTRY,
+}
+"""The settings of converters, behind `key.converter.` and `value.converter.`, by their names."""
 
 
 def settings_of(name: str) -> Sequence[Setting] | None:
     """The settings of a converter of that name; None if there is none."""
-    return (_SCHEMAS_ENABLE,) if name in NAMES.values() else None
+    return SETTINGS.get(name)
+
+
+def can_write(name: str) -> bool:
+    """Whether sources may use the converter. Raises ValueError."""
+    return class_of(name) != NAMES["avro"]
 
 
 def converter_of(name: str, options: Mapping[str, str]) -> Converter:
     """The converter of that name; `options` are its settings without their prefix. Raises ValueError."""
     full = class_of(name)
-    unknown = [each for each in options if each != "schemas.enable"]
-    if unknown:
-        raise ValueError(f"{unknown[0]} is not a setting of {full}")
-    enabled = options.get("schemas.enable", "false").strip().lower()
-    if enabled not in ("true", "false"):
-        raise ValueError("schemas.enable: true or false expected")
+    checked = check(SETTINGS[full], options, of=full)
+    if checked.errors:
+        raise ValueError(next(iter(checked.errors.values()))[0])
+    values = checked.values
+    if full == NAMES["avro"]:
+        return _avro(values)
     if full == NAMES["json"]:
-        return JsonConverter(enabled == "true")
+        return JsonConverter(values["schemas.enable"])
     return StringConverter() if full == NAMES["string"] else ByteArrayConverter()
+
+
+def _avro(values: Mapping[str, Any]) -> AvroConverter:
+    user, colon, password = values["basic.auth.user.info"].partition(":")
+    if user and not colon:
+        raise ValueError("basic.auth.user.info: USER:PASSWORD expected")
+    registry = RegistrySchemas(
+        values["schema.registry.url"],
+        username=user or None,
+        password=password if colon else None,
+        authority=values["schema.registry.ssl.truststore.location"] or None,
+    )
+    try:
+        return AvroConverter(registry)
+    except ModuleNotFoundError as error:
+        raise ValueError(str(error)) from error

@@ -13,6 +13,7 @@ from odradek.client.errors import ClientError
 from odradek.connect import connector_settings
 from odradek.connect.connector_settings import CLIENT_PREFIXES, CONVERTER_PREFIXES, TRANSFORM_PREFIX, subset
 from odradek.connect.conversion import Conversion
+from odradek.connect.converters import can_write
 from odradek.connect.model import Kind
 from odradek.connect.object_folder import STORAGE_PREFIX, check_folder, is_url
 from odradek.connect.settings import Checked, Setting, check
@@ -28,7 +29,7 @@ from odradek.connect.sources import files as files_source
 from odradek.connect.sources import http as http_source
 from odradek.connect.sources import sql as sql_source
 from odradek.connect.sources.source import Source
-from odradek.connect.transforms import can_route, transforms_of
+from odradek.connect.transforms import Transform, can_route, transforms_of
 
 
 class TaskPlace(NamedTuple):
@@ -198,15 +199,24 @@ def check_config(plugin: Plugin, config: Mapping[str, str]) -> Checked:
     except ValueError as error:
         errors["transforms"] = [str(error)]
         transforms = ()
-    try:
-        if not errors:
-            Conversion.of(values, config, transforms)
-    except ValueError as error:
-        errors["value.converter"] = [f"converter: {error}"]
+    errors.update(_check_converters(plugin, values, config, transforms) if not errors else {})
     if not errors:
         errors.update(plugin.check(values))
     errors.update(_check_clients(plugin, config))
     return checked
+
+
+def _check_converters(
+    plugin: Plugin, values: Mapping[str, Any], config: Mapping[str, str], transforms: tuple[Transform, ...]
+) -> dict[str, list[str]]:
+    try:
+        Conversion.of(values, config, transforms)
+        for name in ("key.converter", "value.converter"):
+            if plugin.kind is Kind.SOURCE and not can_write(values[name]):
+                return {name: [f"{name}={values[name]}: this converter only reads, and a source writes"]}
+    except ValueError as error:
+        return {"value.converter": [f"converter: {error}"]}
+    return {}
 
 
 def _check_topics(values: Mapping[str, Any]) -> dict[str, list[str]]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from odradek.connect.connector_settings import COMMON, SINK, SOURCE
+from odradek.connect.converters import NAMES, SETTINGS
 from odradek.connect.plugins import PLUGINS
 from odradek.connect.settings import Setting
 from odradek.connect.transforms import KINDS
@@ -52,7 +53,7 @@ def page() -> str:
     parts += ["## Settings of all sinks\n", _settings(SINK), "## Settings of all sources\n", _settings(SOURCE)]
     for plugin in PLUGINS:
         parts += [f"## {plugin.name}\n", f"A {plugin.kind}: {plugin.summary}.\n", _settings(plugin.settings)]
-    parts += ["## Transforms\n", _transforms(), "## REST interface\n"]
+    parts += ["## Converters\n", _converters(), "## Transforms\n", _transforms(), "## REST interface\n"]
     parts.append(_table(("request", "does"), ((f"`{request}`", meaning) for request, meaning in REST)))
     return "\n".join(parts)
 
@@ -79,6 +80,21 @@ def _settings(settings: Sequence[Setting]) -> str:
 
     rows = ((f"`{each.name}`", each.type.lower(), default(each), meaning(each)) for each in settings)
     return _table(("setting", "type", "default", "meaning"), rows)
+
+
+def _converters() -> str:
+    rows = (
+        (
+            f"`{short}`",
+            f"`{full}`",
+            "; ".join(
+                f"`{each.name}`: {each.documentation}{' (required)' if each.is_required else ''}"
+                for each in SETTINGS[full]
+            ),
+        )
+        for short, full in NAMES.items()
+    )
+    return _table(("short name", "name", "settings below key.converter and value.converter"), rows)
 
 
 def _transforms() -> str:

@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from odradek.client.consumer.consumer import Consumer
@@ -23,6 +23,7 @@ from odradek.client.producer.producer import Producer
 from odradek.client.reports import dead_letters
 from odradek.connect.connector_settings import ErrorPolicy
 from odradek.connect.conversion import Conversion
+from odradek.connect.converters import SchemaMissing
 from odradek.connect.errors import ConnectError, PositionMoved, RecordRejected, TargetAway
 from odradek.connect.model import Batch, SinkRecord
 from odradek.connect.retries import Retries
@@ -101,6 +102,7 @@ class SinkTask:
         self._ends: dict[TopicPartition, int] = {}
         self._since = 0.0
         self._waits = False
+        self._schema_retries = Retries(policy)
         self._failure: ConnectError | None = None
         self.topics: set[str] = set()
         """Topics of records that were read."""
@@ -141,8 +143,7 @@ class SinkTask:
                 continue
             if records and not self._records:
                 self._since = time.monotonic()
-            for record in records:
-                await self._gather(record)
+            await self._gather_all(records, stopping)
             if self._is_due():
                 await self._write(stopping)
 
@@ -190,20 +191,49 @@ class SinkTask:
             else:
                 self._consumer.seek_to_beginning([partition])
 
+    async def _gather_all(self, records: Sequence[ConsumerRecord[Any, Any]], stopping: asyncio.Event) -> None:
+        """Gather records; from the first on whose schema is away, they are polled again after a pause."""
+        for index, record in enumerate(records):
+            try:
+                await self._gather(record)
+            except TargetAway as error:
+                firsts: dict[TopicPartition, int] = {}
+                for each in records[index:]:
+                    firsts.setdefault(each.topic_partition, each.offset)
+                for partition, offset in firsts.items():
+                    self._consumer.seek(partition, offset)
+                await self._pause(self._schema_retries.pause_s(error), error, stopping)
+                return
+        if records:
+            self._schema_retries = Retries(self._policy)
+
+    async def _decode(self, record: ConsumerRecord[Any, Any]) -> SinkRecord | None:
+        """Convert a record. Raises ValueError, TargetAway, ConnectError."""
+        while True:
+            try:
+                return self._conversion.decode(record)
+            except SchemaMissing as missing:
+                await asyncio.to_thread(missing.fetch)
+
     async def _gather(self, record: ConsumerRecord[Any, Any]) -> None:
-        self.topics.add(record.topic)
-        self._ends[record.topic_partition] = record.offset + 1
         try:
-            made = self._conversion.decode(record)
+            made = await self._decode(record)
         except ValueError as error:
+            self._pass(record)
             raw = SinkRecord(
                 record.topic_partition, record.offset, record.timestamp, None, None, record.headers, record.key,
                 record.value, record.topic,
             )  # fmt: skip
             await self._skip(raw, error)
             return
+        self._pass(record)
         if made is not None:
             self._records.append(made)
+
+    def _pass(self, record: ConsumerRecord[Any, Any]) -> None:
+        """The record is gathered, dropped or skipped: the position is behind it."""
+        self.topics.add(record.topic)
+        self._ends[record.topic_partition] = record.offset + 1
 
     async def _skip(self, record: SinkRecord, error: Exception) -> None:
         """Skip a record as the settings allow. Raises ConnectError if they do not."""
@@ -252,8 +282,8 @@ class SinkTask:
         try:
             deadline = time.monotonic() + pause_s
             while not stopping.is_set() and (left := deadline - time.monotonic()) > 0:
-                for record in await self._consumer.poll(timeout_ms=min(POLL_MS, left * 1000)):
-                    await self._gather(record)
+                records = await self._consumer.poll(timeout_ms=min(POLL_MS, left * 1000))
+                await self._gather_all(records, stopping)
         finally:
             self._waits = False
             self._consumer.resume(self._consumer.paused())

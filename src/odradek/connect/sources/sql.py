@@ -7,14 +7,12 @@ read is not found: choose a column that grows in the order of commits.
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import datetime as dt
-import decimal
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
-from uuid import UUID
 
+from odradek.connect.columns import plain_value
 from odradek.connect.databases import FORMS, check_database, database_of, dialect_of
 from odradek.connect.errors import ConnectError, TargetAway
 from odradek.connect.model import SourceRecord
@@ -169,18 +167,3 @@ class SqlSource:
 
 def _parameter(value: Any) -> Any:
     return value.isoformat() if isinstance(value, dt.datetime | dt.date) else value
-
-
-def plain_value(value: Any) -> Any:
-    """A column's value as JSON has it."""
-    if isinstance(value, dt.datetime | dt.date | dt.time):
-        return value.isoformat()
-    if isinstance(value, decimal.Decimal | UUID | dt.timedelta):
-        return str(value)
-    if isinstance(value, bytes | bytearray | memoryview):
-        return base64.b64encode(value).decode()
-    if isinstance(value, list):
-        return [plain_value(each) for each in value]
-    if isinstance(value, dict):
-        return {str(name): plain_value(each) for name, each in value.items()}
-    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
