@@ -11,7 +11,7 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -25,9 +25,12 @@ from odradek.client.admin import Admin
 from odradek.client.blocking_clients import BlockingProducer
 from odradek.client.producer.producer import Producer
 from odradek.client.producer.transactions import TransactionalProducer
+from odradek.connect.errors import ConnectError
 from odradek.records.topic_partition import TopicPartition
+from odradek.tables.delta import DeltaStore
 from odradek.tables.process import run_tables
 from odradek.tables.specification import TableSpec, read, spec_of
+from odradek.tables.store import Written
 from odradek.testing.blocking import BlockingBroker
 from tests.newcomer.pages import Page
 
@@ -329,6 +332,45 @@ def test_running_table_follows_its_topic(
         found, operations = iceberg_ids_and_operations(tmp_path)
     assert found == [0, 1, 2, 3, 4]
     assert "OPTIMIZE" in operations or "overwrite" in operations
+
+
+def test_table_whose_files_cannot_be_joined_is_still_written(
+    broker: BlockingBroker,
+    topic: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    attempts: list[None] = []
+
+    def compact(_: DeltaStore) -> int:
+        attempts.append(None)
+        raise ConnectError("planted")
+
+    monkeypatch.setattr(DeltaStore, "compact", compact)
+    settings = settings_of(topic, tmp_path, commit_interval_ms="1", compact_interval_ms="1")
+    clients = {"bootstrap_servers": broker.bootstrap_servers}
+
+    async def follow() -> dict[str, Any]:
+        stopping, rows = asyncio.Event(), 0
+
+        def on_commit(_: str, written: Written, __: Mapping[int, int]) -> None:
+            nonlocal rows
+            rows += written.rows
+            if rows == 4:
+                stopping.set()
+
+        running = asyncio.create_task(run_tables([spec_of("t", settings)], clients, stopping, on_commit))
+        async with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+            while not attempts:
+                await asyncio.sleep(0.01)
+            for number in range(4):
+                await producer.send_and_wait(topic, json.dumps({"id": number}).encode())
+        return await asyncio.wait_for(running, 60)
+
+    assert asyncio.run(follow()) == {}
+    assert ids(settings["path"]) == [0, 1, 2, 3]
+    assert "table t: files are not joined: planted" in caplog.messages
 
 
 def test_terminated_command_loses_and_repeats_nothing(broker: BlockingBroker, topic: str, tmp_path: Path) -> None:

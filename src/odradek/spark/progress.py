@@ -154,6 +154,7 @@ class Follower:
         self.failures: dict[str, tuple[str, str]] = {}
         """(name, reason) of each query, by its id, that failed and was not started again."""
         self._queries: dict[str, Any] = {}
+        self._done: set[str] = set()
         self._reported: dict[str, int] = {}
         self._options: dict[str, list[SourceOptions | None]] = {}
         self._blocking = Blocking()
@@ -197,7 +198,8 @@ class Follower:
         """Report new progress and failures."""
         for query in list(self._active().values()):
             run_id = query.runId().toString()
-            if run_id not in self._queries:
+            # a run that has ended may be in Spark's map for a moment longer
+            if run_id not in self._queries and run_id not in self._done:
                 self._queries[run_id] = query
                 self.failures.pop(query.id().toString(), None)
                 if self._watcher is not None:
@@ -219,6 +221,7 @@ class Follower:
                     self._notify(run_id, report)
             if ended:
                 del self._queries[run_id]
+                self._done.add(run_id)
                 failure = query.exception()
                 reason = failure.get().toString() if failure.isDefined() else None
                 if reason is not None:
