@@ -296,6 +296,8 @@ _ELSEWHERE: Final[Mapping[str, str]] = {
     "request_required_acks": "acks",
     "sasl_login_callback_handler_class": "sasl_oauth_token_provider, a function or an object with `token`",
     "sasl_client_callback_handler_class": "sasl_credentials_provider, a function",
+    "socket_receive_buffer_bytes": "receive_buffer_bytes",
+    "socket_send_buffer_bytes": "send_buffer_bytes",
     "topic_metadata_refresh_interval_ms": "metadata_max_age_ms",
 }
 """Options of aiokafka, kafka-python, librdkafka and Java's clients that have another name here."""

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from odradek.client.admin.admin import Admin
+from odradek.client.consumer.consumer import Consumer
 from odradek.client.errors import CallTimedOut, Disconnected
 from odradek.client.network.cluster import Cluster
 from odradek.client.producer.producer import Producer
@@ -91,6 +92,40 @@ def test_producer_of_an_idle_connection_sends_over_a_new_one(kafka: BlockingBrok
                 await until(lambda: not producer.cluster.connections.open_count)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_paused_member_reads_on_over_a_new_connection(kafka: BlockingBroker, protocol: str) -> None:
+    topic = kafka.topic(partitions=1)
+
+    async def main() -> list[int]:
+        given: Any = {
+            "bootstrap_servers": kafka.bootstrap_servers,
+            "group_id": f"{topic}-{protocol}",
+            "group_protocol": protocol,
+            "auto_offset_reset": "earliest",
+            "connections_max_idle_ms": 100,
+            "fetch_max_wait_ms": 20,
+            "enable_metrics_push": False,
+        }
+        found: list[int] = []
+        async with asyncio.timeout(60), Consumer(topic, **given) as consumer:
+            connections = consumer.cluster.connections
+            kafka.produce(topic, "1")
+            while len(found) < 1:
+                found += [each.offset for each in await consumer.poll(100)]
+            generation = consumer.group_metadata().generation
+            consumer.pause(consumer.assignment())
+            while connections.opened(1) is not None:
+                assert await consumer.poll(10) == []
+            consumer.resume(consumer.assignment())
+            kafka.produce(topic, "2")
+            while len(found) < 2:
+                found += [each.offset for each in await consumer.poll(100)]
+            assert consumer.group_metadata().generation == generation
+        return found
+
+    assert asyncio.run(main()) == [0, 1]
 
 
 def test_connection_stays_open_where_idle_ones_are_not_closed() -> None:
