@@ -76,6 +76,8 @@ class ReplicatedLog:
         known = min(high_watermark, log.end_offset)
         if known != partition.high_watermark and known >= log.log_start_offset:
             partition.high_watermark = known
+            # Ended transactions of a partition that no client reads here would stay in memory otherwise.
+            log.history.producers.on_high_watermark(known)
             if self._readers.waiting:
                 self._readers.wake(MANY_BYTES)
         start = min(log_start_offset, log.end_offset)

@@ -16,6 +16,7 @@ from odradek.metrics.invariants import Invariant, InvariantCounters
 from odradek.ports.clock import SystemClock
 from odradek.ports.disk import SystemDisk
 from odradek.records.builder import BatchFields, encode_batch
+from odradek.records.control import encode_end_transaction
 from odradek.replication.leadership import Leadership
 from odradek.replication.partition import (
     READ_COMMITTED,
@@ -354,6 +355,23 @@ def test_second_leader_of_an_epoch_is_counted(make: Make) -> None:
 
 def test_isr_outside_the_replicas_is_counted(make: Make) -> None:
     assert violations(make(isr=(1, 3), replicas=(1, 2))) == {Invariant.ISR_WITHIN_REPLICAS: 1}
+
+
+def test_follower_forgets_ended_transactions_below_the_high_watermark(make: Make) -> None:
+    partition = make()
+    partition.apply_state(PartitionState(2, 1, (1, 2), (1, 2)))
+    fields = BatchFields(producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+    marker = encode_end_transaction(
+        commit=True, producer_id=7, producer_epoch=0, coordinator_epoch=0, timestamp_ms=NOW_MS
+    )
+    for batches in (batch(b"x", fields=fields), memoryview(marker)):
+        batches[:8] = partition.log.end_offset.to_bytes(8, "big")
+        assert partition.replicated.append(batches, 1, NOW_MS)
+    producers = partition.log.history.producers
+    partition.replicated.advance(1, 0)
+    assert producers.first_unstable_offset == 0, "the marker is not committed"
+    partition.replicated.advance(2, 0)
+    assert producers.first_unstable_offset is None
 
 
 def test_truncation_of_committed_records_is_counted(make: Make) -> None:

@@ -81,6 +81,8 @@ class MarkerWriter:
             timestamp_ms=now_ms,
         )
         result = partition.append(memoryview(batch), now_ms=now_ms, origin=Origin.COORDINATOR, all_in_sync=True)
+        # Ended transactions of a partition that no client reads would stay in memory otherwise.
+        partition.log.history.producers.on_high_watermark(partition.high_watermark)
         if marker.topic == GROUP_METADATA_TOPIC:
             self._groups.transaction_ended(
                 marker.partition, marker.producer_id, result.last_offset, committed=marker.commit

@@ -11,7 +11,9 @@ import pytest
 
 from odradek.broker.coordinators.producer_ids import ProducerIds
 from odradek.metadata.image import PartitionState
+from odradek.ports.clock import SystemClock
 from odradek.records.batch import parse_header
+from odradek.records.builder import BatchFields, encode_batch
 from odradek.records.control import ControlType, decode_control_record
 from odradek.records.record import decode_records
 from odradek.replication.partition import Partition
@@ -75,6 +77,26 @@ async def test_a_transaction_from_begin_to_end(tmp_path: Path) -> None:
     assert markers_in(broker.partitions[TOPIC, 0]) == [(*producer, True)]
     assert markers_in(broker.partitions[TOPIC, 1]) == []
     assert broker.ended == [(0, producer[0], 0, True)]
+    broker.stop()
+
+
+@running
+async def test_ended_transactions_that_no_client_reads_are_forgotten(tmp_path: Path) -> None:
+    """Only reads asked which of them are replicated: memory grew with every transaction until the first one."""
+    broker = TransactionBroker(tmp_path).start()
+    producer_id, epoch = producer = await broker.producer()
+    partition = broker.partitions[TOPIC, 0]
+    for number in range(5):
+        assert broker.add(producer, (TOPIC, 0)).result() is E.NONE
+        fields = BatchFields(producer_id=producer_id, producer_epoch=epoch, base_sequence=number, is_transactional=True)
+        now_ms = SystemClock().now_ms()
+        partition.append(memoryview(encode_batch([(now_ms, None, b"value", ())], fields)), now_ms=now_ms)
+        broker.end(producer)
+        await until(lambda: broker.shown() == "CompleteCommit")
+    producers = partition.log.history.producers
+    assert markers_in(partition) == [(*producer, True)] * 5
+    assert producers.first_unstable_offset is None
+    assert producers.first_open_offset is None
     broker.stop()
 
 
