@@ -198,28 +198,33 @@ def can_write(name: str) -> bool:
 def converter_of(name: str, options: Mapping[str, str]) -> Converter:
     """The converter of that name; `options` are its settings without their prefix. Raises ValueError."""
     full = class_of(name)
-    checked = check(SETTINGS[full], options, of=full)
-    if checked.errors:
-        raise ValueError(next(iter(checked.errors.values()))[0])
-    values = checked.values
     if full == NAMES["avro"]:
-        return _avro(values)
+        try:
+            return AvroConverter(registry_of(options))
+        except ModuleNotFoundError as error:
+            raise ValueError(str(error)) from error
+    values = _checked(full, options)
     if full == NAMES["json"]:
         return JsonConverter(values["schemas.enable"])
     return StringConverter() if full == NAMES["string"] else ByteArrayConverter()
 
 
-def _avro(values: Mapping[str, Any]) -> AvroConverter:
+def _checked(full: str, options: Mapping[str, str]) -> Mapping[str, Any]:
+    checked = check(SETTINGS[full], options, of=full)
+    if checked.errors:
+        raise ValueError(next(iter(checked.errors.values()))[0])
+    return checked.values
+
+
+def registry_of(options: Mapping[str, str]) -> RegistrySchemas:
+    """The schema registry of an Avro converter's settings, without their prefix. Raises ValueError."""
+    values = _checked(NAMES["avro"], options)
     user, colon, password = values["basic.auth.user.info"].partition(":")
     if user and not colon:
         raise ValueError("basic.auth.user.info: USER:PASSWORD expected")
-    registry = RegistrySchemas(
+    return RegistrySchemas(
         values["schema.registry.url"],
         username=user or None,
         password=password if colon else None,
         authority=values["schema.registry.ssl.truststore.location"] or None,
     )
-    try:
-        return AvroConverter(registry)
-    except ModuleNotFoundError as error:
-        raise ValueError(str(error)) from error

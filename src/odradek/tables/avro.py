@@ -6,29 +6,21 @@ added as schemas get fields, and a column without a value is null.
 
 from __future__ import annotations
 
-import base64
 import io
 import json
 import struct
 import time
 from collections.abc import Callable, Mapping
-from datetime import date, datetime
+from datetime import date
 from typing import Any, Final, NamedTuple
 
 from odradek.client.framing import unframed
 from odradek.client.registry import RegistryError, RegistrySchemas
+from odradek.connect.columns import plain_value
 from odradek.connect.errors import ConnectError, TargetAway
 
 UNKNOWN_S: Final = 10.0
 """How long an id counts as unknown before the registry is asked again."""
-CLASS: Final = "io.confluent.connect.avro.AvroConverter"
-"""Kafka Connect's name of the converter."""
-SETTINGS: Final = (
-    "schema.registry.url", "schema.registry.ssl.truststore.location", "basic.auth.credentials.source",
-    "basic.auth.user.info",
-)  # fmt: skip
-"""Its settings, without the prefix of the converter."""
-
 _PRIMITIVES: Final = {
     "boolean": "boolean", "int": "bigint", "long": "bigint", "float": "double", "double": "double", "bytes": "binary",
     "string": "string", "enum": "string", "fixed": "binary", "record": "string", "array": "string", "map": "string",
@@ -48,8 +40,11 @@ class _Schema(NamedTuple):
     """The types of the columns of its fields, as far as each field has one type."""
 
 
-class AvroConverter:
-    """Decodes keys or values. Blocks while a schema is fetched, once for each id."""
+class AvroFields:
+    """Decodes keys or values, with the types of their fields. Blocks while a schema is fetched, once for each id.
+
+    Unlike the converter of connectors it keeps times and bytes, which columns have types for.
+    """
 
     def __init__(self, schemas: RegistrySchemas, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock` returns seconds."""
@@ -107,25 +102,6 @@ class AvroConverter:
         raise ValueError(reason)
 
 
-def avro_converter(options: Mapping[str, str]) -> AvroConverter:
-    """The converter of these settings, which are `SETTINGS`. Raises ValueError."""
-    unknown = [each for each in options if each not in SETTINGS]
-    if unknown:
-        raise ValueError(f"{unknown[0]} is not a setting of {CLASS}; one of {', '.join(SETTINGS)} expected")
-    urls = [each.strip() for each in options.get("schema.registry.url", "").split(",") if each.strip()]
-    if not urls:
-        raise ValueError("schema.registry.url is missing: the address of the schema registry")
-    source = options.get("basic.auth.credentials.source", "USER_INFO")
-    if source != "USER_INFO":
-        raise ValueError(f"basic.auth.credentials.source={source}: USER_INFO expected")
-    name, colon, password = options.get("basic.auth.user.info", "").partition(":")
-    if "basic.auth.user.info" in options and not (name and colon):
-        raise ValueError("basic.auth.user.info: USER:PASSWORD expected")
-    authority = options.get("schema.registry.ssl.truststore.location")
-    user, secret = (name, password) if colon else (None, None)
-    return AvroConverter(RegistrySchemas(urls, username=user, password=secret, authority=authority))
-
-
 def _schema_of(text: str) -> _Schema:
     """Raises ValueError for what is not a schema."""
     from odradek.client.consumer.avro_schema import parse_avro
@@ -155,12 +131,6 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str | bytes | date):
         return value
     if isinstance(value, dict | list | tuple):
-        return json.dumps(value, default=_json, separators=(",", ":"), ensure_ascii=False)
+        return json.dumps(plain_value(value), separators=(",", ":"), ensure_ascii=False)
     # times of a day, decimals and UUIDs
     return str(value)
-
-
-def _json(value: Any) -> str:
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    return value.isoformat() if isinstance(value, date | datetime) else str(value)

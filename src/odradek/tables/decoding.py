@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from odradek.connect.converters import ByteArrayConverter, StringConverter
-from odradek.tables.avro import AvroConverter
+from odradek.tables.avro import AvroFields
 from odradek.tables.planning import Decoded
 from odradek.tables.schema import COORDINATES, Row, timestamp_of
 
@@ -73,14 +73,14 @@ class Decoder(NamedTuple):
         if value is None:
             return {}, {}
         kinds: Mapping[str, str] = {}
-        if isinstance(self.value, AvroConverter):
+        if isinstance(self.value, AvroFields):
             found, kinds = self.value.typed(value)
         else:
             found = self.value.decode(value)
         if not has_fields(self.value):
             return {VALUE: found}, kinds
         if not isinstance(found, dict):
-            expected = "an Avro record" if isinstance(self.value, AvroConverter) else "a JSON object"
+            expected = "an Avro record" if isinstance(self.value, AvroFields) else "a JSON object"
             raise ValueError(f"{expected} expected, got {type(found).__name__}")  # noqa: TRY004 - data
         return found, kinds
 

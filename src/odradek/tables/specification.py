@@ -14,12 +14,13 @@ from odradek.client.config import resolve_consumer
 from odradek.client.errors import ClientError
 from odradek.connect import connector_settings, placeholders
 from odradek.connect.connector_settings import CONVERTER_PREFIXES, ErrorPolicy, subset
-from odradek.connect.converters import JsonConverter, StringConverter, converter_of
+from odradek.connect.converters import NAMES, JsonConverter, StringConverter, class_of, converter_of, registry_of
+from odradek.connect.converters import SETTINGS as CONVERTER_SETTINGS
 from odradek.connect.errors import ConfigInvalid
 from odradek.connect.settings import REQUIRED, Checked, Importance, Setting, Type, check
 from odradek.connect.specification import read as read_files
 from odradek.ports.installation import install_hint
-from odradek.tables import avro
+from odradek.tables.avro import AvroFields
 from odradek.tables.decoding import KEY, VALUE, Converter, Decoder, has_fields
 from odradek.tables.partitioning import Division, parse_divisions
 from odradek.tables.planning import Rules
@@ -28,6 +29,7 @@ from odradek.tables.schema import COORDINATES, check_name, parse_columns
 STORAGE_PREFIX: Final = "storage."
 CATALOG_PREFIX: Final = "catalog."
 CONSUMER_PREFIX: Final = "consumer.override."
+_AVRO: Final = CONVERTER_SETTINGS[NAMES["avro"]]
 _SHARED: Final = ("errors.retry.timeout", "errors.retry.delay.max.ms")
 
 SETTINGS: Final = (
@@ -40,7 +42,7 @@ SETTINGS: Final = (
             "its row, and a null value deletes it", Importance.HIGH, choices=("append", "upsert")),
     Setting("key.converter", Type.CLASS, "string", "converter of keys: string, json, avro or bytes", Importance.LOW),
     Setting("value.converter", Type.CLASS, "json", "converter of values: json, avro, string or bytes; avro has the "
-            "settings value.converter.NAME, where NAME is " + ", ".join(avro.SETTINGS), Importance.LOW),
+            "settings value.converter.NAME, where NAME is " + ", ".join(each.name for each in _AVRO), Importance.LOW),
     *(each for each in connector_settings.COMMON if each.name in _SHARED),
     Setting("key.columns", Type.LIST, [KEY], "column of the key, or fields of a key that is an object of JSON or Avro"),
     Setting("columns", Type.LIST, [], "declared columns as NAME TYPE; types: boolean, bigint, double, string, binary, "
@@ -219,11 +221,11 @@ def _check_format(values: Mapping[str, Any], config: Mapping[str, str]) -> None:
 
 def _converter(values: Mapping[str, Any], config: Mapping[str, str], part: str) -> Converter:
     name, options = values[f"{part}.converter"], subset(config, f"{part}.converter.")
-    if name not in ("avro", avro.CLASS, avro.CLASS.rpartition(".")[2]):
+    if class_of(name) != NAMES["avro"]:
         return converter_of(name, options)
     if importlib.util.find_spec("fastavro") is None:
         raise ValueError(f"avro needs a package: {install_hint('formats')}")
-    return avro.avro_converter(options)
+    return AvroFields(registry_of(options))
 
 
 def _columns(keys: tuple[str, ...], key: Converter, value: Converter, declared: Mapping[str, str]) -> dict[str, str]:

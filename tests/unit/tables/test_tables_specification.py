@@ -43,7 +43,13 @@ def test_upsert_has_the_columns_of_the_key() -> None:
             "value.converter: 'r:8081' is not an address of a schema registry",
         ),
         (
-            {"topic": "o", "path": "o", "value.converter": "avro", "value.converter.schemas.enable": "true"},
+            {
+                "topic": "o",
+                "path": "o",
+                "value.converter": "avro",
+                "value.converter.schema.registry.url": "http://r:1",
+                "value.converter.schemas.enable": "true",
+            },
             "schemas.enable is not a setting of io.confluent.connect.avro.AvroConverter",
         ),
         ({"topic": "o", "path": "o", "columns": "__offset bigint"}, "__offset is a column that the table fills itself"),
