@@ -18,9 +18,10 @@ from typing import Final, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
+from bench import load
 from bench.metrics import METRICS, Row
 
-HISTORY: Final = Path(__file__).resolve().parent / "history.jsonl"
+HISTORY: Final = load.ROOT / load.HISTORY
 _BAR_WIDTH: Final = 30
 
 

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).resolve().parent.parent
+HISTORY: Final = "bench/history.jsonl"
+"""Each recorded run changes it, which makes the next run no other version."""
 LIMIT_CORES: Final = 0.3
 """What other programs may use without a mark on the figures. Kernel threads that write pages back count as others."""
 LOOK_SECONDS: Final = 2.0
@@ -86,11 +88,13 @@ def too_busy(others: float, limit: float) -> str | None:
 
 
 def commit_id() -> str:
-    """The commit of the checkout, with `-dirty` if files differ from it; `unknown` outside a repository."""
+    """The commit of the checkout, with `-dirty` if files but the history differ; `unknown` outside a repository."""
     found = _git("rev-parse", "--short=10", "HEAD")
     if found is None:
         return "unknown"
-    return f"{found}-dirty" if _git("status", "--porcelain", "--untracked-files=no") else found
+    return (
+        f"{found}-dirty" if _git("status", "--porcelain", "--untracked-files=no", "--", ".", f":!{HISTORY}") else found
+    )
 
 
 def _git(*words: str) -> str | None:

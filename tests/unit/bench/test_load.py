@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import bench.__main__ as bench_main
+from bench import load
 from bench.load import (
     Processors,
     RunLoad,
@@ -80,6 +83,27 @@ def test_optimised_interpreter_is_recognised() -> None:
     assert is_optimised("'--prefix=/usr' '--enable-optimizations' '--with-lto'")
     assert not is_optimised("'--prefix=/usr' '--enable-shared'")
     assert isinstance(machine()["optimised"], bool)
+
+
+def test_recorded_history_makes_no_other_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def git(*words: str) -> None:
+        author = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+        subprocess.run(["git", "-C", str(tmp_path), *author, *words], check=True, capture_output=True)
+
+    (tmp_path / "bench").mkdir()
+    for name in ("bench/history.jsonl", "broker.py"):
+        (tmp_path / name).write_text("1\n")
+    git("init")
+    git("add", ".")
+    git("commit", "-m", "first")
+    monkeypatch.setattr(load, "ROOT", tmp_path)
+    clean = commit_id()
+    (tmp_path / "bench" / "history.jsonl").write_text("2\n")
+    assert commit_id() == clean
+    (tmp_path / "broker.py").write_text("2\n")
+    assert commit_id() == f"{clean}-dirty"
+    monkeypatch.setattr(load, "ROOT", tmp_path / "nowhere")
+    assert commit_id() == "unknown"
 
 
 def test_commit_of_this_checkout_is_found() -> None:
