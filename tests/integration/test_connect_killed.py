@@ -56,6 +56,10 @@ class Service:
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
+                if len(body) < int(self.headers["Content-Length"]):
+                    # The worker was killed while it sent this.
+                    self.close_connection = True
+                    return
                 service.posted.append((self.headers["Idempotency-Key"], body))
                 self._answer(b"{}")
 

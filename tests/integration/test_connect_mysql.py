@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from odradek.connect.databases import database_of
 from odradek.connect.errors import ConnectError, PositionMoved, RecordRejected, TargetAway
 from odradek.connect.sources.source import StoredOffsets
 from odradek.records.topic_partition import TopicPartition
+from tests.certificates import Authority
 from tests.mariadb import MariaDbServer, mariadb_server
 from tests.unit.connect.test_connect_sinks import batch, record, sink_of, used
 from tests.unit.connect.test_connect_sources import polled, source_of
@@ -21,9 +24,15 @@ UPSERT = {"insert.mode": "upsert", "pk.mode": "record_key", "pk.fields": "id", "
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[MariaDbServer]:
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """The authority of the server's certificate."""
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="module")
+def server(authority: Authority) -> Iterator[MariaDbServer]:
     """The server of this module."""
-    with mariadb_server() as started:
+    with mariadb_server(authority.issue("/CN=db", "subjectAltName=IP:127.0.0.1")) as started:
         yield started
 
 
@@ -188,3 +197,15 @@ def test_server_that_rejects_the_login_is_not_away(url: str, change: tuple[str, 
     with pytest.raises(ConnectError, match="rejects it") as caught:
         used(sql_sink(url.replace(*change)))
     assert type(caught.value) is ConnectError
+
+
+def test_certificate_is_verified_with_its_host_name(url: str, authority: Authority, tmp_path: Path) -> None:
+    database = database_of(f"{url}?ssl_ca={authority.file}")
+    with closing(database.connect()) as connection:
+        ((_, cipher),) = connection.execute("SHOW STATUS LIKE 'Ssl_cipher'").fetchall()
+        assert cipher
+    other = Authority(tmp_path, "another CA")
+    for wrong in (f"{url}?ssl_ca={other.file}", f"{url.replace('127.0.0.1', 'localhost')}?ssl_ca={authority.file}"):
+        with pytest.raises(ConnectError, match="certificate verify failed") as caught:
+            used(sql_sink(wrong))
+        assert type(caught.value) is ConnectError

@@ -6,6 +6,7 @@ keys, though without spaces at its end: no collation that both servers have coun
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Collection, Sequence
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -141,9 +142,14 @@ class MySql(NamedTuple):
         connection.execute("START TRANSACTION")
 
     def is_away(self, error: Exception) -> bool:
-        """Whether a retry may succeed: the connection, the server or its resources failed."""
+        """Whether a retry may succeed: the connection, the server or its resources failed.
+
+        A server with a wrong certificate, in contrast, will have it the next time.
+        """
         import pymysql
 
+        if isinstance(getattr(error, "original_exception", None), ssl.SSLCertVerificationError):
+            return False
         if isinstance(error, pymysql.err.InterfaceError | OSError):
             return True
         return isinstance(error, pymysql.err.MySQLError) and error_code(error) in _AWAY
