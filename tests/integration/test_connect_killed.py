@@ -24,6 +24,8 @@ from uuid import uuid4
 import pymysql
 import pytest
 
+from odradek.client.admin.admin import Admin
+from odradek.client.admin.topics import NewTopic
 from odradek.connect.databases import database_of
 from odradek.connect.object_folder import ObjectFolder
 from odradek.connect.topics import read_all
@@ -479,6 +481,24 @@ def test_sink_loses_and_repeats_no_record_when_killed(world: World, kind: str) -
     found = killed_and_completed(world, case, {"topics": world.topic, **case.config(world)})
     if case.is_exact:
         assert sorted(found) == list(range(COUNT))
+
+
+@pytest.mark.parametrize("kind", ["SqlSink", "SqlSink-postgres", "SqlSink-mariadb", "FilesSink", "DeltaSink"])
+def test_two_tasks_write_each_record_once_when_killed(world: World, kind: str) -> None:
+    """They share four partitions, and create the same table at the same time."""
+    case = SINKS[kind]
+    if case.prepare is not None:
+        case.prepare(world)
+
+    async def create() -> None:
+        async with Admin(bootstrap_servers=world.broker.bootstrap_servers) as admin:
+            await admin.create_topics([NewTopic(world.topic, 4, 1)])
+
+    asyncio.run(create())
+    for start in range(0, COUNT, BATCH):
+        produce(world.broker, world.topic, [{"n": n} for n in range(start, start + BATCH)], key=str(start))
+    found = killed_and_completed(world, case, {"topics": world.topic, "tasks.max": "2", **case.config(world)})
+    assert sorted(found) == list(range(COUNT))
 
 
 @pytest.mark.parametrize("kind", SOURCES)
