@@ -8,8 +8,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from tests.interop.conftest import KAFKA
 
@@ -36,7 +37,8 @@ _SETTINGS = {
 }
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Ports of loopback that nothing listens on."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [each.getsockname()[1] for each in sockets]
     for each in sockets:
@@ -47,13 +49,20 @@ def _free_ports(count: int) -> list[int]:
 class KraftNodes:
     """`start` and `stop` processes by the id of their node; each keeps its directory, whoever runs on it."""
 
-    def __init__(self, directory: Path, brokers: Iterable[int] = (1, 2, 3), features: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        brokers: Iterable[int] = (1, 2, 3),
+        features: Iterable[str] = (),
+        settings: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         """`features`: levels to format with; without any, those of groups that Odradek lacks are 0."""
+        self._own = settings
         self.directory = directory
         self._classpath = subprocess.check_output([sys.executable, str(KAFKA), "classpath"], text=True).strip()
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         nodes = [CONTROLLER, *brokers]
-        self.ports = dict(zip(nodes, _free_ports(len(nodes)), strict=True))
+        self.ports = dict(zip(nodes, free_ports(len(nodes)), strict=True))
         (directory / "log4j2.yaml").write_text(_LOGGING)
         cluster_id = self._java("kafka.tools.StorageTool", "random-uuid").strip().lstrip("-").rjust(22, "A")
         levels = list(features) or ["share.version=0", "streams.version=0"]
@@ -71,6 +80,11 @@ class KraftNodes:
     def settings(self, node: int) -> Path:
         """The file of a node, which both kinds of brokers read."""
         return self.directory / f"server-{node}.properties"
+
+    def add_settings(self, node: int, settings: Mapping[str, str]) -> None:
+        """Add lines to the file of a node; the last one of a name counts."""
+        with self.settings(node).open("a") as file:
+            file.writelines(f"{name}={value}\n" for name, value in settings.items())
 
     def output(self, node: int) -> str:
         """What the processes of a node have logged."""
@@ -132,7 +146,7 @@ class KraftNodes:
             "log.dirs": self.directory / f"data-{node}",
         }
         path = self.settings(node)
-        path.write_text("".join(f"{name}={value}\n" for name, value in {**_SETTINGS, **own}.items()))
+        path.write_text("".join(f"{name}={value}\n" for name, value in {**_SETTINGS, **own, **self._own}.items()))
         return path
 
     def _java(self, *arguments: str) -> str:

@@ -10,11 +10,20 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from tests.interop.conftest import JavaTools
-from tests.interop.kraft_nodes import CONTROLLER, KraftNodes
+from tests.interop.kraft_nodes import CONTROLLER, KraftNodes, free_ports
 
 pytestmark = pytest.mark.long
 
@@ -222,5 +231,62 @@ def test_odradek_refuses_a_cluster_with_features_that_it_lacks(java_tools: JavaT
         nodes.wait_until_serving(CONTROLLER)
         nodes.start_odradek(1)
         until(lambda: "downgrade --feature share.version=0" in nodes.output(1), "no refusal that says what to do")
+    finally:
+        nodes.close()
+
+
+def test_acls_of_the_cluster_are_enforced_by_odradek(java_tools: JavaTools, tmp_path: Path) -> None:
+    """Apache's controller keeps them: created and removed through our broker, which decides by them at once."""
+    authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    nodes = KraftNodes(
+        tmp_path, brokers=(1,), settings={"authorizer.class.name": authorizer, "super.users": "User:ANONYMOUS"}
+    )
+    (port,) = free_ports(1)
+    listeners = f"PLAINTEXT://127.0.0.1:{nodes.ports[1]},SASL_PLAINTEXT://127.0.0.1:{port}"
+    login = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="secret";'
+    nodes.add_settings(
+        1,
+        {
+            "listeners": listeners,
+            "listener.security.protocol.map": (
+                "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT"
+            ),
+            "sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.sasl_plaintext.plain.sasl.jaas.config": login,
+        },
+    )
+    alice = {
+        "bootstrap.servers": f"127.0.0.1:{port}",
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "alice",
+        "sasl.password": "secret",
+        "message.timeout.ms": 10_000,
+    }
+
+    def is_denied() -> bool:
+        results: list[Any] = []
+        producer = Producer(alice)
+        producer.produce("guarded", b"x", on_delivery=lambda error, _message: results.append(error))
+        producer.flush(30)
+        assert results[0] is None or results[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED, results
+        return results[0] is not None
+
+    try:
+        nodes.start_apache(CONTROLLER)
+        nodes.wait_until_serving(CONTROLLER)
+        nodes.start_odradek(1)
+        nodes.wait_until_serving(1)
+        admin = AdminClient({"bootstrap.servers": nodes.bootstrap})
+        admin.create_topics([NewTopic("guarded", 1, 1, config={"min.insync.replicas": "1"})])["guarded"].result(60)
+        assert is_denied()
+        rule = (ResourceType.TOPIC, "guarded", ResourcePatternType.LITERAL, "User:alice", "*")
+        allow = AclBinding(*rule, AclOperation.WRITE, AclPermissionType.ALLOW)
+        admin.create_acls([allow])[allow].result(30)
+        until(lambda: not is_denied(), "the ACL that allows has no effect", 10)
+        everything_of_alice = AclBindingFilter(*rule, AclOperation.ANY, AclPermissionType.ANY)
+        assert admin.delete_acls([everything_of_alice])[everything_of_alice].result(30) == [allow]
+        until(is_denied, "the ACL that was removed has an effect", 10)
+        assert admin.describe_acls(everything_of_alice).result(30) == []
     finally:
         nodes.close()

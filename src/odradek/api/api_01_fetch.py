@@ -109,7 +109,7 @@ def handle(
     """
     try:
         if request.replica_id >= 0:
-            if not context.session.may_act_as_broker:
+            if not context.may_act_as_broker:
                 return _not_a_follower(request, context)
             return serve_follower(request, context)
         reader = _Reader(request, context)

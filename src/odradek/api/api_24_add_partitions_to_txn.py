@@ -11,7 +11,7 @@ from collections.abc import Awaitable
 from typing import Protocol
 
 from odradek.api.requests.answers import when
-from odradek.api.requests.capabilities import HasImage, HasTransactions
+from odradek.api.requests.capabilities import HasAuthorization, HasImage, HasTransactions
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.metadata.image import ClusterImage
@@ -35,7 +35,7 @@ _FENCED_FROM = 2
 _BATCHED_FROM = 4
 
 
-class Uses(HasImage, HasTransactions, Protocol):
+class Uses(HasAuthorization, HasImage, HasTransactions, Protocol):
     """What these handlers take of the broker."""
 
 
@@ -48,7 +48,7 @@ def handle(
     OPERATION_NOT_ATTEMPTED for the others when a partition of a request is unknown.
     """
     if context.version >= _BATCHED_FROM:
-        if not context.session.may_act_as_broker:
+        if not context.may_act_as_broker:
             raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         return _batched(request, context)
     topics = request.v3_and_below_topics

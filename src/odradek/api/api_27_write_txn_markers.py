@@ -6,8 +6,9 @@ Version notes: 2 the level of transaction.version that the transaction ended und
 from __future__ import annotations
 
 import asyncio
+from typing import Protocol
 
-from odradek.api.requests.capabilities import HasTransactions
+from odradek.api.requests.capabilities import HasAuthorization, HasTransactions
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.transactions.service import PartitionMarker
@@ -24,10 +25,12 @@ from odradek.wire.messages.write_txn_markers import (
 )
 
 
+class Uses(HasAuthorization, HasTransactions, Protocol):
+    """What these handlers take of the broker."""
+
+
 @api(ApiKey.WRITE_TXN_MARKERS)
-async def handle(
-    request: WriteTxnMarkersRequest, context: RequestContext[HasTransactions]
-) -> WriteTxnMarkersResponse | None:
+async def handle(request: WriteTxnMarkersRequest, context: RequestContext[Uses]) -> WriteTxnMarkersResponse | None:
     """Append the markers, with an error code for each partition.
 
     Raises KafkaError CLUSTER_AUTHORIZATION_FAILED when a client, not a broker, asks to commit. None for a broker's
@@ -36,7 +39,7 @@ async def handle(
     sender = context.client_id or ""
     connection = context.connection
     is_broker = context.session.is_broker
-    if not context.session.may_act_as_broker and any(marker.transaction_result for marker in request.markers):
+    if not context.may_act_as_broker and any(marker.transaction_result for marker in request.markers):
         # A client may abort a transaction that hangs (KIP-664); only its coordinator knows whether it is committed.
         raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     # Brokers send markers on one connection at a time.
@@ -47,9 +50,7 @@ async def handle(
     return WriteTxnMarkersResponse(markers=answers)
 
 
-async def _write(
-    marker: WriteTxnMarkersRequestMarker, context: RequestContext[HasTransactions]
-) -> WriteTxnMarkersResponseMarker:
+async def _write(marker: WriteTxnMarkersRequestMarker, context: RequestContext[Uses]) -> WriteTxnMarkersResponseMarker:
     # All are appended now, as in Kafka, and only then waited for: one that is written later, when another one is
     # committed or given up, may come after the coordinator has had it written otherwise, and end the next transaction.
     topics = await asyncio.gather(*(_write_topic(marker, topic, context) for topic in marker.topics))
@@ -57,7 +58,7 @@ async def _write(
 
 
 async def _write_topic(
-    marker: WriteTxnMarkersRequestMarker, topic: WriteTxnMarkersRequestTopic, context: RequestContext[HasTransactions]
+    marker: WriteTxnMarkersRequestMarker, topic: WriteTxnMarkersRequestTopic, context: RequestContext[Uses]
 ) -> WriteTxnMarkersResponseTopic:
     indexes = topic.partition_indexes
     codes = await asyncio.gather(*(_write_one(marker, topic.name, index, context) for index in indexes))
@@ -65,7 +66,7 @@ async def _write_topic(
 
 
 async def _write_one(
-    marker: WriteTxnMarkersRequestMarker, topic: str, index: int, context: RequestContext[HasTransactions]
+    marker: WriteTxnMarkersRequestMarker, topic: str, index: int, context: RequestContext[Uses]
 ) -> WriteTxnMarkersResponsePartition:
     code = ErrorCode.NONE
     try:

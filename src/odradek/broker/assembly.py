@@ -207,7 +207,7 @@ def _client_parts(
     tokens = StoredTokens(token_settings(config), cluster.store, ports.disk, ports.clock, ports.random)
     credentials = Credentials(cluster.secret, _image_of(view), tokens)
     logins = Logins(config.node_id, config, sasl, credentials, ports.clock, trail)
-    authorization = _authorization(config, cluster.store, trail)
+    authorization = _authorization(config, storage, cluster.store, trail)
     return _ClientParts(logins, tokens, authorization, _telemetry(config, ports, storage, cluster), trail, tls)
 
 
@@ -220,13 +220,20 @@ def _audit(config: BrokerConfig, ports: Ports, storage: Storage, cluster: Cluste
     return Audit(config, ports.clock, _image_of(storage.view), cluster.partitions, cluster.link, cluster.peers)
 
 
-def _authorization(config: BrokerConfig, store: MetadataStore, audit: AuditTrail | None) -> BrokerAuthorization | None:
+def _authorization(
+    config: BrokerConfig, storage: Storage, store: MetadataStore, audit: AuditTrail | None
+) -> BrokerAuthorization | None:
     if not config.text("authorizer.class.name"):
         return None
     # A broker without an authorizer starts without its modules.
-    from odradek.broker.authorization.broker_authorization import BrokerAuthorization, authorizer_settings
+    from odradek.broker.authorization.broker_authorization import BrokerAuthorization, acls_in, authorizer_settings
 
-    return BrokerAuthorization(authorizer_settings(config), store, audit)
+    source = acls_in(store)
+    if config.joins_quorum:
+        from odradek.broker.kraft.assembly import acls_of_image
+
+        source = acls_of_image(storage.view)
+    return BrokerAuthorization(authorizer_settings(config), source, audit)
 
 
 def _telemetry(config: BrokerConfig, ports: Ports, storage: Storage, cluster: ClusterParts) -> ClientTelemetry | None:

@@ -158,7 +158,7 @@ def test_group_with_hidden_topics_is_answered_without_its_epochs() -> None:
     ],
 )
 def test_denied_token_names_owner_and_requester(principal: Principal, code: ErrorCode) -> None:
-    session = SimpleNamespace(principal=principal, is_broker=False, may_act_as_broker=False)
+    session = SimpleNamespace(principal=principal, is_broker=False)
     services = SimpleNamespace(authorization=object(), tokens=None)
     for version in (1, 2, 3):
         context: Any = SimpleNamespace(session=session, access=Access(), services=services, version=version)

@@ -20,6 +20,7 @@ from odradek.replication.leadership import Leadership
 from odradek.replication.partition import Partition
 from odradek.replication.replica_sessions import ReplicaSessions
 from odradek.transactions.connections import NewestConnections
+from odradek.wire.acls import AclOperation
 from odradek.wire.errors import ErrorCode
 from odradek.wire.produce import TopicKey
 
@@ -245,6 +246,18 @@ class RequestContext(Generic[Taken_co]):
         authorization = self.services.authorization
         assert authorization is not None, "the broker has no authorizer"
         return authorization.access(self.connection.session)
+
+    @property
+    def may_act_as_broker(self: RequestContext[Authorizing]) -> bool:
+        """Whether requests of followers and coordinators are served to the peer.
+
+        It has proven that it is a broker of this cluster; or it uses the listener between brokers of a KRaft cluster,
+        where it needs the right to cluster actions, if the broker has an authorizer.
+        """
+        session = self.connection.session
+        if session.broker_id is not None or not session.is_between_brokers:
+            return session.broker_id is not None
+        return self.services.authorization is None or self.access.allows_cluster(AclOperation.CLUSTER_ACTION)
 
     @property
     def quota_entity(self) -> tuple[str, str]:

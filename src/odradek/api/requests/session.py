@@ -136,8 +136,3 @@ class Session:
     def is_broker(self) -> bool:
         """Whether the peer has proven that it is a broker of this cluster."""
         return self.broker_id is not None
-
-    @property
-    def may_act_as_broker(self) -> bool:
-        """Whether requests of followers and coordinators are served to the peer."""
-        return self.broker_id is not None or self.is_between_brokers

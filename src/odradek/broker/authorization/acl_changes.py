@@ -42,7 +42,7 @@ class AclChanges:
         self._store = store
         self._acls = acls
 
-    async def create(self, bindings: Iterable[AclBinding]) -> None:
+    async def create(self, bindings: Sequence[AclBinding]) -> None:
         """Add ACLs; those that exist stay. Raises KafkaError if the store cannot be written."""
         added: dict[ResourcePattern, set[AclBinding]] = {}
         for binding in bindings:

@@ -1,11 +1,12 @@
-"""The authorizer of one broker: made of its settings, fed with the ACLs of the metadata store."""
+"""The authorizer of one broker: made of its settings, fed with the ACLs of its cluster."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from odradek.api.requests.session import Session
+from odradek.authorization.acl_index import Acls
 from odradek.authorization.authorizer import Access, Authorizer, Mode, Question, Report, Settings
 from odradek.authorization.decision_log import report_of
 from odradek.authorization.decisions import Decision
@@ -49,19 +50,73 @@ def _audited(log: Report, audit: AuditTrail, mode: Mode) -> Report:
     return report
 
 
+class AclSource(Protocol):
+    """All ACLs of the cluster: `load`, then `follow`."""
+
+    async def load(self) -> None:
+        """Read all ACLs. Raises StoreError and CorruptNode where that is not possible."""
+        ...
+
+    def follow(self) -> None:
+        """Take every change from here on, and those since `load`."""
+        ...
+
+    def close(self) -> None:
+        """Take no further change."""
+        ...
+
+    def all(self) -> Iterable[AclBinding]:
+        """Every ACL."""
+        ...
+
+
+class AclEditor(Protocol):
+    """Changes ACLs; when a call returns, this broker decides by them."""
+
+    async def create(self, bindings: Sequence[AclBinding]) -> None:
+        """Add ACLs. Raises KafkaError."""
+        ...
+
+    async def delete(self, filters: Sequence[AclFilter]) -> list[list[AclBinding]]:
+        """Remove what the filters match; by filter, the removed ACLs. Raises KafkaError."""
+        ...
+
+
+class ClusterAcls(NamedTuple):
+    """The ACLs of a cluster, and how they are changed."""
+
+    acls: AclSource
+    changes: AclEditor
+
+
+Source = Callable[[Callable[[Acls], None]], ClusterAcls]
+"""Makes the ACLs of a cluster, which call what they are given with all ACLs after each change."""
+
+
+def acls_in(store: MetadataStore) -> Source:
+    """The ACLs in a metadata store."""
+
+    def source(on_change: Callable[[Acls], None]) -> ClusterAcls:
+        stored = StoredAcls(store, on_change)
+        return ClusterAcls(stored, AclChanges(store, stored))
+
+    return source
+
+
 class BrokerAuthorization:
     """Implements `AuthorizationService`."""
 
     __slots__ = ("_changes", "authorizer", "stored")
 
-    def __init__(self, settings: Settings, store: MetadataStore, audit: AuditTrail | None = None) -> None:
+    def __init__(self, settings: Settings, source: Source, audit: AuditTrail | None = None) -> None:
         """`audit`: records denials as well."""
         log = report_of(settings.mode)
         self.authorizer = Authorizer(settings, log if audit is None else _audited(log, audit, settings.mode))
         """Decides."""
-        self.stored = StoredAcls(store, self.authorizer.update)
-        """The ACLs in the metadata store."""
-        self._changes = AclChanges(store, self.stored)
+        found = source(self.authorizer.update)
+        self.stored = found.acls
+        """The ACLs of the cluster."""
+        self._changes = found.changes
 
     def access(self, session: Session) -> Access:
         """What the client of a connection may do now."""

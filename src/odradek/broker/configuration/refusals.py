@@ -31,7 +31,6 @@ _OTHER_ROLES: Final = {
     "controller": "every broker can be the controller, there are no nodes of that role alone",
 }
 _LACKING_IN_QUORUM: Final = {
-    "authorizer.class.name": "this version does not read the ACLs of the metadata log",
     "delegation.token.master.key": "this version does not read the tokens of the metadata log",
     "delegation.token.secret.key": "this version does not read the tokens of the metadata log",
     "odradek.metadata.store": "metadata is in the log of the quorum",

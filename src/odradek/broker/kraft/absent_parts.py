@@ -14,6 +14,7 @@ from odradek.controller.in_sync import IsrChange, IsrChanged
 from odradek.controller.lease_table import Grant
 from odradek.metadata.image import ClusterImage
 from odradek.records.topic_partition import PartitionKey, TopicIdPartition
+from odradek.wire.acls import AclBinding, AclFilter
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.leader_and_isr import LeaderAndIsrRequest
 from odradek.wire.messages.stop_replica import StopReplicaRequest
@@ -92,3 +93,15 @@ class NoPushes:
     async def stop_replica(self, request: StopReplicaRequest, connection: int) -> dict[PartitionKey, ErrorCode]:
         """Raises KafkaError UNSUPPORTED_VERSION."""
         _no_pushes()
+
+
+class NoAclChanges:
+    """Implements `AclEditor`: the controllers change ACLs, and such requests are forwarded before they get here."""
+
+    async def create(self, bindings: Sequence[AclBinding]) -> None:
+        """Raises KafkaError NOT_CONTROLLER."""
+        _no_controller()
+
+    async def delete(self, filters: Sequence[AclFilter]) -> list[list[AclBinding]]:
+        """Raises KafkaError NOT_CONTROLLER."""
+        _no_controller()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from odradek.broker.authorization.broker_authorization import ClusterAcls, Source
 from odradek.broker.cluster.cluster_parts import ClusterParts, replicas_of, report_failed_directories
 from odradek.broker.cluster.cluster_secret import ClusterSecret
+from odradek.broker.cluster.cluster_view import ClusterView
 from odradek.broker.cluster.peers import PeerLimits, Peers
 from odradek.broker.configuration.broker_config import BrokerConfig
-from odradek.broker.kraft.absent_parts import NoLocalController, NoPushes
+from odradek.broker.kraft.absent_parts import NoAclChanges, NoLocalController, NoPushes
+from odradek.broker.kraft.image_acls import ImageAcls
 from odradek.broker.kraft.quorum_link import QuorumLink
 from odradek.broker.kraft.quorum_participation import QuorumParticipation
 from odradek.broker.kraft.registrar import Registrar
@@ -62,6 +65,11 @@ def quorum_parts(
     store = MemoryStore()
     secret = ClusterSecret(store, ports.random)
     return ClusterParts(store, secret, NoLocalController(), participation, peers, link, *replicas, NoPushes(view))
+
+
+def acls_of_image(view: ClusterView) -> Source:
+    """The ACLs of the metadata log."""
+    return lambda on_change: ClusterAcls(ImageAcls(view, on_change), NoAclChanges())
 
 
 def _identity(ports: Ports, storage: Storage, metadata: QuorumMetadata, broker: Broker) -> Identity:

@@ -11,8 +11,9 @@ from typing import NamedTuple
 from odradek.kraft.checkpoints import read_checkpoint
 from odradek.kraft.metadata_log import MetadataEntry, read_entries
 from odradek.metadata.image import ClusterImage
+from odradek.metadata.kraft.known_acls import known_acls
 from odradek.metadata.kraft.metadata_replay import MetadataReplay
-from odradek.wire.acls import AclBinding, AclOperation, AclPermissionType, PatternType, ResourceType
+from odradek.wire.acls import AclBinding
 
 
 class StoredMetadata(NamedTuple):
@@ -29,14 +30,7 @@ class StoredMetadata(NamedTuple):
     @property
     def known_acls(self) -> frozenset[AclBinding]:
         """The ACLs, without those whose codes this version does not know."""
-        return frozenset(
-            each
-            for each in self.image.acls.values()
-            if each.resource_type > ResourceType.ANY
-            and each.operation > AclOperation.ANY
-            and each.permission > AclPermissionType.ANY
-            and each.pattern_type > PatternType.MATCH
-        )
+        return frozenset(known_acls(self.image.acls.values()))
 
 
 def read_stored_metadata(snapshot: bytes | None, snapshot_end: int, segments: Iterable[bytes]) -> StoredMetadata:

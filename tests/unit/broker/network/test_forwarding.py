@@ -16,7 +16,7 @@ from odradek.api.requests.registry import endpoint
 from odradek.api.requests.session import ANONYMOUS, Principal, Session
 from odradek.api.services.controller_service import NotTheController
 from odradek.authorization.authorizer import Settings
-from odradek.broker.authorization.broker_authorization import BrokerAuthorization
+from odradek.broker.authorization.broker_authorization import BrokerAuthorization, acls_in
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.log_levels import BrokerLoggers
 from odradek.broker.network.connection import Pending
@@ -268,7 +268,7 @@ def test_forwarded_request_is_rejected_when_all_of_it_is_denied() -> None:
 
     async def test() -> None:
         services = await controlling()
-        services.authorization = BrokerAuthorization(Settings(), MemoryStore())
+        services.authorization = BrokerAuthorization(Settings(), acls_in(MemoryStore()))
         frame = await answered(without_control(services), frame_of(REQUESTS[ApiKey.CREATE_PARTITIONS], 3), Peer())
         answer = response_in(frame, ApiKey.CREATE_PARTITIONS, 3)
         assert [each.error_code for each in answer.results] == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]

@@ -180,7 +180,8 @@ class FakeConnection:
             version=VERSION,
             correlation_id=1,
             client_id=self._client_id,
-            session=SimpleNamespace(is_broker=True, may_act_as_broker=True),
+            session=SimpleNamespace(is_broker=True),
+            may_act_as_broker=True,
             connection=SimpleNamespace(
                 identifier=self.identifier, later=lambda: SimpleNamespace(answer=answer), close=self._close_at_leader
             ),
