@@ -290,3 +290,53 @@ def test_acls_of_the_cluster_are_enforced_by_odradek(java_tools: JavaTools, tmp_
         assert admin.describe_acls(everything_of_alice).result(30) == []
     finally:
         nodes.close()
+
+
+def test_brokers_and_controllers_know_each_other_by_sasl(java_tools: JavaTools, tmp_path: Path) -> None:
+    """An Apache broker and ours replicate to each other where only logins with the right to cluster actions may."""
+    mechanism = "PLAIN"
+    login = "org.apache.kafka.common.security.plain.PlainLoginModule required "
+    login += 'username="admin" password="secret" user_admin="secret";'
+    settings = {
+        "listener.security.protocol.map": "CONTROLLER:SASL_PLAINTEXT,PLAINTEXT:SASL_PLAINTEXT",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "sasl.enabled.mechanisms": mechanism,
+        "sasl.mechanism.inter.broker.protocol": mechanism,
+        "sasl.mechanism.controller.protocol": mechanism,
+        f"listener.name.plaintext.{mechanism.lower()}.sasl.jaas.config": login,
+        f"listener.name.controller.{mechanism.lower()}.sasl.jaas.config": login,
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:admin",
+        "offsets.topic.replication.factor": "2",
+    }
+    nodes = KraftNodes(tmp_path, brokers=(1, 2), settings=settings)
+    client: dict[str, str | int | float | bool] = {
+        "bootstrap.servers": nodes.bootstrap,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": mechanism,
+        "sasl.username": "admin",
+        "sasl.password": "secret",
+    }
+    try:
+        nodes.start_apache(CONTROLLER, 1)
+        nodes.wait_until_serving(1)
+        nodes.start_odradek(2)
+        nodes.wait_until_serving(2)
+        admin = AdminClient(client)
+        admin.create_topics([NewTopic("both", 2, 2)])["both"].result(60)
+        delivered: list[Any] = []
+        producer = Producer({**client, "acks": "all"})
+        for partition in (0, 1):
+            for number in range(50):
+                producer.produce(
+                    "both",
+                    str(number),
+                    partition=partition,
+                    on_delivery=lambda error, _message: delivered.append(error),
+                )
+        assert producer.flush(60) == 0
+        assert delivered == [None] * 100
+        leaders = {each.leader for each in admin.list_topics("both", timeout=30).topics["both"].partitions.values()}
+        assert leaders == {1, 2}
+    finally:
+        nodes.close()

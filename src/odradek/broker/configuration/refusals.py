@@ -30,6 +30,8 @@ _ROLES: Final = ("odradek.oauthbearer.role.claim.name", "odradek.ssl.role.attrib
 _OTHER_ROLES: Final = {
     "controller": "every broker can be the controller, there are no nodes of that role alone",
 }
+_CONTROLLER_MECHANISM: Final = "sasl.mechanism.controller.protocol"
+_BROKER_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _LACKING_IN_QUORUM: Final = {
     "delegation.token.master.key": "this version does not read the tokens of the metadata log",
     "delegation.token.secret.key": "this version does not read the tokens of the metadata log",
@@ -76,6 +78,10 @@ class RoleSettings(Protocol):
         """A text; empty when it is not set."""
         ...
 
+    def security_protocols(self) -> Mapping[str, str]:
+        """Security protocols by the names of listeners. Raises ConfigError."""
+        ...
+
     def all_listeners(self) -> Sequence[tuple[str, str, int, str]]:
         """Name, host, port and security protocol of all listeners that are bound or advertised."""
         ...
@@ -84,6 +90,10 @@ class RoleSettings(Protocol):
 def refusals(config: RoleSettings) -> Iterator[Problem]:
     """Each value that this node cannot follow."""
     protocols = {name: protocol for name, _host, _port, protocol in config.all_listeners()}
+    if _joins_quorum(config):
+        # The broker connects to the controllers' listener, and has settings of its own for it.
+        known = config.security_protocols()
+        protocols |= {name.upper(): known[name.upper()] for name in config.words("controller.listener.names")}
     yield from _tls(config, {name for name, protocol in protocols.items() if protocol in TLS_PROTOCOLS})
     yield from _client_certificates(config, protocols)
     yield from _sasl(config, {name for name, protocol in protocols.items() if protocol in SASL_PROTOCOLS})
@@ -243,11 +253,15 @@ def _joined_quorum(config: RoleSettings) -> Iterator[Problem]:
     if (config.given("odradek.audit.topic.enable") or "").strip().lower() == "true":
         name = "odradek.audit.topic.enable"
         yield Problem(name, f"{name} is refused: with process.roles=broker this version writes no audit topic")
-    protocols = {name: protocol for name, _host, _port, protocol in config.all_listeners()}
+    protocols = config.security_protocols()
     between = config.text("inter.broker.listener.name").upper() or config.text("security.inter.broker.protocol")
-    if protocols.get(between, between) in SASL_PROTOCOLS:
-        text = "with process.roles=broker this version does not log in to other brokers by SASL; use PLAINTEXT or SSL"
-        yield Problem("security.inter.broker.protocol", f"the listener {between} between brokers is refused: {text}")
+    listeners = [(between, "sasl.mechanism.inter.broker.protocol")]
+    listeners += [(name.upper(), _CONTROLLER_MECHANISM) for name in config.words("controller.listener.names")[:1]]
+    for listener, setting in listeners:
+        mechanism = config.text(setting)
+        if protocols.get(listener) in SASL_PROTOCOLS and mechanism.upper() not in _BROKER_MECHANISMS:
+            text = f"brokers log in to listener {listener} with {', '.join(_BROKER_MECHANISMS)}"
+            yield Problem(setting, f"{setting}={mechanism} is refused: with process.roles=broker {text}")
 
 
 def _quorum(config: RoleSettings) -> Iterator[Problem]:

@@ -9,6 +9,7 @@ from odradek.broker.cluster.cluster_view import ClusterView
 from odradek.broker.cluster.peers import PeerLimits, Peers
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.kraft.absent_parts import NoAclChanges, NoLocalController, NoPushes
+from odradek.broker.kraft.broker_logins import BETWEEN_BROKERS, broker_login, log_in
 from odradek.broker.kraft.image_acls import ImageAcls
 from odradek.broker.kraft.quorum_link import QuorumLink
 from odradek.broker.kraft.quorum_participation import QuorumParticipation
@@ -29,10 +30,6 @@ from odradek.wire.messages.broker_registration import (
 )
 
 
-async def _proves_nothing(_connection: Connection, _broker_id: int, _timeout_ms: float) -> None:
-    """Brokers of a KRaft cluster know each other by the listener between them."""
-
-
 def quorum_parts(
     config: BrokerConfig, ports: Ports, storage: Storage, metadata: QuorumMetadata, tls: TlsListeners
 ) -> ClusterParts:
@@ -41,7 +38,13 @@ def quorum_parts(
     between = config.inter_broker_listener_name
     connector = tls.connector(between)
     limits = PeerLimits.of(config)
-    peers = Peers(ports.network, lambda: view.image, between, config.node_id, _proves_nothing, connector, limits)
+    login = broker_login(config, ports.random, between, BETWEEN_BROKERS)
+
+    async def prove(connection: Connection, _broker_id: int, timeout_ms: float) -> None:
+        """Brokers of a KRaft cluster know each other by the listener between them, and by logins on it."""
+        await log_in(login, connection, timeout_ms)
+
+    peers = Peers(ports.network, lambda: view.image, between, config.node_id, prove, connector, limits)
     link = QuorumLink(metadata.controllers, view, config)
     leadership = Leadership(config.node_id, ports.clock.monotonic)
     replicas = replicas_of(config, ports, storage, link, peers, leadership)

@@ -17,6 +17,7 @@ from odradek.broker.cluster.peers import PeerLimits
 from odradek.broker.cluster.stored_configs import without_leaders
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.configuration.quorum_addresses import controller_listener, quorum_servers
+from odradek.broker.kraft.broker_logins import TO_CONTROLLERS, broker_login
 from odradek.broker.kraft.controllers import Controllers
 from odradek.broker.kraft.metadata_follower import MetadataFollower
 from odradek.broker.kraft.metadata_snapshots import MetadataSnapshots
@@ -58,7 +59,8 @@ async def open_quorum_storage(
     """Open the storage; `opened` closes it again. Raises LogDirectoryError, ConfigError, StoreError."""
     directories, identity = lock_directories(config, ports, buffers, opened)
     name, _protocol = controller_listener(config)
-    controllers = Controllers(ports.network, config.node_id, tls.connector(name), PeerLimits.of(config))
+    login = broker_login(config, ports.random, name, TO_CONTROLLERS)
+    controllers = Controllers(ports.network, config.node_id, tls.connector(name), login, PeerLimits.of(config))
     opened.callback(controllers.close)
     servers = quorum_servers(config)
     patience = config.number("initial.broker.registration.timeout.ms") / 1000

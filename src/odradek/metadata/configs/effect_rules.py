@@ -14,6 +14,7 @@ from odradek.metadata.configs.effects import (
     GROUP_HARMLESS,
     HARMLESS,
     LISTENER_ONLY,
+    QUORUM_SETTINGS,
     REFUSED,
     TOPIC_HARMLESS,
     TOPIC_REFUSED,
@@ -55,7 +56,7 @@ _FIRST_WORDS = frozenset(name.partition(".")[0] for name in BROKER)
 def effect_of(name: str) -> Effect | None:
     """How a broker setting is treated; None for a name that neither Kafka nor a plug-in has."""
     inner = inner_name(name)
-    if inner in FILE_SETTINGS:
+    if inner in FILE_SETTINGS or name in QUORUM_SETTINGS:
         return Effect.IMPLEMENTED
     if inner in _HARMLESS:
         return Effect.HARMLESS

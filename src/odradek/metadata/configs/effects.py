@@ -97,6 +97,8 @@ QUORUM_SETTINGS = frozenset(
         "metadata.log.max.record.bytes.between.snapshots",
         "metadata.log.max.snapshot.interval.ms",
         "metadata.log.segment.bytes",
+        "sasl.mechanism.controller.protocol",
+        "sasl.mechanism.inter.broker.protocol",
     )
 )
 """Implemented, for a broker of a KRaft cluster whose controllers are other processes (`process.roles=broker`)."""
@@ -481,10 +483,6 @@ HARMLESS = (
             "sasl.kerberos.ticket.renew.jitter",
             "sasl.kerberos.ticket.renew.window.factor",
         ),
-    ),
-    Harmless(
-        "the login of brokers at each other; brokers prove themselves by the secret of their cluster",
-        ("sasl.mechanism.controller.protocol", "sasl.mechanism.inter.broker.protocol"),
     ),
     Harmless(
         _NO_TIERS,

@@ -54,7 +54,6 @@ def test_broker_of_a_quorum_needs_its_id_and_its_controllers(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
         ("delegation.token.secret.key", "secret"),
         ("odradek.metadata.store", "sqlite"),
         ("odradek.audit.topic.enable", "true"),
@@ -65,9 +64,31 @@ def test_what_a_broker_of_a_quorum_lacks_is_rejected(name: str, value: str) -> N
         BrokerConfig({**JOINING, name: value})
 
 
-def test_sasl_between_brokers_of_a_quorum_is_rejected() -> None:
-    with pytest.raises(ConfigError, match="SASL_PLAINTEXT between brokers is refused"):
-        BrokerConfig({**JOINING, "security.inter.broker.protocol": "SASL_PLAINTEXT"})
+@pytest.mark.parametrize(
+    ("settings", "refused"),
+    [
+        ({"security.inter.broker.protocol": "SASL_PLAINTEXT"}, "sasl.mechanism.inter.broker.protocol=GSSAPI"),
+        (
+            {"listener.security.protocol.map": "CONTROLLER:SASL_PLAINTEXT,PLAINTEXT:PLAINTEXT"},
+            "sasl.mechanism.controller.protocol=GSSAPI",
+        ),
+    ],
+)
+def test_mechanisms_that_brokers_cannot_log_in_with_are_rejected(settings: dict[str, str], refused: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{refused} is refused: .*PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"):
+        BrokerConfig({**JOINING, **settings})
+
+
+def test_listener_of_the_controllers_may_have_sasl_settings_of_its_own() -> None:
+    login = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="b" password="p";'
+    BrokerConfig(
+        {
+            **JOINING,
+            "listener.security.protocol.map": "CONTROLLER:SASL_PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "sasl.mechanism.controller.protocol": "PLAIN",
+            "listener.name.controller.plain.sasl.jaas.config": login,
+        }
+    )
 
 
 def test_quorum_servers_without_a_port_are_rejected() -> None:

@@ -46,7 +46,7 @@ class World:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.opened: list[AConnection] = []
         patch.setattr(controllers, "open_connection", self._open)
-        self.controllers = Controllers(TcpNetwork(), 7, None, PeerLimits())
+        self.controllers = Controllers(TcpNetwork(), 7, None, None, PeerLimits())
 
     async def _open(self, _network: Any, host: str, _port: int, **options: Any) -> AConnection:
         assert options["client_id"] == "broker-7"
