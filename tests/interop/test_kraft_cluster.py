@@ -44,9 +44,18 @@ def until(condition: Callable[[], bool], what: str, at_most_seconds: float = 60)
         time.sleep(0.1)
 
 
-def create(nodes: KraftNodes, topic: str, partitions: int = 4) -> None:
-    admin = AdminClient({"bootstrap.servers": nodes.bootstrap})
-    admin.create_topics([NewTopic(topic, partitions, 3)])[topic].result(60)
+def create(admin: AdminClient, topic: str, partitions: int = 4, replicas: int = 3, **settings: str) -> None:
+    """Create a topic once all brokers are unfenced: librdkafka gives up where Apache's broker knows no other yet."""
+
+    def are_known() -> bool:
+        try:
+            found = admin.list_topics(timeout=10)
+        except KafkaException:
+            return False
+        return len(found.brokers) >= replicas and found.controller_id in found.brokers
+
+    until(are_known, "not all brokers are unfenced")
+    admin.create_topics([NewTopic(topic, partitions, replicas, config=settings)])[topic].result(60)
 
 
 def number_of(message: Any) -> int:
@@ -163,8 +172,9 @@ def test_brokers_move_to_odradek_in_place_and_back_under_load(nodes: KraftNodes)
     """An idempotent and a transactional producer and a group work meanwhile; nothing is lost, doubled or torn."""
     nodes.start_apache(CONTROLLER, 1, 2, 3)
     nodes.wait_until_serving(1, 2, 3)
-    create(nodes, "plain")
-    create(nodes, "transacted")
+    admin = AdminClient({"bootstrap.servers": nodes.bootstrap})
+    create(admin, "plain")
+    create(admin, "transacted")
     with Load(nodes.bootstrap) as load:
         until(lambda: len(load.acknowledged) > 200 and len(load.committed) > 20, f"no load: {load.failures}")
         for start in (nodes.start_odradek, nodes.start_apache):
@@ -189,7 +199,7 @@ def test_group_and_transactional_id_outlive_the_move_of_their_coordinators(nodes
     """Offsets that Apache's coordinators wrote are read by ours, and the next epoch of a producer follows."""
     nodes.start_apache(CONTROLLER, 1, 2, 3)
     nodes.wait_until_serving(1, 2, 3)
-    create(nodes, "plain", 1)
+    create(AdminClient({"bootstrap.servers": nodes.bootstrap}), "plain", 1)
     settings = {"bootstrap.servers": nodes.bootstrap}
     producer = Producer({**settings, "transactional.id": "t"})
     producer.init_transactions(60)
@@ -278,7 +288,7 @@ def test_acls_of_the_cluster_are_enforced_by_odradek(java_tools: JavaTools, tmp_
         nodes.start_odradek(1)
         nodes.wait_until_serving(1)
         admin = AdminClient({"bootstrap.servers": nodes.bootstrap})
-        admin.create_topics([NewTopic("guarded", 1, 1, config={"min.insync.replicas": "1"})])["guarded"].result(60)
+        create(admin, "guarded", 1, 1, **{"min.insync.replicas": "1"})
         assert is_denied()
         rule = (ResourceType.TOPIC, "guarded", ResourcePatternType.LITERAL, "User:alice", "*")
         allow = AclBinding(*rule, AclOperation.WRITE, AclPermissionType.ALLOW)
@@ -323,7 +333,7 @@ def test_brokers_and_controllers_know_each_other_by_sasl(java_tools: JavaTools, 
         nodes.start_odradek(2)
         nodes.wait_until_serving(2)
         admin = AdminClient(client)
-        admin.create_topics([NewTopic("both", 2, 2)])["both"].result(60)
+        create(admin, "both", 2, 2)
         delivered: list[Any] = []
         producer = Producer({**client, "acks": "all"})
         for partition in (0, 1):
