@@ -21,7 +21,7 @@ def binding(topic: str, operation: int = AclOperation.READ) -> AclBinding:
     return AclBinding(kind, topic, "User:alice", AclOperation(operation), allow, "*", literal)
 
 
-def test_changed_acls_reach_the_authorizer_and_others_stay_the_same_objects() -> None:
+def test_changed_acls_reach_the_authorizer_and_others_stay() -> None:
     async def scenario() -> None:
         view, seen = ClusterView(BrokerConfig({"node.id": "1"})), list[Acls]()
         view.begin(view.image.with_acls({b"1": binding("a"), b"2": binding("b")}))
