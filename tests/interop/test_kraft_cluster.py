@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -348,5 +351,21 @@ def test_brokers_and_controllers_know_each_other_by_sasl(java_tools: JavaTools, 
         assert delivered == [None] * 100
         leaders = {each.leader for each in admin.list_topics("both", timeout=30).topics["both"].partitions.values()}
         assert leaders == {1, 2}
+    finally:
+        nodes.close()
+
+
+def test_migration_check_finds_what_stands_in_the_way(java_tools: JavaTools, tmp_path: Path) -> None:
+    nodes = KraftNodes(tmp_path, brokers=(1,), features=["share.version=1"])
+    try:
+        nodes.start_apache(CONTROLLER, 1)
+        nodes.wait_until_serving(1)
+        check = [sys.executable, "-m", "odradek.cli.main", "migrate", "check", "-b", nodes.bootstrap, "-o", "json"]
+        done = subprocess.run(check, capture_output=True, text=True, check=False)
+        assert done.returncode == 1, done.stderr
+        found = json.loads(done.stdout)
+        obstacles = [each["text"] for each in found if each["severity"] == "obstacle"]
+        assert len(obstacles) == 1
+        assert obstacles[0].startswith("share.version is finalized at level 1")
     finally:
         nodes.close()

@@ -41,6 +41,7 @@ COMMANDS = {
     "plan": "estimate the disks and brokers that a workload needs",
     "dump-log": "print the contents of log files in the form of Apache's tool",
     "metadata-shell": "show the cluster that a metadata log or a snapshot of KRaft describes",
+    "migrate": "check what stands in the way of moving a running Apache Kafka, broker by broker",
     "import": "take over the data folders of a stopped Apache Kafka",
     "verify": "check the files of a stopped broker and report what can be recovered",
     "profile": "keep named connections: servers, TLS and SASL fields",

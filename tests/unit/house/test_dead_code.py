@@ -21,7 +21,6 @@ CALLED_BY_OTHERS = {
 }
 NEEDED_BY_TESTS = {
     "broker_failed": "the end of a registration, which channels decide otherwise",
-    "topic_effect": "the treatment of a topic's setting, beside that of a broker's",
 }
 """Functions that only tests call, and why they stay."""
 AHEAD_OF_THEIR_CALLERS = {
