@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from odradek.cli.actions.migration_check import Finding, findings
+from odradek.broker.migration.cluster_check import Finding, findings
 from odradek.cli.arguments.examples import add_examples
 from odradek.cli.arguments.options import add_admin
 from odradek.cli.session import run_admin

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.cli.actions.migration_check import Finding, findings
+from odradek.broker.migration.cluster_check import Finding, findings
 
 BROKER = {
     "process.roles": "broker",
