@@ -13,7 +13,7 @@ import signal
 import sqlite3
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -402,6 +402,11 @@ SOURCES: Final = {
 # --- the tests ---
 
 
+def _variants(kinds: Iterable[str]) -> list[Any]:
+    """The kinds, and their variants on other stores and with routed topics, which are for long runs."""
+    return [pytest.param(kind, marks=pytest.mark.long if "-" in kind else ()) for kind in kinds]
+
+
 @pytest.fixture(scope="module")
 def brokers() -> Iterator[tuple[BlockingBroker, BlockingBroker]]:
     """The worker's cluster, and another one."""
@@ -472,7 +477,7 @@ def killed_and_completed(world: World, case: Case, config: dict[str, str]) -> li
     return list(case.found(world))
 
 
-@pytest.mark.parametrize("kind", SINKS)
+@pytest.mark.parametrize("kind", _variants(SINKS))
 def test_sink_loses_and_repeats_no_record_when_killed(world: World, kind: str) -> None:
     case = SINKS[kind]
     if case.prepare is not None:
@@ -483,7 +488,9 @@ def test_sink_loses_and_repeats_no_record_when_killed(world: World, kind: str) -
         assert sorted(found) == list(range(COUNT))
 
 
-@pytest.mark.parametrize("kind", ["SqlSink", "SqlSink-postgres", "SqlSink-mariadb", "FilesSink", "DeltaSink"])
+@pytest.mark.parametrize(
+    "kind", _variants(["SqlSink", "SqlSink-postgres", "SqlSink-mariadb", "FilesSink", "DeltaSink"])
+)
 def test_two_tasks_write_each_record_once_when_killed(world: World, kind: str) -> None:
     """They share four partitions, and create the same table at the same time."""
     case = SINKS[kind]
@@ -501,7 +508,7 @@ def test_two_tasks_write_each_record_once_when_killed(world: World, kind: str) -
     assert sorted(found) == list(range(COUNT))
 
 
-@pytest.mark.parametrize("kind", SOURCES)
+@pytest.mark.parametrize("kind", _variants(SOURCES))
 def test_source_writes_each_record_once_when_killed(world: World, kind: str) -> None:
     case = SOURCES[kind]
     if case.prepare is not None:

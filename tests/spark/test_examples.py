@@ -267,6 +267,7 @@ def test_visits_are_those_of_a_plain_computation(spark: Any, topics: Topics, tmp
     assert sorted(found, key=str) == sorted(wanted, key=str)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_tests_of_the_visits_pass_in_a_session_of_their_own() -> None:
     """As the page says: a user's own pytest, where the plug-in gives the broker."""

