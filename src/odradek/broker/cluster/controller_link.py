@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from odradek.api.services.controller_service import NotTheController
 from odradek.broker.cluster.cluster_view import ClusterView
 from odradek.broker.cluster.controller import Controller
 from odradek.broker.cluster.peers import Peers, Purpose
-from odradek.broker.cluster.remote_controller import RemoteController
-from odradek.broker.cluster.view_waits import wait_until
+from odradek.broker.cluster.remote_controller import ControllerAway, RemoteController, while_no_controller
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.configuration.described_configs import DescribedConfigs
 from odradek.client.errors import TransportError
@@ -49,18 +48,6 @@ Response = TypeVar("Response", bound=ApiMessage)
 
 logger = logging.getLogger("odradek.broker.cluster.controller")
 
-KNOWN_WITHIN_SECONDS: Final = 5.0
-"""How long a broker that had a topic created waits for it in its image."""
-_ELECTED_WITHIN_SECONDS = 5.0
-"""How long a broker whose controller has resigned waits for the next one before the client has to ask again."""
-
-
-class ControllerAway(KafkaError):
-    """NOT_CONTROLLER since no controller can be reached, not since the one that was asked has resigned."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(ErrorCode.NOT_CONTROLLER, text)
-
 
 class ControllerLink:
     """Implements ControllerService for the APIs, and what the broker's own parts want of the controller."""
@@ -80,7 +67,7 @@ class ControllerLink:
         self._config = config
         self._node_id = config.node_id
         self._described = DescribedConfigs(view, config)
-        self._remote = RemoteController(config.node_id, self._ask, lambda: view.image, self._timeout_ms)
+        self._remote = RemoteController(config.node_id, self._ask, view, config)
 
     def _here(self) -> Controller:
         if not self._controller.is_active:
@@ -142,16 +129,7 @@ class ControllerLink:
 
     async def forward(self, envelope: EnvelopeRequest, timeout_ms: int) -> bytes:
         """See ControllerService."""
-        asked = self._view.image.controller_epoch
-        try:
-            return await self._remote.forward(envelope, max(timeout_ms, self._config.number("request.timeout.ms")))
-        except ControllerAway:
-            raise
-        except KafkaError as error:
-            if error.code is not ErrorCode.NOT_CONTROLLER:
-                raise
-            await wait_until(self._view, lambda image: image.controller_epoch > asked, _ELECTED_WITHIN_SECONDS)
-            raise NotTheController(ErrorCode.NOT_CONTROLLER) from error
+        return await self._remote.forward(envelope, timeout_ms)
 
     async def _ask(self, request: ApiMessage, kind: type[Response], timeout_ms: float, purpose: Purpose) -> Response:
         controller = self._view.image.controller_id
@@ -178,7 +156,7 @@ class ControllerLink:
         live = len((self._controller.image if is_here else self._view.image).live_brokers())
         wanted = [creatable(name, self._config, live) for name in dict.fromkeys(names)]
         try:
-            return await (self._created_here(wanted) if is_here else self._created_elsewhere(wanted))
+            return await (self._created_here(wanted) if is_here else self._remote.create_topics(wanted))
         except KafkaError as error:
             return dict.fromkeys(names, while_no_controller(error.code))
 
@@ -189,12 +167,6 @@ class ControllerLink:
             if topic.failure is not None and topic.failure.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 failures[topic.name] = topic.failure.code
                 logger.info("cannot create topic %s: %s", topic.name, topic.failure.message or topic.failure.code.name)
-        return failures
-
-    async def _created_elsewhere(self, wanted: Sequence[NewTopic]) -> dict[str, ErrorCode]:
-        failures = await self._remote.create_topics(wanted, self._config.number("request.timeout.ms"))
-        created = [topic.name for topic in wanted if topic.name not in failures]
-        await wait_until(self._view, lambda image: all(name in image.topics for name in created), KNOWN_WITHIN_SECONDS)
         return failures
 
     async def next_producer_id_block(self) -> range:
@@ -242,8 +214,3 @@ class ControllerLink:
 def _raise(code: int) -> None:
     if code:
         raise KafkaError(ErrorCode(code))
-
-
-def while_no_controller(code: ErrorCode) -> ErrorCode:
-    """The error for a client that asked for metadata: one after which it retries."""
-    return ErrorCode.LEADER_NOT_AVAILABLE if code is ErrorCode.NOT_CONTROLLER else code

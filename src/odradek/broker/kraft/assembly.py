@@ -9,7 +9,7 @@ from odradek.broker.cluster.cluster_view import ClusterView
 from odradek.broker.cluster.peers import PeerLimits, Peers
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.kraft.absent_parts import NoAclChanges, NoLocalController, NoPushes
-from odradek.broker.kraft.broker_logins import BETWEEN_BROKERS, broker_login, log_in
+from odradek.broker.kraft.broker_logins import BETWEEN_BROKERS, broker_login
 from odradek.broker.kraft.image_acls import ImageAcls
 from odradek.broker.kraft.quorum_link import QuorumLink
 from odradek.broker.kraft.quorum_participation import QuorumParticipation
@@ -17,7 +17,6 @@ from odradek.broker.kraft.registrar import Registrar
 from odradek.broker.network.tls_listeners import TlsListeners
 from odradek.broker.opening import QuorumMetadata, Storage
 from odradek.broker.ports import Ports
-from odradek.client.network.connection import Connection
 from odradek.kraft.broker_life_cycle import BrokerLifeCycle, Identity, Timing
 from odradek.metadata.features import BROKER_FEATURES
 from odradek.metadata.image import Broker
@@ -38,12 +37,7 @@ def quorum_parts(
     between = config.inter_broker_listener_name
     connector = tls.connector(between)
     limits = PeerLimits.of(config)
-    login = broker_login(config, ports.random, between, BETWEEN_BROKERS)
-
-    async def prove(connection: Connection, _broker_id: int, timeout_ms: float) -> None:
-        """Brokers of a KRaft cluster know each other by the listener between them, and by logins on it."""
-        await log_in(login, connection, timeout_ms)
-
+    prove = broker_login(config, ports.random, between, BETWEEN_BROKERS)
     peers = Peers(ports.network, lambda: view.image, between, config.node_id, prove, connector, limits)
     link = QuorumLink(metadata.controllers, view, config)
     leadership = Leadership(config.node_id, ports.clock.monotonic)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from odradek.broker.cluster.cluster_secret import Prove
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.configuration.config_errors import ConfigError
 from odradek.broker.configuration.refusals import SASL_PROTOCOLS
 from odradek.client import errors
 from odradek.client.network.connection import Connection
-from odradek.client.security.sasl import Login, check_sasl, logins
+from odradek.client.security.sasl import check_sasl, logins
 from odradek.ports.randomness import Random
 
 BETWEEN_BROKERS: Final = "sasl.mechanism.inter.broker.protocol"
@@ -21,13 +22,17 @@ TO_CONTROLLERS: Final = "sasl.mechanism.controller.protocol"
 """The setting with the mechanism of logins at controllers."""
 
 
-def broker_login(config: BrokerConfig, random: Random, listener: str, mechanism_setting: str) -> Login | None:
-    """The login at a listener of others; None for one without SASL.
+async def _no_login(_connection: Connection, _broker_id: int, _timeout_ms: float) -> None:
+    """Of a listener without SASL: its network, or its TLS, says who may use it."""
+
+
+def broker_login(config: BrokerConfig, random: Random, listener: str, mechanism_setting: str) -> Prove:
+    """The login at a listener of others, of brokers or of controllers.
 
     The listener's `sasl.jaas.config` has user name and password. Raises ConfigError.
     """
     if config.security_protocols().get(listener) not in SASL_PROTOCOLS:
-        return None
+        return _no_login
     mechanism = config.text(mechanism_setting).upper()
     setting = f"listener.name.{listener.lower()}.{mechanism.lower()}.sasl.jaas.config"
     jaas = config.mechanism_text(listener, mechanism, "sasl.jaas.config")
@@ -46,19 +51,13 @@ def broker_login(config: BrokerConfig, random: Random, listener: str, mechanism_
         check_sasl(options)
     except errors.ConfigError as error:
         raise ConfigError(f"{setting}: {error}") from error
-    return logins(options, random)
+    login = logins(options, random)
 
+    async def prove(connection: Connection, _broker_id: int, timeout_ms: float) -> None:
+        """Raises TransportError."""
+        try:
+            await login(connection, timeout_ms)
+        except errors.AuthenticationFailed as error:
+            raise errors.Disconnected(f"login at {connection.host} failed: {error}") from error
 
-async def log_in(login: Login | None, connection: Connection, timeout_ms: float) -> Connection:
-    """The connection once the broker has logged in on it; it is closed if that fails. Raises TransportError."""
-    if login is None:
-        return connection
-    try:
-        await login(connection, timeout_ms)
-    except errors.AuthenticationFailed as error:
-        connection.close()
-        raise errors.Disconnected(f"login at {connection.host} failed: {error}") from error
-    except BaseException:
-        connection.close()
-        raise
-    return connection
+    return prove

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Final, TypeVar
 
-from odradek.broker.cluster.controller_link import ControllerAway
-from odradek.broker.cluster.peers import PeerLimits, Purpose
-from odradek.broker.kraft.broker_logins import log_in
+from odradek.broker.cluster.cluster_secret import Prove
+from odradek.broker.cluster.peers import PeerLimits, Purpose, proven
+from odradek.broker.cluster.remote_controller import ControllerAway
 from odradek.client.errors import Disconnected, RequestTimedOut, TransportError, UnsupportedByBroker
 from odradek.client.network.connection import Connection, open_connection
-from odradek.client.security.sasl import Login
 from odradek.kraft.metadata_observer import Server
+from odradek.metadata.image import NO_BROKER
 from odradek.ports.network import Network, Secure
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.message import ApiMessage
@@ -25,16 +25,14 @@ _METADATA: Final = None
 class Controllers:
     """One connection for each controller and purpose, made when it is first needed and again after it broke."""
 
-    __slots__ = ("_active", "_client_id", "_connections", "_limits", "_locks", "_login", "_network", "_secure")
+    __slots__ = ("_active", "_client_id", "_connections", "_limits", "_locks", "_network", "_prove", "_secure")
 
-    def __init__(
-        self, network: Network, node_id: int, secure: Secure | None, login: Login | None, limits: PeerLimits
-    ) -> None:
-        """`secure` and `login` are given where the controllers' listener has TLS and SASL."""
+    def __init__(self, network: Network, node_id: int, secure: Secure | None, prove: Prove, limits: PeerLimits) -> None:
+        """`secure` is given where the controllers' listener has TLS; `prove` logs in where it has SASL."""
         self._network = network
         self._client_id = f"broker-{node_id}"
         self._secure = secure
-        self._login = login
+        self._prove = prove
         self._limits = limits
         self._connections: dict[tuple[Server, Purpose | None], Connection] = {}
         self._locks: dict[tuple[Server, Purpose | None], asyncio.Lock] = {}
@@ -94,7 +92,7 @@ class Controllers:
                 except UnsupportedByBroker as error:
                     # It may be another one soon; the caller retries.
                     raise Disconnected(str(error)) from error
-                self._connections[key] = await log_in(self._login, found, self._limits.setup_ms)
+                self._connections[key] = await proven(found, self._prove, NO_BROKER, self._limits.setup_ms)
             return found
 
     def close(self) -> None:

@@ -59,8 +59,8 @@ async def open_quorum_storage(
     """Open the storage; `opened` closes it again. Raises LogDirectoryError, ConfigError, StoreError."""
     directories, identity = lock_directories(config, ports, buffers, opened)
     name, _protocol = controller_listener(config)
-    login = broker_login(config, ports.random, name, TO_CONTROLLERS)
-    controllers = Controllers(ports.network, config.node_id, tls.connector(name), login, PeerLimits.of(config))
+    prove = broker_login(config, ports.random, name, TO_CONTROLLERS)
+    controllers = Controllers(ports.network, config.node_id, tls.connector(name), prove, PeerLimits.of(config))
     opened.callback(controllers.close)
     servers = quorum_servers(config)
     patience = config.number("initial.broker.registration.timeout.ms") / 1000
@@ -137,7 +137,7 @@ async def _follow(
 
 
 def _directory_id(disk: Disk, path: str) -> bytes:
-    """The id in `meta.properties`; zeros where there is none yet: an observer need not have one."""
+    """The id in `meta.properties`; zeros before the first start: an observer needs no id."""
     try:
         return parse_meta_properties(disk.read_file(f"{path}/{META_PROPERTIES}")).directory_id or ZERO_UUID
     except (OSError, CorruptCheckpoint):

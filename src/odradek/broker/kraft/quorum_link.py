@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from odradek.api.services.controller_service import NotTheController
 from odradek.broker.cluster.cluster_view import ClusterView
-from odradek.broker.cluster.controller_link import KNOWN_WITHIN_SECONDS, ControllerAway, while_no_controller
-from odradek.broker.cluster.remote_controller import RemoteController
-from odradek.broker.cluster.view_waits import wait_until
+from odradek.broker.cluster.remote_controller import RemoteController, while_no_controller
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.configuration.described_configs import DescribedConfigs
 from odradek.broker.kraft.controllers import Controllers
@@ -55,9 +53,7 @@ class QuorumLink:
         self._view = view
         self._config = config
         self._described = DescribedConfigs(view, config)
-        self._remote = RemoteController(
-            config.node_id, controllers.ask, lambda: view.image, lambda: config.number("controller.socket.timeout.ms")
-        )
+        self._remote = RemoteController(config.node_id, controllers.ask, view, config)
 
     # --- ControllerService: a client's request, forwarded ---
 
@@ -72,16 +68,7 @@ class QuorumLink:
 
     async def forward(self, envelope: EnvelopeRequest, timeout_ms: int) -> bytes:
         """See ControllerService."""
-        epoch = self._view.image.controller_epoch
-        try:
-            return await self._remote.forward(envelope, max(timeout_ms, self._config.number("request.timeout.ms")))
-        except ControllerAway:
-            raise
-        except KafkaError as error:
-            if error.code is not ErrorCode.NOT_CONTROLLER:
-                raise
-            await wait_until(self._view, lambda image: image.controller_epoch > epoch, KNOWN_WITHIN_SECONDS)
-            raise NotTheController(ErrorCode.NOT_CONTROLLER) from error
+        return await self._remote.forward(envelope, timeout_ms)
 
     # --- ControllerService: no decision is made here ---
 
@@ -129,16 +116,12 @@ class QuorumLink:
 
     async def auto_create(self, names: Sequence[str]) -> dict[str, ErrorCode]:
         """See ControllerService."""
-        view = self._view
-        live = len(view.image.live_brokers())
+        live = len(self._view.image.live_brokers())
         wanted = [creatable(name, self._config, live) for name in dict.fromkeys(names)]
         try:
-            failures = await self._remote.create_topics(wanted, self._config.number("request.timeout.ms"))
+            return await self._remote.create_topics(wanted)
         except KafkaError as error:
             return dict.fromkeys(names, while_no_controller(error.code))
-        created = [topic.name for topic in wanted if topic.name not in failures]
-        await wait_until(view, lambda image: all(name in image.topics for name in created), KNOWN_WITHIN_SECONDS)
-        return failures
 
     async def next_producer_id_block(self) -> range:
         """Producer ids for this broker alone. Raises KafkaError."""

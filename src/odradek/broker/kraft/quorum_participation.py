@@ -38,7 +38,6 @@ class QuorumParticipation:
         "_follower",
         "_leadership",
         "_metadata_offset",
-        "_registered",
         "_registers",
         "_registrar",
         "_view",
@@ -58,7 +57,6 @@ class QuorumParticipation:
         self._leadership = leadership
         self._registers = registers
         self._registrar: Registrar | None = None
-        self._registered = asyncio.Event()
         self._metadata_offset = -1
         self._failed_directories: list[bytes] = []
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.cluster.controller_link import ControllerAway
 from odradek.broker.cluster.peers import PeerLimits, Purpose
+from odradek.broker.cluster.remote_controller import ControllerAway
 from odradek.broker.kraft import controllers
 from odradek.broker.kraft.controllers import Controllers
 from odradek.client.errors import Disconnected, TransportError, UnsupportedByBroker
@@ -17,6 +17,7 @@ from odradek.kraft.metadata_observer import Server
 from odradek.ports.network import TcpNetwork
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from tests.unit.broker.cluster.broker_proofs import no_proof
 
 FIRST, SECOND = Server("a", 1), Server("b", 2)
 REQUEST = AllocateProducerIdsRequest(1, 2)
@@ -46,7 +47,7 @@ class World:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.opened: list[AConnection] = []
         patch.setattr(controllers, "open_connection", self._open)
-        self.controllers = Controllers(TcpNetwork(), 7, None, None, PeerLimits())
+        self.controllers = Controllers(TcpNetwork(), 7, None, no_proof, PeerLimits())
 
     async def _open(self, _network: Any, host: str, _port: int, **options: Any) -> AConnection:
         assert options["client_id"] == "broker-7"

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from odradek.broker.cluster.controller_link import ControllerAway
 from odradek.broker.cluster.peers import Purpose
+from odradek.broker.cluster.remote_controller import ControllerAway
 from odradek.broker.kraft.registrar import Registrar
 from odradek.kraft.broker_life_cycle import BrokerLifeCycle, BrokerState, Identity, Timing
 from odradek.ports.clock import SystemClock
