@@ -57,7 +57,8 @@ def broker_login(config: BrokerConfig, random: Random, listener: str, mechanism_
         """Raises TransportError."""
         try:
             await login(connection, timeout_ms)
-        except errors.AuthenticationFailed as error:
+        except (errors.AuthenticationFailed, errors.UnsupportedByBroker) as error:
+            # Another controller or broker, or the next try, may accept it: the caller retries.
             raise errors.Disconnected(f"login at {connection.host} failed: {error}") from error
 
     return prove
