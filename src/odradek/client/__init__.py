@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from odradek.client.framing import FixedSchemas as FixedSchemas
     from odradek.client.framing import Schemas as Schemas
     from odradek.client.group.rebalance_listener import RebalanceListener as RebalanceListener
+    from odradek.client.json_schema_serializers import JsonSchemaDeserializer as JsonSchemaDeserializer
+    from odradek.client.json_schema_serializers import JsonSchemaSerializer as JsonSchemaSerializer
     from odradek.client.model import ConsumerRecord as ConsumerRecord
     from odradek.client.model import GroupMembershipOperation as GroupMembershipOperation
     from odradek.client.model import OffsetAndMetadata as OffsetAndMetadata
@@ -46,10 +48,15 @@ if TYPE_CHECKING:
     from odradek.client.producer.accumulator import Delivery as Delivery
     from odradek.client.producer.producer import Producer as Producer
     from odradek.client.producer.transactions import TransactionalProducer as TransactionalProducer
+    from odradek.client.protobuf_messages import ProtobufMessages as ProtobufMessages
+    from odradek.client.protobuf_messages import message_fields as message_fields
+    from odradek.client.protobuf_serializers import ProtobufDeserializer as ProtobufDeserializer
+    from odradek.client.protobuf_serializers import ProtobufSerializer as ProtobufSerializer
     from odradek.client.pydantic_serializers import PydanticDeserializer as PydanticDeserializer
     from odradek.client.pydantic_serializers import PydanticSerializer as PydanticSerializer
     from odradek.client.registry import RegistryError as RegistryError
     from odradek.client.registry import RegistrySchemas as RegistrySchemas
+    from odradek.client.registry import SchemaReference as SchemaReference
     from odradek.client.serializers import DataclassDeserializer as DataclassDeserializer
     from odradek.client.serializers import DataclassSerializer as DataclassSerializer
     from odradek.client.serializers import DoubleDeserializer as DoubleDeserializer
@@ -105,6 +112,8 @@ __all__ = [
     "IntegerDeserializer",
     "IntegerSerializer",
     "JsonDeserializer",
+    "JsonSchemaDeserializer",
+    "JsonSchemaSerializer",
     "JsonSerializer",
     "KafkaError",
     "LongDeserializer",
@@ -116,6 +125,9 @@ __all__ = [
     "OffsetOutOfRange",
     "Producer",
     "ProducerFenced",
+    "ProtobufDeserializer",
+    "ProtobufMessages",
+    "ProtobufSerializer",
     "PydanticDeserializer",
     "PydanticSerializer",
     "RebalanceListener",
@@ -123,6 +135,7 @@ __all__ = [
     "RecordMetadata",
     "RegistryError",
     "RegistrySchemas",
+    "SchemaReference",
     "Schemas",
     "SerializationError",
     "ShareConsumer",
@@ -134,6 +147,7 @@ __all__ = [
     "TransactionAborted",
     "TransactionalProducer",
     "UnsupportedByBroker",
+    "message_fields",
 ]
 
 # Loaded on first use: a command that only lists topics needs neither producer nor consumer.
@@ -172,6 +186,8 @@ _HOMES = {
     "IntegerDeserializer": "odradek.client.serializers",
     "IntegerSerializer": "odradek.client.serializers",
     "JsonDeserializer": "odradek.client.serializers",
+    "JsonSchemaDeserializer": "odradek.client.json_schema_serializers",
+    "JsonSchemaSerializer": "odradek.client.json_schema_serializers",
     "JsonSerializer": "odradek.client.serializers",
     "KafkaError": "odradek.wire.errors",
     "LongDeserializer": "odradek.client.serializers",
@@ -183,6 +199,9 @@ _HOMES = {
     "OffsetOutOfRange": "odradek.client.errors",
     "Producer": "odradek.client.producer.producer",
     "ProducerFenced": "odradek.client.errors",
+    "ProtobufDeserializer": "odradek.client.protobuf_serializers",
+    "ProtobufMessages": "odradek.client.protobuf_messages",
+    "ProtobufSerializer": "odradek.client.protobuf_serializers",
     "PydanticDeserializer": "odradek.client.pydantic_serializers",
     "PydanticSerializer": "odradek.client.pydantic_serializers",
     "RebalanceListener": "odradek.client.group.rebalance_listener",
@@ -190,6 +209,7 @@ _HOMES = {
     "RecordMetadata": "odradek.client.model",
     "RegistryError": "odradek.client.registry",
     "RegistrySchemas": "odradek.client.registry",
+    "SchemaReference": "odradek.client.registry",
     "Schemas": "odradek.client.framing",
     "SerializationError": "odradek.client.errors",
     "ShareConsumer": "odradek.client.share.share_consumer",
@@ -201,6 +221,7 @@ _HOMES = {
     "TransactionAborted": "odradek.client.errors",
     "TransactionalProducer": "odradek.client.producer.transactions",
     "UnsupportedByBroker": "odradek.client.errors",
+    "message_fields": "odradek.client.protobuf_messages",
 }
 
 

@@ -21,6 +21,7 @@ from odradek.client.consumer.avro_schema import SchemaText, parse_avro
 from odradek.client.errors import ConfigError, SerializationError
 from odradek.client.framing import FramingError, Schemas, framed, unframed
 from odradek.client.serializers import T_co, T_contra, describe
+from odradek.client.subject_ids import SubjectIds
 from odradek.ports.installation import install_hint
 
 try:
@@ -66,7 +67,7 @@ class AvroSerializer(Generic[T_contra]):
             await producer.send_and_wait("orders", {"article": "tea"})
     """
 
-    __slots__ = ("_ids", "_parsed", "_register", "_registry", "_subject", "_text", "_to_avro")
+    __slots__ = ("_ids", "_parsed", "_text", "_to_avro")
 
     @overload
     def __init__(
@@ -111,16 +112,14 @@ class AvroSerializer(Generic[T_contra]):
         except ValueError as error:
             raise ConfigError(str(error)) from error
         self._text = schema if isinstance(schema, str) else json.dumps(schema)
-        self._registry = registry
         self._to_avro = to_avro
-        self._subject = subject or (_key_subject if is_key else _value_subject)
-        self._register = register
-        self._ids: dict[str, int] = {}
+        self._ids = SubjectIds(
+            lambda name: registry.schema_id(name, self._text, register=register), subject, is_key=is_key
+        )
 
     async def prepare(self, *topics: str) -> None:
         """Ask the registry for the ids of these topics. Raises as a call."""
-        for topic in topics:
-            await asyncio.to_thread(self._id, topic)
+        await self._ids.prepare(*topics)
 
     def __call__(self, topic: str, value: T_contra) -> bytes:
         """Encode.
@@ -129,7 +128,7 @@ class AvroSerializer(Generic[T_contra]):
         schema that the registry lacks.
         """
         out = io.BytesIO()
-        schema_id = self._id(topic)
+        schema_id = self._ids.of(topic)
         content = self._content(value)
         try:
             # The writer would accept numbers that have more bits than the schema gives them.
@@ -142,13 +141,6 @@ class AvroSerializer(Generic[T_contra]):
         except _CODEC_ERRORS as error:
             raise SerializationError(f"Avro cannot carry {describe(value)}: {error!r}") from error
         return framed(schema_id, out.getvalue())
-
-    def _id(self, topic: str) -> int:
-        found = self._ids.get(topic)
-        if found is None:
-            found = self._registry.schema_id(self._subject(topic), self._text, register=self._register)
-            self._ids[topic] = found
-        return found
 
     def _content(self, value: T_contra) -> Any:
         if self._to_avro is not None:
@@ -242,11 +234,3 @@ class AvroDeserializer(Generic[T_co]):
             except (LookupError, ValueError) as error:
                 raise SerializationError(f"schema {schema_id}: {error}") from error
         return found
-
-
-def _value_subject(topic: str) -> str:
-    return f"{topic}-value"
-
-
-def _key_subject(topic: str) -> str:
-    return f"{topic}-key"

@@ -7,7 +7,7 @@ shared one; arguments, results and errors are the same. Many threads at once may
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Generic, Self, Unpack
@@ -16,7 +16,7 @@ from odradek.client.arguments import keywords
 from odradek.client.blocking import Blocking, loop_for
 from odradek.client.config import ProducerOptions
 from odradek.client.interceptors import ProducerInterceptor
-from odradek.client.metrics.metric import Metrics
+from odradek.client.metrics.metric import Metric, Metrics
 from odradek.client.model import OffsetAndMetadata, RecordMetadata
 from odradek.client.network.metadata import PartitionInfo
 from odradek.client.offsets import Member
@@ -120,6 +120,14 @@ class BlockingProducer(Generic[Key_contra, Value_contra]):
     def metrics(self) -> Metrics:
         """As `Producer.metrics`."""
         return self._blocking.call(self._producer.metrics)
+
+    def register_metrics(self, source: Callable[[], Iterable[Metric]]) -> None:
+        """As `Producer.register_metrics`."""
+        self._blocking.call(self._producer.register_metrics, source)
+
+    def unregister_metrics(self, source: Callable[[], Iterable[Metric]]) -> None:
+        """As `Producer.unregister_metrics`."""
+        self._blocking.call(self._producer.unregister_metrics, source)
 
     def client_instance_id(self, timeout_ms: float = 30_000) -> str:
         """As `Producer.client_instance_id`."""
@@ -298,6 +306,14 @@ class BlockingTransactionalProducer(Generic[Key_contra, Value_contra]):
     def metrics(self) -> Metrics:
         """As `Producer.metrics`."""
         return self._blocking.call(self._producer.metrics)
+
+    def register_metrics(self, source: Callable[[], Iterable[Metric]]) -> None:
+        """As `Producer.register_metrics`."""
+        self._blocking.call(self._producer.register_metrics, source)
+
+    def unregister_metrics(self, source: Callable[[], Iterable[Metric]]) -> None:
+        """As `Producer.unregister_metrics`."""
+        self._blocking.call(self._producer.unregister_metrics, source)
 
     def client_instance_id(self, timeout_ms: float = 30_000) -> str:
         """As `Producer.client_instance_id`."""

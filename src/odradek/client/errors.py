@@ -52,6 +52,10 @@ class Disconnected(TransportError):
     """The connection broke, or could not be made."""
 
 
+class ConnectionRefused(Disconnected):
+    """No process listens at the address of a node: it has ended, or has not started yet."""
+
+
 class IdleConnection(Disconnected):
     """A connection had no requests for `connections_max_idle_ms`, and was closed; the next request opens another."""
 

@@ -25,6 +25,17 @@ class Schemas(Protocol):
         ...
 
 
+class ReferencedSchemas(Schemas, Protocol):
+    """Knows schemas and those that they refer to, such as `RegistrySchemas`."""
+
+    def referenced(self, schema_id: int) -> dict[str, str]:
+        """The schemas that a schema refers to, directly and through others, by the names of the references.
+
+        A schema comes after those that it refers to itself. Raises LookupError; it may block.
+        """
+        ...
+
+
 class FixedSchemas:
     """Schemas that are known beforehand: {id: text}.
 
@@ -42,6 +53,11 @@ class FixedSchemas:
     def schema(self, schema_id: int) -> str:
         """The schema with that id. Raises KeyError."""
         return self._texts[schema_id]
+
+    def referenced(self, schema_id: int) -> dict[str, str]:
+        """Always empty, because these schemas are complete in themselves. Raises KeyError for an unknown id."""
+        self.schema(schema_id)
+        return {}
 
 
 def framed(schema_id: int, payload: bytes, indexes: tuple[int, ...] | None = None) -> bytes:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from odradek.broker.configuration.config_errors import ConfigError
-from odradek.broker.lifecycle import StartError
+from odradek.broker.start_error import StartError
 from odradek.testing.child_process import BrokerFailed, BrokerTimedOut, end_of
 from odradek.testing.faulty_broker import FaultyBroker, new_runner
 

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from typing import Final
 
 from odradek.broker.configuration.config_errors import ConfigError
-from odradek.broker.lifecycle import StartError
 from odradek.broker.log_output import configure_logging
+from odradek.broker.start_error import StartError
 from odradek.testing.faulty_broker import FaultyBroker, new_runner
 
 _READ_BYTES: Final = 65_536

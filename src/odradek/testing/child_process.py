@@ -1,4 +1,8 @@
-"""The parent's side of `child`: start, command, pause, kill and stop the process of one broker."""
+"""The parent's side of `child`: start, command, pause, kill and stop the process of one broker.
+
+The process is started by `subprocess`, not by the event loop: between fork and exec uvloop runs Python's handlers of a
+fork, which may close sockets that other libraries of this process share with the child (PySpark's connection to Java).
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,14 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 _LOG_BYTES: Final = 8_000
+_READ_BYTES: Final = 65_536
 
 
 class BrokerFailed(RuntimeError):
@@ -26,11 +32,12 @@ class BrokerTimedOut(BrokerFailed, TimeoutError):
 class ChildProcess:
     """One process at a time; its log goes to `log_path`, over all starts."""
 
-    __slots__ = ("_log_path", "_process")
+    __slots__ = ("_log_path", "_process", "_rest")
 
     def __init__(self, log_path: Path) -> None:
         self._log_path = log_path
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._rest = b""
 
     @property
     def pid(self) -> int | None:
@@ -40,7 +47,7 @@ class ChildProcess:
     @property
     def is_running(self) -> bool:
         """Whether the process exists, paused or not."""
-        return self._process is not None and self._process.returncode is None
+        return self._process is not None and self._process.poll() is None
 
     async def start(self, settings: Mapping[str, str], timeout_s: float) -> dict[str, Any]:
         """Start it and wait until it serves: {"bootstrap": "HOST:PORT", "ports": {listener: port}}.
@@ -49,17 +56,8 @@ class ChildProcess:
         """
         if self.is_running:
             raise BrokerFailed("the broker runs already")
-        # Where bytecode may not be kept, every start would compile all modules.
-        environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-        with self._log_path.open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "odradek.testing.child"),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=log,
-                start_new_session=True,
-                env=environment,
-            )
+        self._process = _spawn(self._log_path)
+        self._rest = b""
         try:
             async with asyncio.timeout(timeout_s):
                 found = await self._exchange(settings)
@@ -86,13 +84,29 @@ class ChildProcess:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with contextlib.suppress(ConnectionError):
-            self._process.stdin.write(json.dumps(line).encode() + b"\n")
-            await self._process.stdin.drain()
-        answer = await self._process.stdout.readline()
+            await asyncio.to_thread(self._process.stdin.write, json.dumps(line).encode() + b"\n")
+        answer = await self._line(self._process.stdout.fileno())
         if not answer:
             raise BrokerFailed(f"the broker ended\n{self.log()}")
         found: dict[str, Any] = json.loads(answer)
         return found
+
+    async def _line(self, fd: int) -> bytes:
+        """The next line of the process; empty at the end."""
+        loop = asyncio.get_running_loop()
+        while b"\n" not in self._rest:
+            readable = asyncio.Event()
+            loop.add_reader(fd, readable.set)
+            try:
+                await readable.wait()
+            finally:
+                loop.remove_reader(fd)
+            data = os.read(fd, _READ_BYTES)
+            if not data:
+                return b""
+            self._rest += data
+        line, _, self._rest = self._rest.partition(b"\n")
+        return line
 
     def pause(self) -> None:
         """SIGSTOP: the process keeps its connections and does nothing."""
@@ -103,17 +117,17 @@ class ChildProcess:
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:
-        if self._process is None or self._process.returncode is not None:
+        if self._process is None or self._process.poll() is not None:
             raise BrokerFailed("the broker does not run")
         os.killpg(self._process.pid, number)
 
     async def kill(self) -> None:
         """SIGKILL, as a crash; nothing where it does not run."""
         process = self._process
-        if process is not None and process.returncode is None:
+        if process is not None and process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
+            await asyncio.to_thread(process.wait)
         self._forget()
 
     async def stop(self, timeout_s: float) -> None:
@@ -121,26 +135,43 @@ class ChildProcess:
         process = self._process
         if process is None:
             return
-        if process.returncode is None:
+        if process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGTERM)
                 os.killpg(process.pid, signal.SIGCONT)
             try:
                 async with asyncio.timeout(timeout_s):
-                    await process.wait()
+                    await asyncio.to_thread(process.wait)
             except TimeoutError:
                 await self.kill()
                 raise BrokerFailed(f"the broker did not stop within {timeout_s:g} s\n{self.log()}") from None
         self._forget()
 
     def _forget(self) -> None:
-        if self._process is not None and self._process.stdin is not None:
-            self._process.stdin.close()
+        if self._process is not None:
+            for pipe in (self._process.stdin, self._process.stdout):
+                if pipe is not None:
+                    pipe.close()
         self._process = None
 
     def log(self) -> str:
         """The end of what the process has logged, over all starts."""
         return end_of(self._log_path)
+
+
+def _spawn(log_path: Path) -> subprocess.Popen[bytes]:
+    # Where bytecode may not be kept, every start would compile all modules.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    with log_path.open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "odradek.testing.child"],
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            start_new_session=True,
+            env=environment,
+        )
 
 
 def end_of(log_path: Path) -> str:

@@ -85,3 +85,14 @@ def test_a_batch_that_is_taken_accepts_no_more_records() -> None:
     assert accumulator.queues[KEY].take() is first
     assert first.limit == 0
     assert append(accumulator, NOW, None, b"2", []) is not first
+
+
+@given(st.integers(0, 10**10), st.sampled_from((0.001, 0.005, 0.1)))
+def test_batch_is_due_at_the_time_of_its_timer(created_ms: int, linger_s: float) -> None:
+    """With a clock of whole milliseconds, as uvloop's: (created + linger) - created may be less than the linger."""
+    accumulator = Accumulator(1000, 1 << 20, 0, None)
+    created = created_ms / 1000
+    accumulator.append(KEY, NOW, None, b"value", b"", lambda: created)
+    queue = accumulator.queues[KEY]
+    assert accumulator.is_due(queue, created + linger_s, linger_s, force=False)
+    assert not accumulator.is_due(queue, created + linger_s / 2, linger_s, force=False)

@@ -7,11 +7,13 @@ import hashlib
 import json
 import textwrap
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
@@ -49,9 +51,13 @@ class Order:
 class Registry(ThreadingHTTPServer):
     """Answers as Confluent's registry does, of which it has the paths for subjects and ids."""
 
-    def __init__(self) -> None:
+    def __init__(self, schema_type: str = "AVRO") -> None:
+        """`schema_type` is that of its client; it has schemas of all types."""
         super().__init__(("127.0.0.1", 0), Handler)
+        self.schema_type = schema_type
         self.schemas: dict[int, str] = {}
+        self.types: dict[int, str] = {}
+        self.references: dict[int, Any] = {}
         self.subjects: dict[str, list[int]] = {}
         self.asked: list[str] = []
         self.is_away = False
@@ -59,34 +65,46 @@ class Registry(ThreadingHTTPServer):
 
     @property
     def client(self) -> RegistrySchemas:
-        return RegistrySchemas(f"http://127.0.0.1:{self.server_port}", timeout_s=5)
+        return RegistrySchemas(f"http://127.0.0.1:{self.server_port}", timeout_s=5, schema_type=self.schema_type)
 
     def answer(self, method: str, path: str, document: Any) -> tuple[int, Any]:
         if self.is_away:
             return 503, {}
-        parts = path.strip("/").split("/")
+        parts = [unquote(each) for each in path.partition("?")[0].strip("/").split("/")]
         if parts[:2] == ["schemas", "ids"]:
-            text = self.schemas.get(int(parts[2]))
             missing = (404, {"error_code": 40403, "message": "Schema not found"})
-            return missing if text is None else (200, {"schema": text})
+            return (200, self.fields(int(parts[2]))) if int(parts[2]) in self.schemas else missing
         versions = self.subjects.get(parts[1], [])
         if method == "POST" and parts[2:] == ["versions"]:
-            return self.register(parts[1], document["schema"])
+            return self.register(parts[1], document)
         if not versions:
             return 404, {"error_code": 40401, "message": "Subject not found"}
         if method == "POST":
             found = [each for each in versions if self.schemas[each] == document["schema"]]
-            return (200, {"id": found[0]}) if found else (404, {"error_code": 40403, "message": "Schema not found"})
+            missing = (404, {"error_code": 40403, "message": "Schema not found"})
+            return (200, {"id": found[0], "version": versions.index(found[0]) + 1}) if found else missing
         if parts[2:] == ["versions"]:
             return 200, list(range(1, len(versions) + 1))
         schema_id = versions[int(parts[3]) - 1]
-        return 200, {"id": schema_id, "schema": self.schemas[schema_id]}
+        return 200, {"id": schema_id, **self.fields(schema_id)}
 
-    def register(self, subject: str, text: str) -> tuple[int, Any]:
+    def fields(self, schema_id: int) -> dict[str, Any]:
+        """As the registry has it, which leaves out Avro's name and the list of no references."""
+        fields: dict[str, Any] = {"schema": self.schemas[schema_id]}
+        if self.types[schema_id] != "AVRO":
+            fields["schemaType"] = self.types[schema_id]
+        if self.references[schema_id]:
+            fields["references"] = self.references[schema_id]
+        return fields
+
+    def register(self, subject: str, document: Any) -> tuple[int, Any]:
+        text = document["schema"]
         if self.rejects:
             return 409, {"error_code": 409, "message": "Schema being registered is incompatible"}
         schema_id = int.from_bytes(hashlib.sha256(text.encode()).digest()[:2], "big")
         self.schemas[schema_id] = text
+        self.types[schema_id] = document.get("schemaType", "AVRO")
+        self.references[schema_id] = document.get("references", [])
         if schema_id not in self.subjects.setdefault(subject, []):
             self.subjects[subject].append(schema_id)
         return 200, {"id": schema_id}
@@ -115,15 +133,20 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.fixture
-def server() -> Iterator[Registry]:
-    made = Registry()
+@contextmanager
+def serve(made: Registry) -> Iterator[Registry]:
     thread = Thread(target=made.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     yield made
     made.shutdown()
     thread.join()
     made.server_close()
+
+
+@pytest.fixture
+def server() -> Iterator[Registry]:
+    with serve(Registry()) as made:
+        yield made
 
 
 @pytest.fixture(autouse=True)

@@ -15,8 +15,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from odradek.client import AvroSerializer, BlockingProducer, Consumer
+from odradek.client import (
+    AvroSerializer,
+    BlockingProducer,
+    Consumer,
+    JsonSchemaSerializer,
+    ProtobufSerializer,
+    RegistrySchemas,
+)
 from odradek.client.reference import reference
 from odradek.testing import BlockingBroker
 from tests.unit.client.test_avro_serializers import Registry, server
@@ -83,6 +91,7 @@ def test_main_classes_have_examples() -> None:
     wanted = {"Producer", "Consumer", "Admin", "ShareConsumer", "TransactionalProducer", "BlockingProducer"}
     wanted |= {"BlockingConsumer", "BlockingAdmin", "BlockingTransactionalProducer", "BlockingShareConsumer"}
     wanted |= {"StringSerializer", "JsonSerializer", "DataclassSerializer", "PydanticSerializer", "AvroSerializer"}
+    wanted |= {"ProtobufSerializer", "ProtobufDeserializer", "JsonSchemaSerializer", "JsonSchemaDeserializer"}
     wanted |= {"AvroDeserializer", "AvroValues", "RegistrySchemas", "RecordBatch", "RebalanceListener", "Partitioner"}
     assert wanted <= {each.name for each in EXAMPLES}
     assert any("consumer.arrow(" in each.code for each in EXAMPLES)
@@ -98,7 +107,7 @@ def test_examples_type_check(tmp_path: Path) -> None:
     for number, each in enumerate(EXAMPLES):
         (tmp_path / f"example_{number}_{each.name}.py").write_text(PRELUDE + "\n\n" + each.function)
     config = tmp_path / "mypy.ini"
-    config.write_text("[mypy]\n[mypy-pyarrow.*]\nignore_missing_imports = true\n")  # it has no types
+    config.write_text("[mypy]\n[mypy-pyarrow.*,google.*]\nignore_missing_imports = true\n")  # they have no types
     command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", f"--config-file={config}"]
     command += ["--follow-imports=silent", "--cache-dir", str(ROOT / ".mypy_cache" / "user_programs"), str(tmp_path)]
     done = subprocess.run(
@@ -146,7 +155,25 @@ def registry(server: Registry, broker: BlockingBroker) -> Registry:
     """A registry with the schema of orders, of which a topic has one."""
     data = AvroSerializer(AVRO, server.client, subject=lambda _: "orders-value")("orders-in-avro", {"article": "tea"})
     broker.produce("orders-in-avro", data)
+    document = JsonSchemaSerializer({}, registry_of(server, "JSON"))("orders-by-json-schema", {"article": "tea"})
+    broker.produce("orders-by-json-schema", document)
+    order = message_factory.GetMessageClass(descriptors().FindMessageTypeByName("shop.Tea"))
+    serializer = ProtobufSerializer(order, registry_of(server, "PROTOBUF"))
+    broker.produce("orders-in-protobuf", serializer("orders-in-protobuf", order(article="tea")))
     return server
+
+
+def registry_of(server: Registry, schema_type: str) -> RegistrySchemas:
+    return RegistrySchemas(f"http://127.0.0.1:{server.server_port}", schema_type=schema_type)
+
+
+def descriptors() -> Any:
+    """A pool with one message."""
+    file = descriptor_pb2.FileDescriptorProto(name="tea.proto", package="shop", syntax="proto3")
+    file.message_type.add(name="Tea").field.add(name="article", number=1, type=9, label=1)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return pool
 
 
 @pytest.mark.usefixtures("feeder")

@@ -661,3 +661,37 @@ def test_waiting_sends_of_many_tasks_share_batches() -> None:
         assert producer.sender.measures.sends.requests - before <= 3
 
     run(cluster, body)
+
+
+class CoarseLoop(asyncio.SelectorEventLoop):
+    """Its time has whole milliseconds, as that of uvloop; `short_timers` counts those for less than 10 ms."""
+
+    short_timers = 0
+
+    def time(self) -> float:
+        return int(super().time() * 1000) / 1000
+
+    def call_at(self, when: float, *args: Any, **named: Any) -> asyncio.TimerHandle:  # type: ignore[override]
+        self.short_timers += when - self.time() < 0.01
+        return super().call_at(when, *args, **named)
+
+
+def test_lone_record_is_sent_at_once_by_a_loop_with_coarse_time() -> None:
+    """By another clock than the loop's, a new batch would have a negative age, and wait for a timer."""
+    cluster = FakeCluster()
+    loops: list[CoarseLoop] = []
+
+    def new_loop() -> CoarseLoop:
+        loops.append(CoarseLoop())
+        return loops[0]
+
+    async def main() -> None:
+        async with Producer(network=cluster, **{**OPTIONS, "linger_ms": 0}) as producer:  # type: ignore[arg-type]
+            await producer.send_and_wait("t", b"first")
+            before = loops[0].short_timers
+            for _ in range(20):
+                await producer.send_and_wait("t", b"value", partition=0)
+            assert loops[0].short_timers == before
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(main())

@@ -7,6 +7,7 @@ import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
 
 from odradek.client.admin import Admin
+from odradek.client.consumer.consumer import Consumer
 from odradek.client.errors import IllegalState
 from odradek.client.metrics.metric import Metric
 from odradek.client.metrics.otlp import OtlpEncoder, telemetry_name
@@ -258,6 +259,31 @@ def test_metrics_of_the_application_are_pushed_until_unregistered() -> None:
             await until(lambda: cluster.pushes)
             assert cluster.pushed() == {"org.apache.kafka.shop.orders.total": 3.0}
             admin.unregister_metrics(source)
+            before = len(cluster.pushes)
+            await until(lambda: len(cluster.pushes) > before + 1)
+            assert cluster.pushed() == {}
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", [Producer, Consumer])
+def test_metrics_registered_with_producers_and_consumers_are_pushed(kind: type[Producer] | type[Consumer]) -> None:
+    cluster = Receiver(["org.apache.kafka.shop."])
+    own = Metric("orders-total", "shop-metrics", {}, 3.0, True, "Orders")
+
+    def source() -> list[Metric]:
+        return [own]
+
+    async def main() -> None:
+        client = kind(network=cluster, **OPTIONS)  # type: ignore[arg-type]
+        with pytest.raises(IllegalState):
+            client.register_metrics(source)
+        async with client:
+            client.register_metrics(source)
+            await client.partitions_for("t")
+            await until(lambda: cluster.pushes)
+            assert cluster.pushed() == {"org.apache.kafka.shop.orders.total": 3.0}
+            client.unregister_metrics(source)
             before = len(cluster.pushes)
             await until(lambda: len(cluster.pushes) > before + 1)
             assert cluster.pushed() == {}

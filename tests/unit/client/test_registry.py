@@ -95,6 +95,11 @@ def test_schema_of_another_type_is_a_lookup_error(server: Server) -> None:
     assert RegistrySchemas(server.url, schema_type="JSON").schema(7) == "{}"
 
 
+def test_unknown_type_of_schemas_is_rejected() -> None:
+    with pytest.raises(ValueError, match="one of AVRO, JSON, PROTOBUF expected, got 'avro'"):
+        RegistrySchemas("http://host:8081", schema_type="avro")
+
+
 @pytest.mark.parametrize(
     ("status", "body", "text"),
     [
@@ -103,7 +108,8 @@ def test_schema_of_another_type_is_a_lookup_error(server: Server) -> None:
         (302, "", "status 302"),
         (200, "<html>", "is not JSON"),
         (200, "[]", "has no schema"),
-        (200, '{"schema": "{}", "references": [{"name": "a.B", "subject": "b", "version": 1}]}', "refers to other"),
+        (200, '{"schema": "{}", "references": [{"name": "a.B", "subject": "b"}]}', "malformed references"),
+        (200, '{"schema": "{}", "references": 7}', "malformed references"),
     ],
 )
 def test_useless_answer_is_an_error_at_once(server: Server, status: int, body: str, text: str) -> None:

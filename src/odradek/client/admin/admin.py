@@ -298,21 +298,30 @@ class Admin:
     # --- the cluster ---
 
     async def describe_cluster(
-        self, *, include_fenced: bool = False, include_authorized_operations: bool = False
+        self,
+        *,
+        include_fenced: bool = False,
+        include_authorized_operations: bool = False,
+        of_controllers: bool = False,
     ) -> ClusterDescription:
         """Id, controller and live brokers; on request fenced brokers, and what this client may do with the cluster.
 
+        With `of_controllers` the bootstrap servers are controllers of KRaft, and controllers are described (KIP-919).
         Raises KafkaError, UnsupportedByBroker where the broker is too old for fenced brokers.
         """
         return await topology.describe_cluster(
             self._requests,
             include_fenced=include_fenced,
             include_authorized_operations=include_authorized_operations,
+            of_controllers=of_controllers,
         )
 
-    async def describe_quorum(self) -> QuorumDescription:
-        """The quorum that keeps the cluster's metadata (KIP-595). Raises KafkaError."""
-        return await topology.describe_quorum(self._requests)
+    async def describe_quorum(self, *, of_controllers: bool = False) -> QuorumDescription:
+        """The quorum that keeps the cluster's metadata (KIP-595). Raises KafkaError.
+
+        With `of_controllers` the bootstrap servers are controllers of KRaft (KIP-919).
+        """
+        return await topology.describe_quorum(self._requests, of_controllers=of_controllers)
 
     async def unregister_broker(self, broker_id: int) -> None:
         """Remove the registration of a broker that is gone for good. Raises KafkaError."""

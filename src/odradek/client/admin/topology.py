@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from odradek.client.admin.raft_voters import RaftVoterEndpoint
 from odradek.client.admin.requests import AdminRequests, raise_failure
 from odradek.client.errors import UnsupportedByBroker
 from odradek.client.network.connections import BrokerAddress
 from odradek.wire.acls import AclOperation
+from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from odradek.wire.primitives import ZERO_UUID
 
 _METADATA_TOPIC: Final = "__cluster_metadata"
 _FENCED_SINCE: Final = 2
+_CONTROLLERS_SINCE: Final = 1
+_BROKERS: Final = 1
+_CONTROLLERS: Final = 2
+"""Types of endpoints that DescribeCluster describes (KIP-919)."""
 
 
 class ClusterDescription(NamedTuple):
@@ -34,6 +42,8 @@ class QuorumReplica(NamedTuple):
     log_end_offset: int
     last_fetch_timestamp_ms: int | None
     last_caught_up_timestamp_ms: int | None
+    directory_id: bytes | None = None
+    """The directory of its log; None without KIP-853."""
 
 
 class QuorumDescription(NamedTuple):
@@ -44,19 +54,24 @@ class QuorumDescription(NamedTuple):
     high_watermark: int
     voters: list[QuorumReplica]
     observers: list[QuorumReplica]
+    endpoints: Mapping[int, Sequence[RaftVoterEndpoint]] = {}
+    """Where voters listen, by their ids; empty where the broker does not say it."""
 
 
 async def describe_cluster(
-    requests: AdminRequests, *, include_fenced: bool, include_authorized_operations: bool
+    requests: AdminRequests, *, include_fenced: bool, include_authorized_operations: bool, of_controllers: bool = False
 ) -> ClusterDescription:
     """See `Admin.describe_cluster`."""
     cluster = requests.cluster
-    request = DescribeClusterRequest(include_authorized_operations, include_fenced_brokers=include_fenced)
+    endpoint_type = _CONTROLLERS if of_controllers else _BROKERS
+    request = DescribeClusterRequest(include_authorized_operations, endpoint_type, include_fenced)
 
     async def attempt() -> DescribeClusterResponse:
         connection = await cluster.connections.any()
         if include_fenced and connection.version_of(DescribeClusterRequest) < _FENCED_SINCE:
             raise UnsupportedByBroker("the broker cannot describe fenced brokers (KIP-1073)")
+        if of_controllers and connection.version_of(DescribeClusterRequest) < _CONTROLLERS_SINCE:
+            raise UnsupportedByBroker("it cannot describe the controllers (KIP-919)")
         return await cluster.ask(connection, request, DescribeClusterResponse)
 
     response = await cluster.retrying(attempt, "DescribeCluster")
@@ -71,7 +86,7 @@ async def describe_cluster(
     )
 
 
-async def describe_quorum(requests: AdminRequests) -> QuorumDescription:
+async def describe_quorum(requests: AdminRequests, *, of_controllers: bool = False) -> QuorumDescription:
     """See `Admin.describe_quorum`."""
     from odradek.wire.messages.describe_quorum import (
         DescribeQuorumRequest,
@@ -81,17 +96,41 @@ async def describe_quorum(requests: AdminRequests) -> QuorumDescription:
     )
 
     request = DescribeQuorumRequest([DescribeQuorumRequestTopic(_METADATA_TOPIC, [DescribeQuorumRequestPartition(0)])])
-    response = await requests.to_any(request, DescribeQuorumResponse)
-    raise_failure(response.error_code, response.error_message)
-    found = response.topics[0].partitions[0]
-    raise_failure(found.error_code, found.error_message)
+
+    async def attempt() -> tuple[DescribeQuorumResponse, Any]:
+        cluster = requests.cluster
+        if of_controllers:
+            response = await cluster.request(await _active_controller(requests), request, DescribeQuorumResponse)
+        else:
+            response = await cluster.request_any(request, DescribeQuorumResponse)
+        raise_failure(response.error_code, response.error_message)
+        found = response.topics[0].partitions[0]
+        raise_failure(found.error_code, found.error_message)
+        return response, found
+
+    response, found = await requests.cluster.retrying(attempt, "DescribeQuorum")
     return QuorumDescription(
         found.leader_id,
         found.leader_epoch,
         found.high_watermark,
         [_replica(each) for each in found.current_voters],
         [_replica(each) for each in found.observers],
+        {
+            node.node_id: [RaftVoterEndpoint(each.name, each.host, each.port) for each in node.listeners]
+            for node in response.nodes
+        },
     )
+
+
+async def _active_controller(requests: AdminRequests) -> int:
+    """The id of the controller that leads, as a controller reports it. Raises KafkaError, ClientError."""
+    found = await describe_cluster(
+        requests, include_fenced=False, include_authorized_operations=False, of_controllers=True
+    )
+    if found.controller_id not in {each.node_id for each in found.brokers}:
+        raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "The quorum has no leader.")
+    requests.cluster.connections.update_brokers({each.node_id: each for each in found.brokers})
+    return found.controller_id
 
 
 async def unregister_broker(requests: AdminRequests, broker_id: int) -> None:
@@ -111,4 +150,5 @@ def _replica(state: Any) -> QuorumReplica:
         state.log_end_offset,
         known(state.last_fetch_timestamp),
         known(state.last_caught_up_timestamp),
+        None if state.replica_directory_id == ZERO_UUID else state.replica_directory_id,
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import threading
 from collections import deque
-from collections.abc import AsyncGenerator, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, Unpack
 
@@ -21,7 +21,7 @@ from odradek.client.consumer.record_batches import RecordBatch
 from odradek.client.errors import ClientClosed, IllegalState
 from odradek.client.group.rebalance_listener import AnyListener
 from odradek.client.interceptors import ConsumerInterceptor
-from odradek.client.metrics.metric import Metrics
+from odradek.client.metrics.metric import Metric, Metrics
 from odradek.client.model import (
     ConsumerRecord,
     GroupMembershipOperation,
@@ -118,6 +118,14 @@ class BlockingConsumer(Generic[Key_co, Value_co]):
     def metrics(self) -> Metrics:
         """As `Consumer.metrics`."""
         return self._blocking.call(self._consumer.metrics)
+
+    def register_metrics(self, source: Callable[[], Iterable[Metric]]) -> None:
+        """As `Consumer.register_metrics`."""
+        self._blocking.call(self._consumer.register_metrics, source)
+
+    def unregister_metrics(self, source: Callable[[], Iterable[Metric]]) -> None:
+        """As `Consumer.unregister_metrics`."""
+        self._blocking.call(self._consumer.unregister_metrics, source)
 
     def client_instance_id(self, timeout_ms: float = 30_000) -> str:
         """As `Consumer.client_instance_id`."""

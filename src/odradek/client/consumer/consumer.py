@@ -27,6 +27,8 @@ from odradek.client.consumer.fetcher import Fetcher
 from odradek.client.consumer.positions import PartitionState, RecordReader
 from odradek.client.consumer.record_batches import RecordBatch, take_batch
 from odradek.client.consumer.resets import OffsetReset, look_up_positions, reset_out_of_range
+from odradek.client.consumer.turns import Turns
+from odradek.client.consumer.without_group import assign_every_partition
 from odradek.client.errors import (
     CallTimedOut,
     ClientClosed,
@@ -37,7 +39,7 @@ from odradek.client.group.consumer_group_driver import ConsumerGroupDriver
 from odradek.client.group.group_consumer import GroupDriver
 from odradek.client.group.rebalance_listener import AnyListener, RebalanceListener
 from odradek.client.interceptors import ConsumerInterceptor
-from odradek.client.metrics.metric import Metrics
+from odradek.client.metrics.metric import Metric, Metrics
 from odradek.client.metrics.push import MetricsPush, instance_id
 from odradek.client.model import (
     EARLIEST,
@@ -90,7 +92,7 @@ class Consumer(Generic[Key_co, Value_co]):
 
     __slots__ = (
         "_closed", "_closing", "_cluster", "_commits", "_config", "_fetcher", "_group", "_interceptors", "_listener",
-        "_locating", "_network", "_pattern", "_push", "_random", "_reader", "_reset", "_topics", "_turn",
+        "_locating", "_network", "_pattern", "_push", "_random", "_reader", "_reset", "_topics", "_turns",
     )  # fmt: skip
 
     def __init__(
@@ -132,7 +134,7 @@ class Consumer(Generic[Key_co, Value_co]):
         self._group: GroupDriver | ConsumerGroupDriver | None = None
         self._locating: asyncio.Task[None] | None = None
         self._commits: asyncio.Task[None] | None = None
-        self._turn = 0
+        self._turns = Turns()
         self._closed = False
         self._closing: asyncio.Task[Any] | None = None
 
@@ -233,6 +235,20 @@ class Consumer(Generic[Key_co, Value_co]):
         """What the consumer has measured, under Java's names. Raises IllegalState before `start`, ClientClosed."""
         self._started()
         return self._measured()
+
+    def register_metrics(self, source: Callable[[], Iterable[Metric]]) -> None:
+        """Push an application's own metrics, too, where brokers ask for them (KIP-1076).
+
+        `source` is called on this client's event loop before each push. Raises IllegalState, ClientClosed.
+        """
+        self._started()
+        if self._push is not None:
+            self._push.add_source(source)
+
+    def unregister_metrics(self, source: Callable[[], Iterable[Metric]]) -> None:
+        """End what `register_metrics` began; without effect for an unknown source."""
+        if self._push is not None:
+            self._push.remove_source(source)
 
     async def client_instance_id(self, timeout_ms: float = 30_000) -> str:
         """The id that brokers gave this client (KIP-714), as Kafka writes ids. Raises IllegalState, CallTimedOut."""
@@ -356,7 +372,7 @@ class Consumer(Generic[Key_co, Value_co]):
         limit = max_records or self._config["max_poll_records"]
         while True:
             wait_s = await self._prepare(deadline)
-            records = self._take(limit)
+            records = self._turns.take(fetcher.states, limit, self._reader)
             fetcher.poke()
             if records:
                 return records
@@ -440,7 +456,7 @@ class Consumer(Generic[Key_co, Value_co]):
         while not self._closed:
             wait_s = await self._prepare(loop.time() + _IDLE_S)
             try:
-                tables = self._take_tables(reader, batch_rows)
+                tables = self._turns.take_tables(fetcher.states, batch_rows, reader)
             except UnknownSchemaId as unknown:
                 assert isinstance(values, AvroValues)
                 await asyncio.to_thread(values.look_up, unknown)
@@ -451,33 +467,6 @@ class Consumer(Generic[Key_co, Value_co]):
                 await asyncio.sleep(0)
             else:
                 await fetcher.wait(wait_s)
-
-    def _take_tables(self, reader: ColumnReader, batch_rows: int) -> list[pa.Table]:
-        """Tables of fetched answers, beginning each time with another partition."""
-        assert self._fetcher is not None
-        states = list(self._fetcher.states.values())
-        tables: list[pa.Table] = []
-        rows = 0
-        self._turn += 1
-        for index in range(len(states)):
-            state = states[(index + self._turn) % len(states)]
-            while rows < batch_rows and not state.pause and state.has_position:
-                before = state.position, state.position_epoch
-                taken = state.take_chunk()
-                if taken is None:
-                    break
-                try:
-                    table = reader.read(state.key, *taken)
-                except Exception:
-                    # Positions are after the tables taken so far; the next call meets the failure again.
-                    state.seek(*before)
-                    if not tables:
-                        raise
-                    return tables
-                if table.num_rows:
-                    tables.append(table)
-                    rows += table.num_rows
-        return tables
 
     async def fetch_raw(
         self,
@@ -690,29 +679,6 @@ class Consumer(Generic[Key_co, Value_co]):
                 except Exception:  # the user's code: the commit has succeeded without it
                     logger.exception("interceptor %r failed on a commit of group %s", each, self._config["group_id"])
 
-    def _take(self, limit: int) -> list[ConsumerRecord[Any, Any]]:
-        """Buffered records, beginning each time with another partition."""
-        assert self._fetcher is not None
-        states = list(self._fetcher.states.values())
-        taken: list[ConsumerRecord[Any, Any]] = []
-        self._turn += 1
-        for index in range(len(states)):
-            state = states[(index + self._turn) % len(states)]
-            while len(taken) < limit and not state.pause and state.has_position and state.has_records:
-                try:
-                    records = state.take(limit - len(taken), self._reader)
-                except Exception:
-                    # Positions are after the records taken so far; the next call meets the failure again.
-                    if not taken:
-                        raise
-                    return taken
-                if not records:
-                    break
-                taken = taken + records if taken else list(records)
-            if len(taken) >= limit:
-                break
-        return taken
-
     async def _prepare(self, deadline: float) -> float:
         """Attend to membership, positions and failures; return the seconds until they may need attention again."""
         fetcher, cluster = self._started()
@@ -725,7 +691,8 @@ class Consumer(Generic[Key_co, Value_co]):
         if self._group is not None and (self._group.active or self._group.is_member):
             wait_s = min(wait_s, await self._group.drive(deadline))
         elif self._group is None and (self._topics or self._pattern is not None):
-            await self._assign_all()
+            exclude_internal = self._config["exclude_internal_topics"]
+            await assign_every_partition(cluster, fetcher, self._pattern or self._topics, exclude_internal)
         elif not fetcher.states:
             raise IllegalState(
                 "the consumer has no subscription and no assigned partitions: pass topics to Consumer(...), or call "
@@ -736,32 +703,6 @@ class Consumer(Generic[Key_co, Value_co]):
         if self._needs_locating():
             await self._locate(deadline)
         return wait_s
-
-    async def _assign_all(self) -> None:
-        """Without a group, a subscription reads every partition there is."""
-        fetcher, cluster = self._started()
-        if self._pattern is None:
-            for topic in self._topics:
-                await cluster.topic(topic)
-            names = self._topics
-        else:
-            if not cluster.metadata.version:
-                await cluster.refresh_metadata()
-            names = {name for name in cluster.metadata.topics if self._matches(name)}
-        found = [
-            TopicPartition(name, each.partition)
-            for name in sorted(names)
-            if name in cluster.metadata.topics
-            for each in cluster.metadata.topics[name].partitions
-        ]
-        if len(found) != len(fetcher.states) or any(key not in fetcher.states for key in found):
-            fetcher.states = {key: fetcher.states.get(key) or PartitionState(key) for key in found}
-
-    def _matches(self, name: str) -> bool:
-        assert self._pattern is not None
-        assert self._cluster is not None
-        internal = self._cluster.metadata.topics[name].is_internal
-        return self._pattern.fullmatch(name) is not None and not (internal and self._config["exclude_internal_topics"])
 
     def _needs_locating(self) -> bool:
         assert self._fetcher is not None

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeVar
 
-from odradek.client.errors import ClientError, Disconnected, RequestTimedOut, UnsupportedByBroker
+from odradek.client.errors import ClientError, ConnectionRefused, Disconnected, RequestTimedOut, UnsupportedByBroker
 from odradek.client.metrics.counts import NodeTraffic
 from odradek.ports.network import SYSTEM_BUFFERS, WOULD_BLOCK, BufferSizes, Network, Secure, Stream, TlsError
 from odradek.version import __version__
@@ -344,9 +344,9 @@ async def open_connection(
     except TlsError as error:
         raise Disconnected(f"{host}:{port}: TLS handshake failed: {error}") from error
     except OSError as error:
-        refused = isinstance(error, ConnectionRefusedError)
-        reason = "connection refused" if refused else str(error) or type(error).__name__
-        raise Disconnected(f"{host}:{port}: {reason}") from error
+        if isinstance(error, ConnectionRefusedError):
+            raise ConnectionRefused(f"{host}:{port}: connection refused") from error
+        raise Disconnected(f"{host}:{port}: {str(error) or type(error).__name__}") from error
     connection = Connection(stream, client_id, asyncio.get_running_loop(), traffic)
     connection.host = host
     try:

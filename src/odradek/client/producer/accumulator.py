@@ -401,12 +401,13 @@ class Accumulator:
         record_key: Data | None,
         value: Data | None,
         headers: bytes,
-        monotonic: Callable[[], float],
+        loop_time: Callable[[], float],
     ) -> tuple[Batch, bool, bool] | None:
         """Add a record: (its batch, whether that is new, whether an earlier one was closed for it).
 
         `headers` are encoded with their count (`encode_headers`), and empty if there are none.
-        None when there is no memory for another batch. `monotonic` is called for a new batch only.
+        None when there is no memory for another batch. `loop_time` is called for a new batch only; it must be the
+        sender's clock, because uvloop's has whole milliseconds.
         """
         queue = self.queues.get(key)
         if queue is None:
@@ -418,7 +419,7 @@ class Accumulator:
         reserved = max(self._batch_size, size)
         if reserved > self.free_bytes:
             return None
-        fresh = Batch(key, self._batch_size, self._compression, monotonic(), reserved)
+        fresh = Batch(key, self._batch_size, self._compression, loop_time(), reserved)
         fresh.transactional = self.transactional
         fresh.append(timestamp_ms, record_key, value, headers)
         self.free_bytes -= reserved
@@ -458,7 +459,9 @@ class Accumulator:
         batch = queue.batches[0]
         if batch.retry_at > now:
             return False
-        return force or batch is not queue.open or batch.attempts > 0 or now - batch.created_at >= linger_s
+        # The sum is what the sender sets its timer to. The difference may be less than the linger by a rounding error,
+        # and a batch that is not due at the time of its timer would wait for ever.
+        return force or batch is not queue.open or batch.attempts > 0 or batch.created_at + linger_s <= now
 
     def may_join(self, queue: Queue, now: float, linger_s: float) -> bool:
         """Whether the first batch may go with a request that goes anyway though it is not due.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from asyncio import get_running_loop
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from operator import index as whole_number
 from types import TracebackType
@@ -16,7 +16,7 @@ from odradek.client.config import ProducerOptions, resolve_producer
 from odradek.client.consumer.columns import Columns, to_table
 from odradek.client.errors import BufferExhausted, CallTimedOut, ClientClosed, IllegalState
 from odradek.client.interceptors import ProducerInterceptor
-from odradek.client.metrics.metric import Metrics
+from odradek.client.metrics.metric import Metric, Metrics
 from odradek.client.metrics.push import MetricsPush, instance_id
 from odradek.client.model import RecordMetadata
 from odradek.client.network.cluster import Cluster, error_of
@@ -212,6 +212,20 @@ class Producer(Generic[Key_contra, Value_contra]):
         return producer_metrics(
             self.cluster, sender.measures, self._accumulator, self._config["buffer_memory"], sender.requests_in_flight
         )
+
+    def register_metrics(self, source: Callable[[], Iterable[Metric]]) -> None:
+        """Push an application's own metrics, too, where brokers ask for them (KIP-1076). Raises IllegalState.
+
+        `source` is called on this client's event loop before each push.
+        """
+        _ = self.sender  # a producer that is not started pushes nothing
+        if self._push is not None:
+            self._push.add_source(source)
+
+    def unregister_metrics(self, source: Callable[[], Iterable[Metric]]) -> None:
+        """End what `register_metrics` began; without effect for an unknown source."""
+        if self._push is not None:
+            self._push.remove_source(source)
 
     async def client_instance_id(self, timeout_ms: float = 30_000) -> str:
         """The id that brokers gave this client (KIP-714), as Kafka writes ids. Raises IllegalState, CallTimedOut."""
@@ -484,7 +498,7 @@ class Producer(Generic[Key_contra, Value_contra]):
             # The topic may have grown since: the slow path refreshes, and raises in the end.
             return None
         stamp = self._now_ms() if timestamp_ms is None else timestamp_ms
-        appended = accumulator.append((topic, chosen), stamp, key, value, encoded_headers, self._clock.monotonic)
+        appended = accumulator.append((topic, chosen), stamp, key, value, encoded_headers, cluster.loop.time)
         if appended is None:
             return None
         batch, fresh, closed = appended
@@ -590,7 +604,7 @@ class Producer(Generic[Key_contra, Value_contra]):
 
     def _encoded(self, topic: str, partition: int, data: bytearray, count: int) -> Batch | None:
         assert self._accumulator is not None
-        batch = self._accumulator.add_encoded((topic, partition), data, count, self._clock.monotonic())
+        batch = self._accumulator.add_encoded((topic, partition), data, count, self.cluster.loop.time())
         if batch is not None:
             self.sender.added(urgent=True)
         return batch

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from enum import Enum
 from functools import wraps
@@ -21,7 +21,7 @@ from odradek.client.config import ProducerOptions
 from odradek.client.consumer.columns import Columns, to_table
 from odradek.client.errors import ClientError, ConfigError, IllegalState, ProducerFenced, TransactionAborted
 from odradek.client.interceptors import ProducerInterceptor
-from odradek.client.metrics.metric import Metrics
+from odradek.client.metrics.metric import Metric, Metrics
 from odradek.client.model import OffsetAndMetadata, RecordMetadata
 from odradek.client.network.cluster import GROUP_COORDINATOR, TRANSACTION_COORDINATOR, Cluster
 from odradek.client.network.metadata import PartitionInfo
@@ -237,6 +237,14 @@ class TransactionalProducer(Generic[Key_contra, Value_contra]):
     def metrics(self) -> Metrics:
         """As `Producer.metrics`."""
         return self.producer.metrics()
+
+    def register_metrics(self, source: Callable[[], Iterable[Metric]]) -> None:
+        """As `Producer.register_metrics`."""
+        self.producer.register_metrics(source)
+
+    def unregister_metrics(self, source: Callable[[], Iterable[Metric]]) -> None:
+        """As `Producer.unregister_metrics`."""
+        self.producer.unregister_metrics(source)
 
     async def client_instance_id(self, timeout_ms: float = 30_000) -> str:
         """As `Producer.client_instance_id`."""

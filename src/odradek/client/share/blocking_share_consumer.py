@@ -12,7 +12,7 @@ from odradek.client.arguments import keywords
 from odradek.client.blocking import Blocking, loop_for
 from odradek.client.config import ShareConsumerOptions
 from odradek.client.errors import ClientClosed, IllegalState
-from odradek.client.metrics.metric import Metrics
+from odradek.client.metrics.metric import Metric, Metrics
 from odradek.client.serializers import Deserializer
 from odradek.client.share.acknowledgements import AcknowledgeType
 from odradek.client.share.records import ShareRecord
@@ -88,6 +88,14 @@ class BlockingShareConsumer(Generic[Key_co, Value_co]):
     def metrics(self) -> Metrics:
         """As `ShareConsumer.metrics`."""
         return self._blocking.call(self._consumer.metrics)
+
+    def register_metrics(self, source: Callable[[], Iterable[Metric]]) -> None:
+        """As `ShareConsumer.register_metrics`."""
+        self._blocking.call(self._consumer.register_metrics, source)
+
+    def unregister_metrics(self, source: Callable[[], Iterable[Metric]]) -> None:
+        """As `ShareConsumer.unregister_metrics`."""
+        self._blocking.call(self._consumer.unregister_metrics, source)
 
     def client_instance_id(self, timeout_ms: float = 30_000) -> str:
         """As `ShareConsumer.client_instance_id`."""

@@ -17,7 +17,7 @@ from odradek.client.config import ShareConsumerOptions, resolve_share_consumer
 from odradek.client.consumer.positions import RecordReader
 from odradek.client.errors import CallTimedOut, ClientClosed, IllegalState
 from odradek.client.metrics.measures import ShareMeasures
-from odradek.client.metrics.metric import Metrics
+from odradek.client.metrics.metric import Metric, Metrics
 from odradek.client.metrics.push import MetricsPush, instance_id
 from odradek.client.network.cluster import Cluster
 from odradek.client.serializers import Deserializer, with_topic
@@ -159,6 +159,20 @@ class ShareConsumer(Generic[Key_co, Value_co]):
         """What the consumer has measured, under Java's names. Raises IllegalState before `start`, ClientClosed."""
         self._started()
         return self._measured()
+
+    def register_metrics(self, source: Callable[[], Iterable[Metric]]) -> None:
+        """Push an application's own metrics, too, where brokers ask for them (KIP-1076).
+
+        `source` is called on this client's event loop before each push. Raises IllegalState, ClientClosed.
+        """
+        self._started()
+        if self._push is not None:
+            self._push.add_source(source)
+
+    def unregister_metrics(self, source: Callable[[], Iterable[Metric]]) -> None:
+        """End what `register_metrics` began; without effect for an unknown source."""
+        if self._push is not None:
+            self._push.remove_source(source)
 
     async def client_instance_id(self, timeout_ms: float = 30_000) -> str:
         """The id that brokers gave this client (KIP-714), as Kafka writes ids. Raises IllegalState, CallTimedOut."""
