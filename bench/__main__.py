@@ -198,6 +198,7 @@ def save(args: argparse.Namespace, figures: Figures, rows: list[Row], loads: lis
 
 COMMANDS = {
     "leases": "bench.leases",
+    "spark-scaling": "bench.spark_scaling",
     "requests": "bench.request_cost",
     "metrics-cost": "bench.metrics_cost",
     "holds": "bench.holds.__main__",
@@ -230,6 +231,8 @@ def parser_of_cases() -> argparse.ArgumentParser:
         + "\nPython clients side by side: ./dev bench clients --help"
         + "\nThe console with 10,000 topics, and its search of 10 million records: ./dev bench console --help"
         + "\nA scrape of 10,000 partitions, and the broker's thread per request: ./dev bench observability --help"
+        + "\nThe Spark sink's lease server per task and partition: ./dev bench leases --help"
+        + "\nAn exactly-once stream on ten nodes, from measured constants: ./dev bench spark-scaling --help"
         + "\nWhat metrics cost per request, beside the same sources without them: ./dev bench metrics-cost --help"
         + "\nA broker under steady work for an hour: does anything grow? ./dev bench soak --help"
         + "\nRecorded figures over commits: ./dev bench history --help",

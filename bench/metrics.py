@@ -152,20 +152,22 @@ METRICS = {
         *(
             Metric(f"spark {what}, {who}", unit, True, None, target if who == "ratio" else None)
             for what, target in (
-                ("read", 1.3),
+                ("read", 3.0),
                 ("write", 1.2),
                 ("stream", 1.5),
-                ("feed", None),
-                ("wide read", None),
-                ("wide write", None),
-                ("wide stream", None),
+                ("feed", 1.3),
+                ("wide read", 1.3),
+                ("wide write", 1.2),
+                ("wide stream", 1.5),
             )
             for who, unit in (("odradek", "rows/s"), ("official", "rows/s"), ("ratio", "×"))
         ),
         Metric("spark trigger, odradek", "ms", False, None, 300),
         Metric("spark trigger, official", "ms", False),
+        Metric("spark trigger, ratio", "×", False, None, 1.0),
         Metric("spark batches, odradek", "s", False),
         Metric("spark batches, official", "s", False),
+        Metric("spark batches, ratio", "×", False, None, 1.0),
         Metric("spark batches growth, odradek", "×", False),
         Metric("spark batches growth, official", "×", False),
         Metric("spark workers, batch 10", "MB", False),

@@ -48,7 +48,12 @@ def cpu_seconds(pid: int) -> float:
     """User and system time of the process and its descendants since they started."""
     ticks = 0
     for each in processes(pid):
-        fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+        try:
+            fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            if each == pid:
+                raise
+            continue  # ended meanwhile: its parent has its time
         ticks += sum(map(int, fields[11:15]))  # utime, stime, and those of ended children
     return ticks / os.sysconf("SC_CLK_TCK")
 

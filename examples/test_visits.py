@@ -1,6 +1,6 @@
 """How to test a pipeline: its functions on small tables, and the whole query on a real broker.
 
-cd examples && python -m pytest test_visits.py
+python -m pytest examples/test_visits.py
 
 The fixture `kafka_broker` comes with `odradek.testing`. Spark's session is made once for all tests, because it takes
 some seconds; each test has topics and a checkpoint of its own.
@@ -27,12 +27,8 @@ NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 
 
 @pytest.fixture(scope="session")
-def spark(kafka_broker: BlockingBroker) -> Iterator[SparkSession]:
-    """A small session on this machine, without jars.
-
-    The broker is started first: a process that uvloop starts later would close this one's connection to Spark.
-    """
-    assert kafka_broker.is_running
+def spark() -> Iterator[SparkSession]:
+    """A small session on this machine, without jars."""
     ensure_java()
     # Spark's own processes find the data source where this Python has it
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

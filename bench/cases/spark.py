@@ -250,6 +250,7 @@ def _tiny_batches(jobs: Jobs, spark: Any) -> dict[str, float]:
     for name in FORMATS:
         progress = jobs.stream(name, tiny, 2)[1:]
         found[f"spark trigger, {name}"] = statistics.median(each["durationMs"]["triggerExecution"] for each in progress)
+    found["spark trigger, ratio"] = found["spark trigger, odradek"] / found["spark trigger, official"]
     return found
 
 
@@ -265,6 +266,7 @@ def _many_batches(jobs: Jobs, spark: Any, count: int) -> dict[str, float]:
         tenth = len(spent_ms) // 10 or 1
         growth = statistics.median(spent_ms[-tenth:]) / statistics.median(spent_ms[:tenth])
         found[f"spark batches growth, {name}"] = growth
+    found["spark batches, ratio"] = found["spark batches, odradek"] / found["spark batches, official"]
     return found
 
 

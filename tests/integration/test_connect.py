@@ -402,7 +402,7 @@ def test_page_is_followed_step_by_step(tmp_path: Path) -> None:
     """The commands and the file of docs/CONNECT.md, on a broker of their own."""
     guide = Page("docs/CONNECT.md")
     commands = [*guide.commands("Try it"), *guide.commands("Files or REST")]
-    (specification,) = re.findall(r"^```yaml\n(.*?)^```$", guide.text, re.MULTILINE | re.DOTALL)
+    specification = re.findall(r"^```yaml\n(.*?)^```$", guide.text, re.MULTILINE | re.DOTALL)[0]
     (tmp_path / "orders.yml").write_text(specification)
     (tmp_path / "secrets").mkdir()
     program = f"{sys.executable} -m odradek.cli.main"

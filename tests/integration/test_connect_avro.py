@@ -13,9 +13,10 @@ import pytest
 from starlette.testclient import TestClient
 
 from odradek.client import AvroSerializer, registry
-from odradek.connect.converters import SchemaMissing, converter_of
+from odradek.connect.converters import converter_of
 from odradek.connect.errors import ConnectError, TargetAway
 from odradek.connect.plugins import check_config, find
+from odradek.connect.registry_converters import SchemaMissing
 from odradek.testing.blocking import BlockingBroker
 from tests.integration.test_connect import broker, name, produce, rest, rows, sink, state
 from tests.integration.waiting import until

@@ -183,6 +183,33 @@ def _in_delta_on_s3(world: World) -> list[int]:
     return numbers
 
 
+def _catalog(world: World) -> dict[str, str]:
+    return {"uri": f"sqlite:///{world.folder}/catalog.db", "warehouse": f"file://{world.folder}/lake"}
+
+
+def _in_iceberg(world: World) -> list[int]:
+    from pyiceberg.catalog import load_catalog
+    from pyiceberg.exceptions import NoSuchTableError
+
+    catalog = load_catalog("default", **_catalog(world))
+    try:
+        numbers: list[int] = catalog.load_table("lake.numbers").scan(selected_fields=("n",)).to_arrow()["n"].to_pylist()
+    except NoSuchTableError:
+        return []
+    else:
+        return numbers
+    finally:
+        catalog.close()
+
+
+def _iceberg(world: World) -> dict[str, str]:
+    catalog = {f"catalog.{name}": text for name, text in _catalog(world).items()}
+    return {
+        "connector.class": "IcebergSink", "table.name": "lake.numbers", "flush.size": "250",
+        "rotate.interval.ms": "50", **catalog,
+    }  # fmt: skip
+
+
 def _in_objects(world: World) -> list[int]:
     s3 = world.fixture("s3")
     folder = ObjectFolder(f"{s3.url}/{world.topic}/{world.topic}/partition=0", s3.options)
@@ -219,7 +246,12 @@ SINKS: Final = {
             "rotate.interval.ms": "50",
         },
         _in_delta,
-        (f"{_SINKS}.delta:Rows.arrow:2:after", f"{_SINKS}.delta:DeltaSink.write:1:after"),
+        (f"{_SINKS}.rows:Rows.arrow:2:after", f"{_SINKS}.tables:TableSink.write:1:after"),
+    ),
+    "IcebergSink-sqlite": Case(
+        _iceberg,
+        _in_iceberg,
+        (f"{_SINKS}.rows:Rows.arrow:2:after", f"{_SINKS}.tables:TableSink.write:1:after"),
     ),
     "FilesSink": Case(
         lambda world: {
@@ -242,7 +274,12 @@ SINKS: Final = {
             "rotate.interval.ms": "50", **_routed_to("table"),
         },
         _in_delta,
-        (f"{_SINKS}.delta:Rows.arrow:2:after", f"{_SINKS}.delta:DeltaSink.write:1:after"),
+        (f"{_SINKS}.rows:Rows.arrow:2:after", f"{_SINKS}.tables:TableSink.write:1:after"),
+    ),
+    "IcebergSink-routed": Case(
+        lambda world: {**_iceberg(world), "table.name": "lake.${topic}", **_routed_to("numbers")},
+        _in_iceberg,
+        (f"{_SINKS}.rows:Rows.arrow:2:after", f"{_SINKS}.tables:TableSink.write:1:after"),
     ),
     "FilesSink-routed": Case(
         lambda world: {
@@ -267,7 +304,7 @@ SINKS: Final = {
             "flush.size": "250", "rotate.interval.ms": "50", **world.fixture("s3").settings,
         },
         _in_delta_on_s3,
-        (f"{_SINKS}.delta:Rows.arrow:2:after", f"{_SINKS}.delta:DeltaSink.write:1:after"),
+        (f"{_SINKS}.rows:Rows.arrow:2:after", f"{_SINKS}.tables:TableSink.write:1:after"),
     ),
     "SqlSink-postgres": Case(
         lambda world: _sql(world.fixture("postgres")),
@@ -489,7 +526,8 @@ def test_sink_loses_and_repeats_no_record_when_killed(world: World, kind: str) -
 
 
 @pytest.mark.parametrize(
-    "kind", _variants(["SqlSink", "SqlSink-postgres", "SqlSink-mariadb", "FilesSink", "DeltaSink"])
+    "kind",
+    _variants(["SqlSink", "SqlSink-postgres", "SqlSink-mariadb", "FilesSink", "DeltaSink", "IcebergSink-sqlite"]),
 )
 def test_two_tasks_write_each_record_once_when_killed(world: World, kind: str) -> None:
     """They share four partitions, and create the same table at the same time."""

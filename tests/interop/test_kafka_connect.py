@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import signal
-import socket
-import sqlite3
 import subprocess
 import sys
-import threading
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import psycopg.conninfo
@@ -27,7 +20,8 @@ from odradek.client.blocking_clients import BlockingProducer
 from odradek.testing.blocking import BlockingBroker
 from tests.integration.waiting import until
 from tests.interop.conftest import KAFKA
-from tests.spark.postgres import PostgresServer, postgres_server
+from tests.interop.connect_workers import Rest, logical_postgres, odradek, process, rows_of, tcp_of
+from tests.spark.postgres import PostgresServer
 
 pytestmark = pytest.mark.long
 
@@ -35,48 +29,6 @@ INTERNAL_TOPICS = (
     "checkpoints.topic", "heartbeats.topic", "offset-syncs.topic", "offset.storage", "status.storage", "config.storage",
 )  # fmt: skip
 """What MirrorMaker keeps in topics."""
-
-
-class Rest:
-    """The REST interface of a worker."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-
-    def call(self, method: str, path: str, body: Any = None) -> Any:
-        """The document of the answer. Raises OSError, urllib's HTTPError included."""
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self._url + path, data, {"Content-Type": "application/json"}, method=method)
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            return json.loads(answer.read() or b"null")
-
-    def is_there(self, path: str) -> bool:
-        """Whether the path is served."""
-        try:
-            self.call("GET", path)
-        except (OSError, ValueError):
-            return False
-        return True
-
-    def states(self, name: str) -> list[str]:
-        """The states of a connector and its tasks; none while the worker does not know it."""
-        try:
-            status = self.call("GET", f"connectors/{name}/status")
-        except OSError:
-            return []
-        return [status["connector"]["state"], *(each["state"] for each in status["tasks"])]
-
-
-@contextmanager
-def process(command: list[str], log: Path) -> Iterator[subprocess.Popen[str]]:
-    """A process that is killed at the end."""
-    with log.open("w") as errors:
-        started = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
-        try:
-            yield started
-        finally:
-            started.kill()
-            started.communicate()
 
 
 @contextmanager
@@ -109,19 +61,6 @@ def apache(
         yield rest, started
 
 
-@contextmanager
-def odradek(folder: Path, bootstrap: str, prefix: str) -> Iterator[tuple[Rest, subprocess.Popen[str]]]:
-    """A worker of ours on the same topics."""
-    command = [sys.executable, "-m", "odradek.cli.main", "connect", "run", "--listen", "127.0.0.1:0"]
-    command += ["--bootstrap-server", bootstrap, "--configs-topic", f"{prefix}-configs"]
-    command += ["--offsets-topic", f"{prefix}-offsets"]
-    with process(command, folder / "odradek.log") as started:
-        assert started.stdout is not None
-        ready = started.stdout.readline().strip().partition("url=")[2]
-        assert ready, (folder / "odradek.log").read_text()
-        yield Rest(ready), started
-
-
 def values(bootstrap: str, topic: str, count: int) -> list[bytes]:
     """The first committed values of a topic."""
     consumer = Consumer(
@@ -147,44 +86,6 @@ def values(bootstrap: str, topic: str, count: int) -> list[bytes]:
 def append(path: Path, lines: range) -> None:
     with path.open("a") as file:
         file.writelines(f"{number}\n" for number in lines)
-
-
-def rows_of(path: Path, query: str) -> list[tuple[Any, ...]]:
-    """Rows of a SQLite file; none before it has the table."""
-    try:
-        with sqlite3.connect(path) as connection:
-            return connection.execute(query).fetchall()
-    except sqlite3.Error:
-        return []
-
-
-@contextmanager
-def tcp_of(folder: str) -> Iterator[tuple[str, int]]:
-    """An address that leads to the server's socket in a folder: Java's driver connects to addresses only."""
-    (path,) = [each for each in Path(folder).iterdir() if each.name.startswith(".s.PGSQL.") and each.is_socket()]
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        threading.Thread(target=_forward, args=(listener, str(path)), daemon=True).start()
-        yield "127.0.0.1", listener.getsockname()[1]
-        listener.shutdown(socket.SHUT_RDWR)
-
-
-def _forward(listener: socket.socket, path: str) -> None:
-    with contextlib.suppress(OSError):
-        while True:
-            near, _ = listener.accept()
-            far = socket.socket(socket.AF_UNIX)
-            far.connect(path)
-            for one, other in ((near, far), (far, near)):
-                threading.Thread(target=_pump, args=(one, other), daemon=True).start()
-
-
-def _pump(one: socket.socket, other: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        while data := one.recv(65536):
-            other.sendall(data)
-    for each in (one, other):
-        with contextlib.suppress(OSError):
-            each.shutdown(socket.SHUT_RDWR)
 
 
 def test_apaches_worker_is_killed_and_ours_continues(
@@ -258,19 +159,14 @@ def test_mirror_maker_copies_topics_and_offsets(unique_name: Callable[[str], str
 
 
 @pytest.fixture
-def logical_postgres(tmp_path: Path) -> Iterator[PostgresServer]:
-    """A PostgreSQL that lets others follow its changes."""
-    with postgres_server(tmp_path) as server:
-        with psycopg.connect(server.database.conninfo, autocommit=True) as connection:
-            connection.execute("ALTER SYSTEM SET wal_level = logical")
-        server.crash()
-        server.start()
+def followed_postgres(tmp_path: Path) -> Iterator[PostgresServer]:
+    with logical_postgres(tmp_path) as server:
         yield server
 
 
 @pytest.mark.timeout(600)
 def test_changes_of_a_database_arrive_in_another_through_a_killed_worker(
-    bootstrap: str, unique_name: Callable[[str], str], tmp_path: Path, logical_postgres: PostgresServer
+    bootstrap: str, unique_name: Callable[[str], str], tmp_path: Path, followed_postgres: PostgresServer
 ) -> None:
     """PostgreSQL -> Debezium in Apache's worker -> broker -> our SqlSink -> SQLite."""
     try:
@@ -278,7 +174,7 @@ def test_changes_of_a_database_arrive_in_another_through_a_killed_worker(
     except LookupError as error:
         pytest.skip(str(error))
     prefix, port = unique_name("cdc"), free_port()
-    database = logical_postgres.database.conninfo
+    database = followed_postgres.database.conninfo
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("CREATE TABLE orders (id int PRIMARY KEY, item text, n int)")
         connection.execute("INSERT INTO orders SELECT n, 'first', n FROM generate_series(1, 100) n")

@@ -1,6 +1,7 @@
 """The programs of `examples/`: their results are those of a plain computation, whatever is killed meanwhile."""
 
 import contextlib
+import io
 import json
 import os
 import random
@@ -15,19 +16,24 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
 
+import fastavro
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from pyspark.errors import StreamingQueryException
 
 from bench.peers.broker import BrokerProcess
+from odradek.client import FixedSchemas
 from odradek.client.blocking import Blocking
 from odradek.spark.datasets import WRITTEN, Dataset
 from tests.spark.support import Record, Topics, run_to_end
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "examples"))
-import between_brokers  # noqa: E402 - the examples are no package
+import attributed_views  # noqa: E402 - the examples are no package
+import between_brokers  # noqa: E402
 import enriched_orders  # noqa: E402
+import evolving_orders  # noqa: E402
 import page_views  # noqa: E402
 import visits  # noqa: E402
 import weblog  # noqa: E402
@@ -267,12 +273,31 @@ def test_visits_are_those_of_a_plain_computation(spark: Any, topics: Topics, tmp
     assert sorted(found, key=str) == sorted(wanted, key=str)
 
 
+def test_tests_of_the_visits_are_collected_from_the_root() -> None:
+    words = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--collect-only",
+        "examples/test_visits.py",
+    ]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert done.stdout.count("examples/test_visits.py::") == 3
+
+
 @pytest.mark.long
 @pytest.mark.timeout(300)
 def test_tests_of_the_visits_pass_in_a_session_of_their_own() -> None:
-    """As the page says: a user's own pytest, where the plug-in gives the broker."""
-    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_visits.py"]
-    done = subprocess.run(words, cwd=ROOT / "examples", capture_output=True, text=True, timeout=280)
+    """As the page says: a user's own pytest, where the plug-in gives the broker, after Spark's session has begun.
+
+    A broker that an event loop of uvloop started then closed the session's connection to Java.
+    """
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "examples/test_visits.py"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stdout[-3000:]
     assert "3 passed" in done.stdout
 
@@ -315,6 +340,98 @@ def test_table_of_customers_is_kept_until_it_is_too_old(spark: Any, topics: Topi
     assert kept.table().count() == fresh.table().count() == 1
     topics.fill(topic, [Record(b'{"name": "Bob"}', b"b")])
     assert (kept.table().count(), fresh.table().count()) == (1, 2)
+
+
+# --- views and purchases ---
+
+
+def event(number: str, user: str, minute: int, **more: object) -> Record:
+    at = (weblog.BEGIN + timedelta(minutes=minute)).isoformat()
+    return Record(json.dumps({"id": number, "user": user, "at": at, **more}).encode())
+
+
+def values_of(topics: Topics, topic: str) -> list[dict[str, Any]]:
+    """In no particular order: tasks write at the same time."""
+    return [json.loads(each.value or b"") for each in topics.read(topic, committed=True)]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(400)
+def test_views_get_their_purchases_once_and_late_records_count(spark: Any, topics: Topics, tmp_path: Path) -> None:
+    views, purchases, target = topics.create(1), topics.create(1), topics.create(2)
+
+    def run() -> None:
+        place = topics.bootstrap, str(tmp_path)
+        run_to_end(
+            lambda: attributed_views.start(spark, *place, once=True, topics=(views, purchases, target)), wait_s=180
+        )
+
+    first, bought = event("v1", "ann", 0, page="/"), event("p1", "ann", 5, amount=3.0)
+    topics.fill(views, [first, first, event("v2", "bob", 1, page="/"), event("v3", "cid", 2, page="/"), Record(b"no")])
+    topics.fill(purchases, [bought, event("p3", "cid", 50, amount=1.0), bought])
+    run()
+    assert [(each["id"], each["purchase"], each["amount"]) for each in values_of(topics, target)] == [("v1", "p1", 3.0)]
+    # repeated by the writer, too late, late, and long after all of them, in both topics, so that their time is over
+    topics.fill(views, [first, event("v4", "ann", -200), event("v5", "dan", 20, page="/"), event("v6", "eve", 900)])
+    topics.fill(purchases, [event("p5", "dan", 45, amount=2.0), bought, event("p6", "fay", 900, amount=1.0)])
+    run()
+    found = sorted((each["id"], each.get("purchase")) for each in values_of(topics, target))
+    assert found == [("v1", "p1"), ("v2", None), ("v3", None), ("v5", "p5")]
+
+
+# --- values of several versions ---
+
+OLDER = {"order": "a", "amount": 1.5}
+NEWER = {"order": "b", "amount": 2.5, "currency": "CZK", "note": "new"}
+
+
+def avro_of(schema_id: int, schemas: dict[int, str], value: dict[str, object]) -> bytes:
+    buffer = io.BytesIO()
+    fastavro.schemaless_writer(buffer, fastavro.parse_schema(json.loads(schemas[schema_id])), value)
+    return b"\0" + schema_id.to_bytes(4, "big") + buffer.getvalue()
+
+
+def versions_in_avro() -> tuple[Any, list[bytes]]:
+    kinds = {"order": "string", "amount": "double", "currency": "string", "note": "string"}
+    schemas = {
+        number: json.dumps(
+            {"type": "record", "name": "Order", "fields": [{"name": name, "type": kinds[name]} for name in value]}
+        )
+        for number, value in enumerate((OLDER, NEWER), 1)
+    }
+    column = evolving_orders.from_registered_avro(FixedSchemas(schemas))
+    return column, [avro_of(number, schemas, value) for number, value in enumerate((OLDER, NEWER), 1)]
+
+
+def versions_in_protobuf() -> tuple[Any, list[bytes]]:
+    found = []
+    for value in (OLDER, NEWER):
+        pool = descriptor_pool.DescriptorPool()
+        files = descriptor_pb2.FileDescriptorSet.FromString(evolving_orders.descriptors(tuple(value)))
+        pool.Add(files.file[0])
+        message = message_factory.GetMessageClass(pool.FindMessageTypeByName("shop.Order"))(**value)
+        found.append(message.SerializeToString())
+    return evolving_orders.from_described_protobuf(), found
+
+
+def versions_in_json() -> tuple[Any, list[bytes]]:
+    return evolving_orders.from_json(), [json.dumps(each).encode() for each in (OLDER, NEWER)]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("versions", [versions_in_json, versions_in_avro, versions_in_protobuf])
+def test_orders_of_older_and_newer_writers_become_the_same_columns(
+    spark: Any, topics: Topics, tmp_path: Path, versions: Callable[[], tuple[Any, list[bytes]]]
+) -> None:
+    source, target = topics.create(1), topics.create(2)
+    column, values = versions()
+    topics.fill(source, [Record(each) for each in values])
+    place = topics.bootstrap, str(tmp_path), column, source, target
+    run_to_end(lambda: evolving_orders.start(spark, *place, once=True))
+    assert sorted(values_of(topics, target), key=lambda each: each["order"]) == [
+        {"order": "a", "amount": 1.5, "currency": "EUR"},
+        {"order": "b", "amount": 2.5, "currency": "CZK"},
+    ]
 
 
 # --- between two brokers ---

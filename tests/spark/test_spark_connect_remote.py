@@ -1,16 +1,15 @@
 """A Spark Connect server that has the package, and a remote client that has PySpark only."""
 
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyspark
 import pytest
 
 from odradek.spark.java import ensure_java
+from tests.spark.connect_server import connect_server
 from tests.spark.support import Record, Topics
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.long, pytest.mark.timeout(400)]
@@ -37,40 +36,18 @@ spark.stop()
 
 
 @pytest.fixture
-def connect_server(tmp_path: Path) -> Iterator[str]:
+def server(tmp_path: Path) -> Iterator[str]:
     """The address of a server in a process of its own, whose Python is this one."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
-    settings = {
-        "spark.connect.grpc.binding.address": "127.0.0.1",
-        "spark.connect.grpc.binding.port": port,
-        "spark.ui.enabled": "false",
-    }
-    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
-    command = [
-        str(submit),
-        "--class",
-        "org.apache.spark.sql.connect.service.SparkConnectServer",
-        "--master",
-        "local[2]",
-    ]
-    command += [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
     own = {"JAVA_HOME": ensure_java(), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    with (tmp_path / "server.log").open("w") as log:
-        server = subprocess.Popen([*command, "spark-internal"], env={**os.environ, **own}, stdout=log, stderr=log)
-    yield f"sc://127.0.0.1:{port}"
-    server.terminate()
-    server.wait(60)
+    with connect_server("local[2]", {**os.environ, **own}, tmp_path / "server.log") as address:
+        yield address
 
 
-def test_remote_client_without_the_package_reads_and_writes(
-    connect_server: str, topics: Topics, tmp_path: Path
-) -> None:
+def test_remote_client_without_the_package_reads_and_writes(server: str, topics: Topics, tmp_path: Path) -> None:
     source, target = topics.create(2), topics.create(2)
     topics.fill(source, [Record(b"%d" % n, partition=n % 2) for n in range(50)])
     # the client waits for the server to listen
-    arguments = [connect_server, topics.bootstrap, source, target, str(tmp_path / "checkpoint")]
+    arguments = [server, topics.bootstrap, source, target, str(tmp_path / "checkpoint")]
     done = subprocess.run([sys.executable, "-c", CLIENT, *arguments], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-5000:] + (tmp_path / "server.log").read_text()[-5000:]
     assert done.stdout.split() == ["50"]

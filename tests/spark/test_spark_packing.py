@@ -1,24 +1,23 @@
-"""A cluster whose Python lacks the package: `odradek pipeline pack` and Spark's archives bring it."""
+"""A cluster whose Python lacks the package: `odradek pipeline pack` and Spark's archives or artifacts bring it."""
 
 import os
-import socket
 import subprocess
 import sys
 import venv
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import pyspark
+import pyarrow as pa
 import pytest
 
 from odradek.spark.java import ensure_java
 from odradek.spark.packing import pack, settings
+from tests.spark.connect_server import BIN, connect_server, free_port
 from tests.spark.support import Record, Topics
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
 
 HERE = Path(__file__).resolve().parent
-SPARK = Path(pyspark.__file__).parent / "bin"
 WORKERS = 2
 
 
@@ -33,9 +32,7 @@ def environment() -> dict[str, str]:
 @pytest.fixture
 def master(tmp_path: Path, environment: Mapping[str, str]) -> Iterator[str]:
     """The address of a standalone master with two workers, each a process of its own."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
+    port = free_port()
     address = f"spark://127.0.0.1:{port}"
     deploy, here = "org.apache.spark.deploy", ["--host", "127.0.0.1", "--webui-port", "0"]
     commands = [[f"{deploy}.master.Master", *here, "--port", str(port)]]
@@ -44,7 +41,7 @@ def master(tmp_path: Path, environment: Mapping[str, str]) -> Iterator[str]:
         commands.append([f"{deploy}.worker.Worker", *here, *limits, address])
     with (tmp_path / "cluster.log").open("w") as log:
         started = [
-            subprocess.Popen([str(SPARK / "spark-class"), *each], env=environment, stdout=log, stderr=log)
+            subprocess.Popen([str(BIN / "spark-class"), *each], env=environment, stdout=log, stderr=log)
             for each in commands
         ]
     yield address
@@ -69,7 +66,7 @@ def test_executors_without_the_package_read_and_write(
     conf = [part for name, value in own.items() for part in ("--conf", f"{name}={value}")]
     job = [str(HERE / "packed_job.py"), topics.bootstrap, source, target]
     done = subprocess.run(
-        [str(SPARK / "spark-submit"), "--master", master, *conf, *job],
+        [str(BIN / "spark-submit"), "--master", master, *conf, *job],
         env={**environment, **pythons},
         cwd=tmp_path,
         capture_output=True,
@@ -82,3 +79,34 @@ def test_executors_without_the_package_read_and_write(
     assert places
     assert all("odradek-env" in each for each in places), places
     assert sorted(int(each.value or b"") for each in topics.read(target, committed=True)) == list(range(200))
+
+
+@pytest.mark.long
+def test_connect_client_brings_the_package_to_server_and_executors(
+    topics: Topics, master: str, environment: dict[str, str], tmp_path: Path
+) -> None:
+    """Server and executors have a Python with pyarrow and NumPy; the client has the archive and PySpark."""
+    source, *targets = topics.create(2), topics.create(2), topics.create(2)
+    topics.fill(source, [Record(b"%d" % n, b"k%d" % n, partition=n % 2) for n in range(200)])
+    archive = tmp_path / "odradek-connect.zip"
+    pack(archive, connect=True)
+    venv.create(tmp_path / "bare")
+    (packages,) = (tmp_path / "bare" / "lib").glob("python*/site-packages")
+    for each in ("pyarrow", "numpy", "numpy.libs"):
+        (packages / each).symlink_to(Path(pa.__file__).parents[1] / each)
+    bare = str(tmp_path / "bare" / "bin" / "python")
+    pythons = {"PYSPARK_DRIVER_PYTHON": bare, "PYSPARK_PYTHON": bare}
+    log, conf = tmp_path / "server.log", {"spark.executor.memory": "600m"}
+    with connect_server(master, {**environment, **pythons}, log, conf) as address:
+        job = [str(HERE / "attached_job.py"), str(archive), address, topics.bootstrap, source, *targets]
+        done = subprocess.run(
+            [sys.executable, *job, str(tmp_path / "checkpoint")],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=400,
+        )
+    assert done.returncode == 0, done.stderr[-3000:] + log.read_text()[-5000:]
+    assert done.stdout.split() == ["read", "200"]
+    for each in targets:
+        assert sorted(int(row.value or b"") for row in topics.read(each, committed=True)) == list(range(200))

@@ -1,5 +1,6 @@
 """Writing topics with Spark: columns, topics, partitions, refusals."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -120,3 +121,47 @@ def test_a_stream_from_topic_to_topic(
     )
     run_to_end(writer.start)
     assert sorted(int(r.value) for r in topics.read(target)) == list(range(1000))
+
+
+REAL_TIME = "5 seconds"
+
+
+@pytest.mark.parametrize(
+    ("checked", "reason"),
+    [("true", "OPERATOR_OR_SINK_NOT_IN_ALLOWLIST"), ("false", "does not support async progress tracking")],
+)
+def test_real_time_mode_rejects_the_sink(
+    spark: Any, bootstrap: str, topics: Topics, tmp_path: Path, checked: str, reason: str
+) -> None:
+    """A difference that the documentation lists."""
+    rows = spark.readStream.format("rate").load().selectExpr("cast(value as string) value")
+    writer = rows.writeStream.format("odradek").outputMode("update").option("checkpointLocation", str(tmp_path))
+    writer = writer.option("kafka.bootstrap.servers", bootstrap).option("topic", topics.create(1))
+    spark.conf.set("spark.sql.streaming.realTimeMode.allowlistCheck", checked)
+    try:
+        with pytest.raises(PySparkException, match=reason):
+            writer.trigger(realTime=REAL_TIME).start()
+    finally:
+        spark.conf.unset("spark.sql.streaming.realTimeMode.allowlistCheck")
+
+
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
+def test_continuous_trigger_commits_nothing(
+    spark: Any, bootstrap: str, topics: Topics, tmp_path: Path, guarantee: str
+) -> None:
+    """Spark 4.3 drops the rows of Python sinks there, and asks for a commit of every epoch."""
+    topic = topics.create(1)
+    rows = spark.readStream.format("rate").option("rowsPerSecond", 10).load().selectExpr("cast(value as string) value")
+    writer = rows.writeStream.format("odradek").option("checkpointLocation", str(tmp_path))
+    writer = writer.option("kafka.bootstrap.servers", bootstrap).options(topic=topic, deliveryGuarantee=guarantee)
+    query = writer.trigger(continuous="100 milliseconds").start()
+    try:
+        # Spark notes the offsets of an epoch before it asks the sink for its commit
+        deadline = time.monotonic() + 60
+        while len(list((tmp_path / "offsets").glob("[0-9]*"))) < 3:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert not list((tmp_path / "commits").glob("[0-9]*"))
+        assert not topics.read(topic, 1)
+    finally:
+        query.stop()

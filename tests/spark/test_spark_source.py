@@ -218,3 +218,21 @@ def test_finished_batches_can_be_committed_to_a_group(
     run_stream(stream(topic, **options), tmp_path, "committing")
     # Spark notifies a source that a batch is over when it plans the next one
     assert topics.group_offsets(group) == {TopicPartition(topic, 0): 20}
+
+
+@pytest.mark.parametrize(
+    ("trigger", "reason"),
+    [
+        ({"continuous": "1 second"}, "odradek does not support continuous processing"),
+        ({"realTime": "5 seconds"}, r"STREAMING_REAL_TIME_MODE.INPUT_STREAM_NOT_SUPPORTED"),
+    ],
+    ids=["continuous", "real time"],
+)
+def test_triggers_without_batches_are_errors(
+    stream: Frame, topics: Topics, tmp_path: Path, trigger: dict[str, str], reason: str
+) -> None:
+    """Differences that the documentation lists."""
+    writer = stream(topics.create(1)).writeStream.format("console").option("checkpointLocation", str(tmp_path))
+    mode = "update" if "realTime" in trigger else "append"
+    with pytest.raises(PySparkException, match=reason):
+        run_to_end(writer.outputMode(mode).trigger(**trigger).start)

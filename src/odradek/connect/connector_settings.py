@@ -18,8 +18,10 @@ COMMON: Final = (
     Setting("name", Type.STRING, REQUIRED, "a name that no other connector has", Importance.HIGH),
     Setting("connector.class", Type.CLASS, REQUIRED, "the kind of connector", Importance.HIGH),
     Setting("tasks.max", Type.INT, 1, "most tasks that work at the same time", Importance.HIGH, minimum=1),
-    Setting("key.converter", Type.CLASS, "string", "converter of keys: string, json, bytes or avro", Importance.LOW),
-    Setting("value.converter", Type.CLASS, "json", "converter of values: json, string, bytes or avro", Importance.LOW),
+    Setting("key.converter", Type.CLASS, "string", "converter of keys: string, json, bytes, avro, protobuf "
+            "or json-schema", Importance.LOW),
+    Setting("value.converter", Type.CLASS, "json", "converter of values: json, string, bytes, avro, "
+            "protobuf or json-schema", Importance.LOW),
     Setting("transforms", Type.LIST, [], "names of transforms, applied in this order", Importance.LOW,
             group="Transforms"),
     Setting("errors.tolerance", Type.STRING, "none", "none: a record that cannot be converted or written fails the "
@@ -46,6 +48,10 @@ SOURCE: Final = (
 )  # fmt: skip
 
 
+QUERY: Final = ("name", "connector.class", "tasks.max", "topics", "topics.regex")
+"""Names of the settings that a query in Spark has of those above."""
+
+
 class ErrorPolicy(NamedTuple):
     """What a task does about failures."""
 
@@ -68,7 +74,7 @@ class ErrorPolicy(NamedTuple):
             tolerates_records=values["errors.tolerance"] == "all",
             retry_s=math.inf if retry_ms < 0 else retry_ms / 1000,
             longest_pause_s=values["errors.retry.delay.max.ms"] / 1000,
-            logs_records=values["errors.log.enable"],
+            logs_records=values.get("errors.log.enable", False),
             dead_letters=values.get("errors.deadletterqueue.topic.name", ""),
             describes_failures=values.get("errors.deadletterqueue.context.headers.enable", True),
         )

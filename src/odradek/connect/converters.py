@@ -1,22 +1,18 @@
 """Converters between the bytes of keys and values and the objects that sources and sinks exchange.
 
 They have the names and the bytes of Kafka Connect's. `JsonConverter` reads the envelope of `schemas.enable=true`
-(`{"schema": …, "payload": …}`) and returns its payload; it writes JSON without schemas only. `AvroConverter`, with the
-name and the settings of Confluent's, reads what others have written with a schema registry; it writes nothing.
+(`{"schema": …, "payload": …}`) and returns its payload; it writes JSON without schemas only. For those of a schema
+registry see `registry_converters`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from odradek.client.errors import SerializationError
-from odradek.client.framing import unframed
-from odradek.client.registry import RegistryError, RegistrySchemas
-from odradek.connect.columns import plain_value
-from odradek.connect.errors import ConnectError, TargetAway
+from odradek.client.registry import RegistrySchemas
+from odradek.connect.registry_converters import FORMATS, RegistryConverter
 from odradek.connect.settings import REQUIRED, Importance, Setting, Type, check
 
 
@@ -30,15 +26,6 @@ class Converter(Protocol):
     def encode(self, value: Any) -> bytes | None:
         """The bytes of an object."""
         ...
-
-
-class SchemaMissing(Exception):
-    """A record has a schema that has to be fetched first."""
-
-    def __init__(self, fetch: Callable[[], None]) -> None:
-        """`fetch` blocks. It raises ValueError for a schema that does not exist, TargetAway, ConnectError."""
-        super().__init__("a schema has to be fetched")
-        self.fetch = fetch
 
 
 class JsonConverter:
@@ -109,51 +96,14 @@ class ByteArrayConverter:
         raise ValueError(f"bytes expected, got {type(value).__name__}")
 
 
-class AvroConverter:
-    """Avro behind the id of its schema in a registry. Times, decimals and bytes become text: see `plain_value`."""
-
-    def __init__(self, registry: RegistrySchemas) -> None:
-        """Raises ModuleNotFoundError without fastavro."""
-        from odradek.client.avro_serializers import AvroDeserializer
-
-        self._registry = registry
-        self._known: set[int] = set()
-        self._deserialize: AvroDeserializer[Any] = AvroDeserializer(registry)
-
-    def decode(self, data: bytes | None) -> Any:
-        """The object. Raises ValueError, and SchemaMissing for a schema that was not fetched yet."""
-        if data is None:
-            return None
-        schema_id, _, _ = unframed(data)
-        if schema_id not in self._known:
-            raise SchemaMissing(partial(self._fetch, schema_id))
-        try:
-            return plain_value(self._deserialize(data))
-        except SerializationError as error:
-            raise ValueError(f"not Avro: {error}") from error
-
-    def encode(self, value: Any) -> bytes | None:
-        """Null stays null. Raises ValueError for all else: it has no schema."""
-        if value is None:
-            return None
-        raise ValueError("AvroConverter only reads")
-
-    def _fetch(self, schema_id: int) -> None:
-        try:
-            self._registry.schema(schema_id)
-        except LookupError as error:
-            raise ValueError(str(error)) from error
-        except RegistryError as error:
-            raise (TargetAway if error.is_transient else ConnectError)(str(error)) from error
-        self._known.add(schema_id)
-
-
 PREFIX: Final = "org.apache.kafka.connect."
 NAMES: Final = {
     "json": f"{PREFIX}json.JsonConverter",
     "string": f"{PREFIX}storage.StringConverter",
     "bytes": f"{PREFIX}converters.ByteArrayConverter",
     "avro": "io.confluent.connect.avro.AvroConverter",
+    "protobuf": "io.confluent.connect.protobuf.ProtobufConverter",
+    "json-schema": "io.confluent.connect.json.JsonSchemaConverter",
 }
 """Short names, and Kafka's."""
 
@@ -180,7 +130,7 @@ SETTINGS: Final[Mapping[str, Sequence[Setting]]] = {
     NAMES["json"]: _JSON,
     NAMES["string"]: _PLAIN,
     NAMES["bytes"]: _PLAIN,
-    NAMES["avro"]: _REGISTRY,
+    **dict.fromkeys(FORMATS, _REGISTRY),
 }
 """The settings of converters, behind `key.converter.` and `value.converter.`, by their names."""
 
@@ -192,15 +142,15 @@ def settings_of(name: str) -> Sequence[Setting] | None:
 
 def can_write(name: str) -> bool:
     """Whether sources may use the converter. Raises ValueError."""
-    return class_of(name) != NAMES["avro"]
+    return class_of(name) not in FORMATS
 
 
 def converter_of(name: str, options: Mapping[str, str]) -> Converter:
     """The converter of that name; `options` are its settings without their prefix. Raises ValueError."""
     full = class_of(name)
-    if full == NAMES["avro"]:
+    if full in FORMATS:
         try:
-            return AvroConverter(registry_of(options))
+            return RegistryConverter(FORMATS[full], registry_of(full, options))
         except ModuleNotFoundError as error:
             raise ValueError(str(error)) from error
     values = _checked(full, options)
@@ -216,9 +166,9 @@ def _checked(full: str, options: Mapping[str, str]) -> Mapping[str, Any]:
     return checked.values
 
 
-def registry_of(options: Mapping[str, str]) -> RegistrySchemas:
-    """The schema registry of an Avro converter's settings, without their prefix. Raises ValueError."""
-    values = _checked(NAMES["avro"], options)
+def registry_of(full: str, options: Mapping[str, str]) -> RegistrySchemas:
+    """The schema registry of a converter by its settings, without their prefix. Raises ValueError."""
+    values = _checked(full, options)
     user, colon, password = values["basic.auth.user.info"].partition(":")
     if user and not colon:
         raise ValueError("basic.auth.user.info: USER:PASSWORD expected")
@@ -227,4 +177,5 @@ def registry_of(options: Mapping[str, str]) -> RegistrySchemas:
         username=user or None,
         password=password if colon else None,
         authority=values["schema.registry.ssl.truststore.location"] or None,
+        schema_type=FORMATS[full].schema_type,
     )

@@ -16,20 +16,23 @@ from odradek.connect.conversion import Conversion
 from odradek.connect.converters import can_write
 from odradek.connect.model import Kind
 from odradek.connect.object_folder import STORAGE_PREFIX, check_folder, is_url
+from odradek.connect.queries import spark_sql
 from odradek.connect.settings import Checked, Setting, check
 from odradek.connect.sinks import cluster as cluster_sink
 from odradek.connect.sinks import delta as delta_sink
 from odradek.connect.sinks import files as files_sink
 from odradek.connect.sinks import http as http_sink
+from odradek.connect.sinks import iceberg as iceberg_sink
 from odradek.connect.sinks import sql as sql_sink
 from odradek.connect.sinks.objects import ObjectsSink
 from odradek.connect.sinks.sink import Sink
+from odradek.connect.sinks.tables import TableSink
 from odradek.connect.sources import cluster as cluster_source
 from odradek.connect.sources import files as files_source
 from odradek.connect.sources import http as http_source
 from odradek.connect.sources import sql as sql_source
 from odradek.connect.sources.source import Source
-from odradek.connect.transforms import Transform, can_route, transforms_of
+from odradek.connect.transforms import can_route, transforms_of
 
 
 class TaskPlace(NamedTuple):
@@ -41,6 +44,7 @@ class TaskPlace(NamedTuple):
 
 
 MakeSink = Callable[[Mapping[str, Any], Mapping[str, str], TaskPlace], Sink]
+MakeQuery = Callable[[Mapping[str, Any], Mapping[str, str], TaskPlace], spark_sql.QueryPlan]
 MakeSource = Callable[[Mapping[str, Any], Mapping[str, str], TaskPlace], Source]
 CheckTogether = Callable[[Mapping[str, Any]], dict[str, list[str]]]
 
@@ -56,7 +60,7 @@ class Plugin(NamedTuple):
     kind: Kind
     summary: str
     settings: Sequence[Setting]
-    make: MakeSink | MakeSource
+    make: MakeSink | MakeSource | MakeQuery
     tasks: Callable[[Mapping[str, Any]], int]
     """Tasks that a configuration has work for."""
     other_names: Sequence[str] = ()
@@ -67,16 +71,28 @@ class Plugin(NamedTuple):
     """Whether these are settings of clients of another cluster."""
     converters: tuple[str, str] = ("string", "json")
     """Default converters of keys and values."""
+    is_query: bool = False
+    """Whether Spark runs it, which converts and transforms records itself."""
+
+    @property
+    def prefixes(self) -> tuple[str, ...]:
+        """What names of settings may begin with that are no settings of this list."""
+        own = (self.prefix,) if self.prefix else ()
+        local = () if self.is_query else (*CONVERTER_PREFIXES, TRANSFORM_PREFIX)
+        return (*CLIENT_PREFIXES, *local, *own)
 
     def all_settings(self) -> list[Setting]:
         """The settings of this kind, with those that all have. A kind's own one replaces the common one."""
         own = {each.name for each in self.settings}
         role = connector_settings.SINK if self.kind is Kind.SINK else connector_settings.SOURCE
+        shared = [
+            each
+            for each in (*connector_settings.COMMON, *role)
+            if not self.is_query or each.name in connector_settings.QUERY
+        ]
         defaults = dict(zip(("key.converter", "value.converter"), self.converters, strict=True))
         return [
-            each._replace(default=defaults.get(each.name, each.default))
-            for each in (*connector_settings.COMMON, *role)
-            if each.name not in own
+            each._replace(default=defaults.get(each.name, each.default)) for each in shared if each.name not in own
         ] + list(self.settings)
 
 
@@ -97,8 +113,20 @@ def _sql_sink(values: Mapping[str, Any], _config: Mapping[str, str], place: Task
 
 
 def _delta_sink(values: Mapping[str, Any], config: Mapping[str, str], place: TaskPlace) -> Sink:
-    routes = can_route(values["transforms"], subset(config, TRANSFORM_PREFIX))
-    return delta_sink.DeltaSink(values, values[STORAGE_PREFIX], place.connector, routes=routes)
+    tables = delta_sink.DeltaFormat(
+        values[STORAGE_PREFIX], f"odradek-connect/{place.connector}", values["partition.by"]
+    )
+    return TableSink(tables, values["table.path"], values, place.connector, routes=_routes(values, config))
+
+
+def _iceberg_sink(values: Mapping[str, Any], config: Mapping[str, str], place: TaskPlace) -> Sink:
+    tables = iceberg_sink.IcebergFormat(values[iceberg_sink.PREFIX], place.connector, values["partition.by"])
+    return TableSink(tables, values["table.name"], values, place.connector, routes=_routes(values, config))
+
+
+def _routes(values: Mapping[str, Any], config: Mapping[str, str]) -> bool:
+    """Whether transforms may change the topics of records."""
+    return can_route(values["transforms"], subset(config, TRANSFORM_PREFIX))
 
 
 def _files_sink(values: Mapping[str, Any], _config: Mapping[str, str], place: TaskPlace) -> Sink:
@@ -118,6 +146,10 @@ def _http_sink(values: Mapping[str, Any], _config: Mapping[str, str], place: Tas
 def _cluster_sink(values: Mapping[str, Any], config: Mapping[str, str], place: TaskPlace) -> Sink:
     options = _client_options(config, cluster_sink.PREFIX)
     return cluster_sink.ClusterSink(values, options, group_of(place.connector))
+
+
+def _spark_sql(values: Mapping[str, Any], _config: Mapping[str, str], place: TaskPlace) -> spark_sql.QueryPlan:
+    return spark_sql.QueryPlan(place.connector, values)
 
 
 def _sql_source(values: Mapping[str, Any], _config: Mapping[str, str], place: TaskPlace) -> Source:
@@ -145,6 +177,9 @@ PLUGINS: Final = (
     Plugin("DeltaSink", Kind.SINK, "rows in Delta tables on disks and object stores, exactly once",
            delta_sink.SETTINGS, _delta_sink, _most, check=delta_sink.check, prefix=STORAGE_PREFIX,
            has_clients=False),
+    Plugin("IcebergSink", Kind.SINK, "rows in Iceberg tables of any catalog that PyIceberg knows, exactly once",
+           iceberg_sink.SETTINGS, _iceberg_sink, _most, check=iceberg_sink.check, prefix=iceberg_sink.PREFIX,
+           has_clients=False),
     Plugin("FilesSink", Kind.SINK, "JSON, CSV or Parquet files in a folder or on S3, exactly once", files_sink.SETTINGS,
            _files_sink, _most, check=check_folder, prefix=STORAGE_PREFIX, has_clients=False),
     Plugin("FileStreamSink", Kind.SINK, "lines at the end of a file", files_sink.FILE_STREAM_SETTINGS,
@@ -153,6 +188,9 @@ PLUGINS: Final = (
            check=http_sink.check),
     Plugin("ClusterSink", Kind.SINK, "topics of another cluster, exactly once", cluster_sink.SETTINGS, _cluster_sink,
            _one, prefix=cluster_sink.PREFIX, converters=("bytes", "bytes")),
+    Plugin("SparkSql", Kind.SINK, "rows of a query in Spark SQL, in a topic or a Delta table, exactly once",
+           spark_sql.SETTINGS, _spark_sql, _one, check=spark_sql.check, prefix=STORAGE_PREFIX, has_clients=False,
+           is_query=True),
     Plugin("SqlSource", Kind.SOURCE, "new and changed rows of SQLite, PostgreSQL or MySQL, exactly once",
            sql_source.SETTINGS, _sql_source, lambda values: len(values["table.whitelist"]),
            (f"{_JDBC}JdbcSourceConnector",), sql_source.check),
@@ -186,29 +224,30 @@ def find(name: str) -> Plugin | None:
 
 def check_config(plugin: Plugin, config: Mapping[str, str]) -> Checked:
     """Read a connector's configuration, all its settings together."""
-    own = (plugin.prefix,) if plugin.prefix else ()
-    prefixes = (*CONVERTER_PREFIXES, *CLIENT_PREFIXES, TRANSFORM_PREFIX, *own)
-    checked = check(plugin.all_settings(), config, prefixes)
+    checked = check(plugin.all_settings(), config, plugin.prefixes)
     values, errors = checked
-    if own:
+    if plugin.prefix:
         values[plugin.prefix] = subset(config, plugin.prefix)
     if plugin.kind is Kind.SINK and not errors.keys() & {"topics", "topics.regex"}:
         errors.update(_check_topics(values))
-    try:
-        transforms = transforms_of(values.get("transforms", []), subset(config, TRANSFORM_PREFIX))
-    except ValueError as error:
-        errors["transforms"] = [str(error)]
-        transforms = ()
-    errors.update(_check_converters(plugin, values, config, transforms) if not errors else {})
+    if not plugin.is_query:
+        errors.update(_check_conversion(plugin, values, config, is_complete=not errors))
     if not errors:
         errors.update(plugin.check(values))
     errors.update(_check_clients(plugin, config))
     return checked
 
 
-def _check_converters(
-    plugin: Plugin, values: Mapping[str, Any], config: Mapping[str, str], transforms: tuple[Transform, ...]
+def _check_conversion(
+    plugin: Plugin, values: Mapping[str, Any], config: Mapping[str, str], *, is_complete: bool
 ) -> dict[str, list[str]]:
+    """What is wrong with transforms, and, if all settings are there, with converters."""
+    try:
+        transforms = transforms_of(values.get("transforms", []), subset(config, TRANSFORM_PREFIX))
+    except ValueError as error:
+        return {"transforms": [str(error)]}
+    if not is_complete:
+        return {}
     try:
         Conversion.of(values, config, transforms)
         for name in ("key.converter", "value.converter"):
@@ -222,7 +261,8 @@ def _check_converters(
 def _check_topics(values: Mapping[str, Any]) -> dict[str, list[str]]:
     if bool(values["topics"]) == bool(values["topics.regex"]):
         return {"topics": ["topics: either topics or topics.regex expected"]}
-    if values["errors.deadletterqueue.topic.name"] and values["errors.deadletterqueue.topic.name"] in values["topics"]:
+    letters = values.get("errors.deadletterqueue.topic.name", "")
+    if letters and letters in values["topics"]:
         return {"errors.deadletterqueue.topic.name": ["errors.deadletterqueue.topic.name: the sink reads this topic"]}
     try:
         re.compile(values["topics.regex"])
@@ -258,6 +298,15 @@ def consumer_options(config: Mapping[str, str]) -> dict[str, str]:
 def producer_options(config: Mapping[str, str]) -> dict[str, str]:
     """Options of a source's producer in its configuration."""
     return _client_options(config, "producer.override.")
+
+
+def spark_options(options: Mapping[str, Any]) -> dict[str, str]:
+    """A client's options as those of Spark's sources and sinks."""
+    return {
+        f"kafka.{name.replace('_', '.')}": str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in options.items()
+        if value is not None
+    }
 
 
 DEFAULT_CONSUMER: Final[Mapping[str, Any]] = {

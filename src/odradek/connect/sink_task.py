@@ -23,9 +23,9 @@ from odradek.client.producer.producer import Producer
 from odradek.client.reports import dead_letters
 from odradek.connect.connector_settings import ErrorPolicy
 from odradek.connect.conversion import Conversion
-from odradek.connect.converters import SchemaMissing
 from odradek.connect.errors import ConnectError, PositionMoved, RecordRejected, TargetAway
 from odradek.connect.model import Batch, SinkRecord
+from odradek.connect.registry_converters import SchemaMissing
 from odradek.connect.retries import Retries
 from odradek.connect.sinks.sink import Sink
 from odradek.records.topic_partition import TopicPartition

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import re
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 
@@ -24,6 +25,7 @@ from odradek.connect.errors import ConfigInvalid, ConnectError
 from odradek.connect.model import Kind, State, Target
 from odradek.connect.plugins import (
     DEFAULT_CONSUMER,
+    MakeQuery,
     MakeSink,
     MakeSource,
     Plugin,
@@ -33,7 +35,10 @@ from odradek.connect.plugins import (
     find,
     group_of,
     producer_options,
+    spark_options,
 )
+from odradek.connect.queries.query_task import QueryTask
+from odradek.connect.queries.shared_session import SharedSession, SparkSettings
 from odradek.connect.settings import Checked
 from odradek.connect.sink_task import DeadLetterTopic, SinkTask, consume
 from odradek.connect.source_task import SourceTask
@@ -74,6 +79,8 @@ class WorkerSettings(NamedTuple):
     secrets: Path | None = None
     """Folder of files that placeholders may name."""
     worker_id: str = "127.0.0.1:8083"
+    spark: SparkSettings = SparkSettings()
+    """What queries run on."""
 
 
 class _Work(NamedTuple):
@@ -84,7 +91,6 @@ class _Work(NamedTuple):
     values: Mapping[str, Any]
     config: Mapping[str, str]
     place: TaskPlace
-    conversion: Conversion
 
 
 class Worker:
@@ -94,6 +100,7 @@ class Worker:
         self._settings = settings
         self._store: ConfigStore = MemoryConfigs()
         self._admin = Admin(**settings.clients)
+        self._spark = SharedSession(settings.spark)
         self._turns: dict[str, asyncio.Lock] = {}
         self.connectors: dict[str, Connector] = {}
         """Connectors by name."""
@@ -118,6 +125,7 @@ class Worker:
     async def close(self) -> None:
         """End all tasks, and disconnect. Connectors keep their targets."""
         await asyncio.gather(*(each.stop() for each in self.connectors.values()))
+        await self._spark.close()
         await self._store.close()
         await self._admin.close()
 
@@ -207,7 +215,7 @@ class Worker:
             connector.failure = str(error)
             logger.error("connector %s cannot start: %s", connector.name, error)  # noqa: TRY400 - the lines say it all
             return
-        if plugin.kind is Kind.SINK:
+        if plugin.kind is Kind.SINK and not plugin.is_query:
             await self._remove_members(connector)
         count = max(1, min(values["tasks.max"], plugin.tasks(values)))
         connector.start(count, self._runner(connector, plugin, values))
@@ -229,15 +237,30 @@ class Worker:
         config = placeholders.resolve(connector.config, self._settings.secrets)
 
         async def run(task: int, count: int, stopping: asyncio.Event) -> None:
-            place = TaskPlace(connector.name, task, count)
-            transforms = transforms_of(values["transforms"], subset(config, TRANSFORM_PREFIX))
-            work = _Work(connector, plugin, values, config, place, Conversion.of(values, config, transforms))
-            await (self._run_sink if plugin.kind is Kind.SINK else self._run_source)(work, stopping)
+            work = _Work(connector, plugin, values, config, TaskPlace(connector.name, task, count))
+            if plugin.is_query:
+                await self._run_query(work, stopping)
+            elif plugin.kind is Kind.SINK:
+                await self._run_sink(work, stopping)
+            else:
+                await self._run_source(work, stopping)
 
         return run
 
+    async def _run_query(self, work: _Work, stopping: asyncio.Event) -> None:
+        connector, plugin, values, config, place = work
+        clients = self._settings.clients
+        plan = cast(MakeQuery, plugin.make)(values, config, place)
+        source = spark_options({**clients, **consumer_options(config), "group_id": group_of(connector.name)})
+        sink = spark_options({**clients, **producer_options(config)})
+        start = partial(plan.start, source=source, sink=sink)
+        connector.topics.update(filter(None, (*values["topics"], values["topic"])))
+        task = QueryTask(f"{connector.name}-{place.task}", self._spark, start, ErrorPolicy.of(values))
+        await task.run(stopping)
+
     async def _run_sink(self, work: _Work, stopping: asyncio.Event) -> None:
-        connector, plugin, values, config, place, conversion = work
+        connector, plugin, values, config, place = work
+        conversion = _conversion(work)
         policy = ErrorPolicy.of(values)
         sink = cast(MakeSink, plugin.make)(values, config, place)
         options = {**DEFAULT_CONSUMER, "max_poll_records": sink.batch_records, **consumer_options(config)}
@@ -256,14 +279,14 @@ class Worker:
         await consume(task, consumer, letters, selection, stopping)
 
     async def _run_source(self, work: _Work, stopping: asyncio.Event) -> None:
-        connector, plugin, values, config, place, conversion = work
+        connector, plugin, values, config, place = work
         source = cast(MakeSource, plugin.make)(values, config, place)
         transactional_id = f"connect-{connector.name}-{place.task}"
         clients = self._settings.clients
         task = SourceTask(
             connector.name,
             source,
-            conversion,
+            _conversion(work),
             ErrorPolicy.of(values),
             values["poll.interval.ms"] / 1000,
             {
@@ -370,6 +393,8 @@ class Worker:
 
     async def _alter_group(self, connector: Connector, changes: Changes) -> None:
         plugin, checked = self.validate_own(connector.config)
+        if plugin.is_query:
+            raise Conflict(f"the positions of {connector.name} are in its checkpoint: use another one to begin again")
         sink = cast(MakeSink, plugin.make)(checked.valid(), placeholders.resolve(
             connector.config, self._settings.secrets), TaskPlace(connector.name, 0, 1))  # fmt: skip
         wanted = {_partition(partition): _offset(offset) for partition, offset in changes}
@@ -394,6 +419,12 @@ class Worker:
         failed = [error for error in errors.values() if error is not None]
         if failed:
             raise failed[0]
+
+
+def _conversion(work: _Work) -> Conversion:
+    """The converters and transforms of a task."""
+    transforms = transforms_of(work.values["transforms"], subset(work.config, TRANSFORM_PREFIX))
+    return Conversion.of(work.values, work.config, transforms)
 
 
 def _partition(partition: Mapping[str, Any]) -> TopicPartition:

@@ -16,12 +16,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from odradek.spark import artifacts
+
 FOLDER: Final = "odradek-env"
 """The name under which executors find the archive unpacked."""
 
 _OWN: Final = ("odradek", "pyspark_odradek")
 _THERE: Final = frozenset({"pyspark", "py4j"})
 """What every executor has."""
+_OF_CONNECT: Final = frozenset({"pyarrow", "numpy"})
+"""What servers of Spark Connect have: Spark imports both before anything that a session brings."""
 _EXTRAS: Final = ("", "spark", "arrow", "formats")
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
 _MARKER: Final = re.compile(r"""extra\s*==\s*["']([^"']+)["']""")
@@ -36,16 +40,20 @@ def settings(archive: str) -> dict[str, str]:
     return {"spark.archives": f"{archive}#{FOLDER}", "spark.executorEnv.PYTHONPATH": FOLDER}
 
 
-def pack(path: Path) -> int:
-    """Write the archive; its files. Raises PackingError."""
+def pack(path: Path, *, connect: bool = False) -> int:
+    """Write the archive; its files. With `connect` it is one for `attach` of sessions. Raises PackingError."""
     written: set[str] = set()
     partial = path.with_name(f"{path.name}.partial")
     try:
         with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-            for file, name in _files():
+            for file, name in _files(_THERE | _OF_CONNECT if connect else _THERE):
                 if name not in written and not name.endswith(".pyc"):
                     written.add(name)
                     archive.write(file, name)
+            if connect:
+                written |= {artifacts.CLIENT_MODULE, artifacts.BUILD}
+                archive.write(artifacts.__file__, artifacts.CLIENT_MODULE)
+                archive.writestr(artifacts.BUILD, f"{artifacts.build()}\n")
         partial.replace(path)
     except OSError as error:
         partial.unlink(missing_ok=True)
@@ -53,7 +61,7 @@ def pack(path: Path) -> int:
     return len(written)
 
 
-def _files() -> Iterator[tuple[Path, str]]:
+def _files(there: frozenset[str]) -> Iterator[tuple[Path, str]]:
     """Each file with its name in the archive."""
     for name in _OWN:
         spec = importlib.util.find_spec(name)
@@ -66,15 +74,15 @@ def _files() -> Iterator[tuple[Path, str]]:
         for each in sorted(origin.parent.rglob("*")):
             if each.is_file():
                 yield each, str(each.relative_to(origin.parent.parent))
-    for distribution in _dependencies():
+    for distribution in _dependencies(there):
         for file in distribution.files or ():
             located = Path(str(distribution.locate_file(file)))
             if ".." not in file.parts and located.is_file():
                 yield located, os.fspath(file)
 
 
-def _dependencies() -> list[importlib.metadata.Distribution]:
-    """The distributions that the package needs on executors, and theirs. Raises PackingError."""
+def _dependencies(there: frozenset[str] = _THERE) -> list[importlib.metadata.Distribution]:
+    """The distributions that the package needs on executors beyond those there, and theirs. Raises PackingError."""
     found: dict[str, importlib.metadata.Distribution] = {}
     waiting: list[tuple[str, tuple[str, ...]]] = [("odradek", _EXTRAS)]
     while waiting:
@@ -91,7 +99,7 @@ def _dependencies() -> list[importlib.metadata.Distribution]:
             if needed is None or (extra[1] if extra else "") not in extras:
                 continue
             key = needed[0].lower().replace("_", "-")
-            if key not in found and key not in _THERE and key != "odradek":
+            if key not in found and key not in there and key != "odradek":
                 waiting.append((key, ("",)))
         if name != "odradek":
             found[name] = distribution

@@ -112,7 +112,7 @@ def checked(reports: Iterable[TaskReport | None], batch_id: int) -> list[TaskRep
     found = list(reports)
     done = [each for each in found if each is not None]
     if len(done) < len(found):
-        raise TransactionError("a task did not report what it has written")
+        raise TransactionError("a task did not report what it has written, as none does with trigger(continuous=...)")
     written = [each for each in done if each.counts is not None]
     if not written:
         return []

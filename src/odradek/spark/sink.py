@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
@@ -20,6 +20,10 @@ from odradek.spark.option_names import OptionError
 from odradek.spark.options import SinkOptions
 from odradek.spark.speculation import refuse_here
 from odradek.spark.workers import freeze_modules
+
+NOT_WRITTEN: Final = (
+    "Spark ends a batch whose rows no task has written; trigger(continuous=...) does not write to Python sinks"
+)
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,11 @@ class AtLeastOnceStreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Send the rows of a task and wait for their acknowledgements."""
         return _write(self._options, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Raise RuntimeError unless all tasks have written: with a continuous trigger Spark drops the rows."""
+        if None in messages:
+            raise RuntimeError(NOT_WRITTEN)
 
 
 @dataclass(frozen=True)

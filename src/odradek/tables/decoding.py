@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from odradek.connect.converters import ByteArrayConverter, StringConverter
-from odradek.tables.avro import AvroFields
 from odradek.tables.planning import Decoded
+from odradek.tables.registry_fields import RegistryFields
 from odradek.tables.schema import COORDINATES, Row, timestamp_of
 
 KEY: Final = "__key"
@@ -73,14 +73,14 @@ class Decoder(NamedTuple):
         if value is None:
             return {}, {}
         kinds: Mapping[str, str] = {}
-        if isinstance(self.value, AvroFields):
+        if isinstance(self.value, RegistryFields):
             found, kinds = self.value.typed(value)
         else:
             found = self.value.decode(value)
         if not has_fields(self.value):
             return {VALUE: found}, kinds
         if not isinstance(found, dict):
-            expected = "an Avro record" if isinstance(self.value, AvroFields) else "a JSON object"
+            expected = self.value.expected if isinstance(self.value, RegistryFields) else "a JSON object"
             raise ValueError(f"{expected} expected, got {type(found).__name__}")  # noqa: TRY004 - data
         return found, kinds
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from odradek.connect.errors import ConnectError
-from odradek.connect.sinks.delta_commits import DeltaCommits, table_failures
+from odradek.connect.table_formats.delta import DeltaCommits, table_failures
 from odradek.records.topic_partition import TopicPartition
 from odradek.tables.batches import bad_description, bad_rows, foreign_bad_table, write_batch
 from odradek.tables.fitting import Existing, created_again, missing_columns

@@ -1,26 +1,18 @@
-"""A topic as an Iceberg table. Positions are properties of the snapshots, so that they are those of the rows.
-
-Each snapshot of ours has the positions of all partitions; a snapshot that something else made has those of its nearest
-ancestor of ours. A commit names the snapshot that it follows, and the catalog rejects it if there is another one since.
-PyIceberg would repeat such a commit behind the other one: here it must fail, or rows would be there twice.
-"""
+"""A topic as an Iceberg table. Positions are properties of the snapshots: see `connect.table_formats.iceberg`."""
 
 from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from odradek.connect.errors import ConnectError, PositionMoved, TargetAway
-from odradek.spark.stores.patience import first_line
+from odradek.connect.errors import ConnectError, PositionMoved
+from odradek.connect.table_formats.iceberg import IcebergCatalog, add_columns, exclusive, marks, table_failures
 from odradek.tables.batches import bad_description, bad_rows, foreign_bad_table, write_batch
 from odradek.tables.fitting import Existing, created_again, missing_columns
-from odradek.tables.iceberg_commits import exclusive
 from odradek.tables.iceberg_compaction import join_small_files
-from odradek.tables.partitioning import Division
 from odradek.tables.planning import BAD_COLUMNS, BadRecord, Changes, Decoded
 from odradek.tables.schema import KINDS, Row, arrow_rows, kind_of_arrow
 from odradek.tables.specification import TableSpec
@@ -35,7 +27,7 @@ class IcebergStore:
 
     def __init__(self, spec: TableSpec) -> None:
         self._spec = spec
-        self._catalog: Any = None
+        self._catalog = IcebergCatalog(spec.catalog)
         self._held: dict[int, int] = {}
         self._topic_id = ""
         # a key that is deleted or replaced for the first time has no row
@@ -43,8 +35,8 @@ class IcebergStore:
 
     def check(self) -> bool:
         """See `TableStore`."""
-        with _failures(self._spec):
-            table = self._load(self._spec.path)
+        with table_failures(self._spec.path):
+            table = self._catalog.load(self._spec.path)
             if table is not None:
                 self._missing(table)
             return table is not None
@@ -52,14 +44,14 @@ class IcebergStore:
     def open(self, partitions: Sequence[int], topic_id: bytes) -> Mapping[int, int]:
         """See `TableStore`."""
         spec = self._spec
-        with _failures(spec):
-            table = self._load(spec.path)
+        with table_failures(spec.path):
+            table = self._catalog.load(spec.path)
             if table is None:
-                table = self._create(spec.path, spec.columns, spec.divisions, self._made_by)
+                table = self._catalog.create(spec.path, spec.columns, spec.divisions, {_MADE_BY: self._made_by})
             missing = self._missing(table)
             if missing:
-                _add_columns(table, missing)
-            known = _marks(table, spec.name)
+                add_columns(table, missing)
+            known = marks(table, _mark(spec.name))
             self._topic_id = topic_id.hex() if any(topic_id) else ""
             if self._topic_id and known.get("topic_id", self._topic_id) != self._topic_id:
                 raise created_again(spec)
@@ -76,21 +68,19 @@ class IcebergStore:
 
     def close(self) -> None:
         """See `TableStore`."""
-        catalog, self._catalog = self._catalog, None
-        if catalog is not None:
-            catalog.close()
+        self._catalog.close()
 
     def compact(self) -> int:
         """See `TableStore`."""
-        with _failures(self._spec):
+        with table_failures(self._spec.path):
             return join_small_files(self._existing, self._spec.compact_target_bytes, self._mark_again)
 
     def offsets(self, version: str | None) -> Mapping[int, int]:
         """See `TableStore`. Versions are ids of snapshots."""
-        with _failures(self._spec):
+        with table_failures(self._spec.path):
             table = self._existing()
             snapshot = table.current_snapshot() if version is None else _snapshot(table, version)
-            found = _offsets(_marks(table, self._spec.name, snapshot))
+            found = _offsets(marks(table, _mark(self._spec.name), snapshot))
         if not found:
             at = "" if version is None else f" as of version {version}"
             raise ConnectError(f"{self._spec.path} has no positions of table {self._spec.name}{at}")
@@ -98,9 +88,9 @@ class IcebergStore:
 
     def describe(self) -> Mapping[str, Any]:
         """See `TableStore`."""
-        with _failures(self._spec):
+        with table_failures(self._spec.path):
             table = self._existing()
-            bad = self._load(self._spec.bad_path) if self._spec.bad_path else None
+            bad = self._catalog.load(self._spec.bad_path) if self._spec.bad_path else None
             snapshot = table.current_snapshot()
             return {
                 "format": "iceberg",
@@ -119,36 +109,10 @@ class IcebergStore:
         return f"topic {self._spec.topic} as {self._spec.name}"
 
     def _existing(self) -> Any:
-        table = self._load(self._spec.path)
+        table = self._catalog.load(self._spec.path)
         if table is None:
             raise ConnectError(f"{self._spec.path}: there is no table yet")
         return table
-
-    def _load(self, name: str) -> Any:
-        """The table as it is now; None if the catalog has none."""
-        from pyiceberg.catalog import load_catalog
-        from pyiceberg.exceptions import NoSuchTableError
-
-        if self._catalog is None:
-            options = dict(self._spec.catalog)
-            self._catalog = load_catalog(options.pop("name", "default"), **options)
-        try:
-            return self._catalog.load_table(name)
-        except NoSuchTableError:
-            return None
-
-    def _create(self, name: str, columns: Mapping[str, str], divisions: Sequence[Division], made_by: str) -> Any:
-        """A new table, or the one that another process has made meanwhile."""
-        from pyiceberg.exceptions import TableAlreadyExistsError
-
-        self._catalog.create_namespace_if_not_exists(name.rpartition(".")[0])
-        schema = _schema(columns)
-        try:
-            return self._catalog.create_table(
-                name, schema, partition_spec=_partition_spec(schema, divisions), properties={_MADE_BY: made_by}
-            )
-        except TableAlreadyExistsError:
-            return self._catalog.load_table(name)
 
     def _missing(self, table: Any) -> dict[str, str]:
         """Columns that an existing table has to get. Raises ConnectError if the table cannot be written into."""
@@ -156,14 +120,14 @@ class IcebergStore:
             kinds=_kinds(table),
             divided_by=[each.name for each in table.spec().fields],
             required=[each.name for each in table.schema().fields if each.required],
-            is_ours=table.properties.get(_MADE_BY) == self._made_by or bool(_marks(table, self._spec.name)),
+            is_ours=table.properties.get(_MADE_BY) == self._made_by or bool(marks(table, _mark(self._spec.name))),
         )
         return missing_columns(self._spec, self._spec.columns, existing)
 
     def _commit_batch(self, records: Sequence[Decoded], ends: Mapping[int, int]) -> Written:
-        with _failures(self._spec):
+        with table_failures(self._spec.path):
             table = self._existing()
-            found = _offsets(_marks(table, self._spec.name))
+            found = _offsets(marks(table, _mark(self._spec.name)))
             if any(found.get(each) != self._held.get(each) for each in ends):
                 raise PositionMoved(f"{self._spec.path}: another task has written to the table since")
             written = write_batch(_LoadedIceberg(self, table), self._spec, records, ends)
@@ -172,8 +136,8 @@ class IcebergStore:
 
     def _mark_again(self, table: Any) -> dict[str, str]:
         """The positions of a table as the properties of a snapshot that changes no row."""
-        marks = _marks(table, self._spec.name)
-        return {_mark(self._spec.name): json.dumps(marks)} if marks else {}
+        found = marks(table, _mark(self._spec.name))
+        return {_mark(self._spec.name): json.dumps(found)} if found else {}
 
     # --- for the batch ---
 
@@ -189,17 +153,19 @@ class IcebergStore:
 
     def load_bad(self) -> Any:
         """The table of bad records, made if it is not there. Raises ConnectError for one of something else."""
-        table = self._load(self._spec.bad_path)
+        table = self._catalog.load(self._spec.bad_path)
         if table is None:
-            table = self._create(self._spec.bad_path, BAD_COLUMNS, (), bad_description(self._spec))
+            table = self._catalog.create(
+                self._spec.bad_path, BAD_COLUMNS, properties={_MADE_BY: bad_description(self._spec)}
+            )
         if table.properties.get(_MADE_BY) != bad_description(self._spec):
             raise foreign_bad_table(self._spec)
         return table
 
     def bad_offsets(self) -> dict[int, int]:
         """The positions of the table of bad records."""
-        table = self._load(self._spec.bad_path)
-        return {} if table is None else _offsets(_marks(table, self._spec.name))
+        table = self._catalog.load(self._spec.bad_path)
+        return {} if table is None else _offsets(marks(table, _mark(self._spec.name)))
 
 
 class _LoadedIceberg:
@@ -217,7 +183,7 @@ class _LoadedIceberg:
 
     def add_columns(self, columns: Mapping[str, str]) -> None:
         """See `OpenTable`."""
-        _add_columns(self._table, columns)
+        add_columns(self._table, columns)
 
     def bad_positions(self, partitions: Sequence[int]) -> Mapping[int, int]:
         """See `OpenTable`."""
@@ -227,7 +193,7 @@ class _LoadedIceberg:
     def append_bad(self, bad: Sequence[BadRecord], ends: Mapping[int, int]) -> None:
         """See `OpenTable`."""
         table = self._store.load_bad()
-        if _offsets(_marks(table, self._spec.name)) != self._bad_held:
+        if _offsets(marks(table, _mark(self._spec.name))) != self._bad_held:
             raise PositionMoved(f"{self._spec.bad_path}: another task has written to the table since")
         transaction = exclusive(table)
         transaction.append(bad_rows(self._spec, bad), snapshot_properties=self._properties(table, ends))
@@ -244,8 +210,8 @@ class _LoadedIceberg:
         transaction.commit_transaction()
 
     def _properties(self, table: Any, ends: Mapping[int, int]) -> dict[str, str]:
-        marks = _marks(table, self._spec.name)
-        offsets = {str(partition): at for partition, at in sorted({**_offsets(marks), **ends}.items())}
+        before = _offsets(marks(table, _mark(self._spec.name)))
+        offsets = {str(partition): at for partition, at in sorted({**before, **ends}.items())}
         made = {"topic": self._spec.topic, "offsets": offsets}
         if self._store.topic_id:
             made["topic_id"] = self._store.topic_id
@@ -254,23 +220,6 @@ class _LoadedIceberg:
 
 def _mark(name: str) -> str:
     return f"odradek-tables.{name}"
-
-
-def _marks(table: Any, name: str, snapshot: Any = None) -> dict[str, Any]:
-    """The marks of the snapshot (default: the current one) or its nearest ancestor of ours. Raises ConnectError."""
-    at = snapshot if snapshot is not None else table.current_snapshot()
-    while at is not None:
-        text = None if at.summary is None else at.summary.additional_properties.get(_mark(name))
-        if text is not None:
-            found: dict[str, Any] = json.loads(text)
-            return found
-        parent = at.parent_snapshot_id
-        at = None if parent is None else table.snapshot_by_id(parent)
-        if parent is not None and at is None:
-            raise ConnectError(
-                "the snapshots with positions have expired: others have changed the table since; expire fewer"
-            )
-    return {}
 
 
 def _offsets(marks: Mapping[str, Any]) -> dict[int, int]:
@@ -288,44 +237,6 @@ def _of_keys(keys: Sequence[str], rows: Sequence[Row]) -> Any:
     while len(parts) > 1:
         parts = [Or(*parts[i : i + 2]) if i + 1 < len(parts) else parts[i] for i in range(0, len(parts), 2)]
     return parts[0]
-
-
-def _types() -> dict[str, Any]:
-    from pyiceberg import types
-
-    return {
-        "boolean": types.BooleanType(), "bigint": types.LongType(), "double": types.DoubleType(),
-        "string": types.StringType(), "binary": types.BinaryType(), "timestamp": types.TimestamptzType(),
-        "date": types.DateType(),
-    }  # fmt: skip
-
-
-def _schema(columns: Mapping[str, str]) -> Any:
-    from pyiceberg.schema import Schema
-    from pyiceberg.types import NestedField
-
-    made = _types()
-    return Schema(*(
-        NestedField(number, name, made[kind], required=False) for number, (name, kind) in enumerate(columns.items(), 1)
-    ))  # fmt: skip
-
-
-def _partition_spec(schema: Any, divisions: Sequence[Division]) -> Any:
-    from pyiceberg.partitioning import PartitionField, PartitionSpec
-    from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, MonthTransform
-
-    transforms = {"": IdentityTransform, "hour": HourTransform, "day": DayTransform, "month": MonthTransform}
-    return PartitionSpec(*(
-        PartitionField(schema.find_field(each.source).field_id, 1000 + number, transforms[each.unit](), each.column)
-        for number, each in enumerate(divisions)
-    ))  # fmt: skip
-
-
-def _add_columns(table: Any, columns: Mapping[str, str]) -> None:
-    made = _types()
-    with table.update_schema() as update:
-        for name, kind in columns.items():
-            update.add_column((name,), made[kind])
 
 
 def _kinds(table: Any) -> dict[str, str]:
@@ -352,23 +263,3 @@ def _snapshot(table: Any, version: str) -> Any:
     if found is None:
         raise ConnectError(f"version {version}: the table has no such snapshot")
     return found
-
-
-@contextmanager
-def _failures(spec: TableSpec) -> Iterator[None]:
-    """Raise failures of a commit as PositionMoved, of an absent catalog or store as TargetAway."""
-    from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, ServiceUnavailableError
-
-    try:
-        yield
-    except ConnectError:
-        raise
-    except CommitFailedException as error:
-        raise PositionMoved(f"{spec.path}: another task has committed to the table") from error
-    except (OSError, CommitStateUnknownException, ServiceUnavailableError) as error:
-        raise TargetAway(f"the table is away: {first_line(error)}") from error
-    except Exception as error:
-        # SQLAlchemy is there only with a catalog in a database
-        if type(error).__name__ == "OperationalError":
-            raise TargetAway(f"the catalog is away: {first_line(error)}") from error
-        raise ConnectError(f"the table rejects it: {first_line(error)}") from error

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from odradek.connect.errors import PositionMoved
-from odradek.tables.iceberg_commits import exclusive
+from odradek.connect.table_formats.iceberg import exclusive
 
 ATTEMPTS: Final = 5
 """How often a commit is tried while other writers commit, too."""

@@ -14,22 +14,25 @@ from odradek.client.config import resolve_consumer
 from odradek.client.errors import ClientError
 from odradek.connect import connector_settings, placeholders
 from odradek.connect.connector_settings import CONVERTER_PREFIXES, ErrorPolicy, subset
-from odradek.connect.converters import NAMES, JsonConverter, StringConverter, class_of, converter_of, registry_of
 from odradek.connect.converters import SETTINGS as CONVERTER_SETTINGS
+from odradek.connect.converters import JsonConverter, StringConverter, class_of, converter_of, registry_of
 from odradek.connect.errors import ConfigInvalid
+from odradek.connect.registry_converters import FORMATS
 from odradek.connect.settings import REQUIRED, Checked, Importance, Setting, Type, check
 from odradek.connect.specification import read as read_files
+from odradek.connect.table_formats.iceberg import check_catalog, check_table_name
+from odradek.connect.table_formats.partitioning import Division, parse_divisions
 from odradek.ports.installation import install_hint
-from odradek.tables.avro import AvroFields
 from odradek.tables.decoding import KEY, VALUE, Converter, Decoder, has_fields
-from odradek.tables.partitioning import Division, parse_divisions
 from odradek.tables.planning import Rules
+from odradek.tables.registry_fields import RegistryFields
 from odradek.tables.schema import COORDINATES, check_name, parse_columns
 
 STORAGE_PREFIX: Final = "storage."
 CATALOG_PREFIX: Final = "catalog."
 CONSUMER_PREFIX: Final = "consumer.override."
-_AVRO: Final = CONVERTER_SETTINGS[NAMES["avro"]]
+_REGISTRY: Final = CONVERTER_SETTINGS[next(iter(FORMATS))]
+_PACKAGES: Final = {"AVRO": "fastavro", "PROTOBUF": "google.protobuf"}
 _SHARED: Final = ("errors.retry.timeout", "errors.retry.delay.max.ms")
 
 SETTINGS: Final = (
@@ -40,11 +43,13 @@ SETTINGS: Final = (
             Importance.HIGH),
     Setting("mode", Type.STRING, "append", "append: each record is a row; upsert: the last record of a key replaces "
             "its row, and a null value deletes it", Importance.HIGH, choices=("append", "upsert")),
-    Setting("key.converter", Type.CLASS, "string", "converter of keys: string, json, avro or bytes", Importance.LOW),
-    Setting("value.converter", Type.CLASS, "json", "converter of values: json, avro, string or bytes; avro has the "
-            "settings value.converter.NAME, where NAME is " + ", ".join(each.name for each in _AVRO), Importance.LOW),
+    Setting("key.converter", Type.CLASS, "string", "converter of keys: string, json, bytes, avro, protobuf "
+            "or json-schema", Importance.LOW),
+    Setting("value.converter", Type.CLASS, "json", "converter of values: json, string, bytes, avro, protobuf or "
+            "json-schema; the last three have the settings value.converter.NAME, where NAME is "
+            + ", ".join(each.name for each in _REGISTRY), Importance.LOW),
     *(each for each in connector_settings.COMMON if each.name in _SHARED),
-    Setting("key.columns", Type.LIST, [KEY], "column of the key, or fields of a key that is an object of JSON or Avro"),
+    Setting("key.columns", Type.LIST, [KEY], "column of the key, or fields of a key that is an object"),
     Setting("columns", Type.LIST, [], "declared columns as NAME TYPE; types: boolean, bigint, double, string, binary, "
             "timestamp, date", Importance.HIGH),
     Setting("new.fields", Type.STRING, "add", "a field without a column: add makes a column of the type of its first "
@@ -213,19 +218,27 @@ def _check_format(values: Mapping[str, Any], config: Mapping[str, str]) -> None:
     wrong = [name for name in config if name.startswith(foreign)]
     if wrong:
         raise ValueError(f"{wrong[0]} has no effect on a table in {values['format'].capitalize()}")
-    if is_iceberg and "." not in values["path"]:
-        raise ValueError(f"path={values['path']}: NAMESPACE.TABLE expected")
-    if is_iceberg and not subset(config, CATALOG_PREFIX).keys() & {"uri", "type"}:
-        raise ValueError("catalog.uri is missing: the address of the catalog, such as sqlite:///catalog.db")
+    if is_iceberg:
+        check_table_name(values["path"])
+        check_catalog(subset(config, CATALOG_PREFIX))
 
 
 def _converter(values: Mapping[str, Any], config: Mapping[str, str], part: str) -> Converter:
     name, options = values[f"{part}.converter"], subset(config, f"{part}.converter.")
-    if class_of(name) != NAMES["avro"]:
+    full = class_of(name)
+    if full not in FORMATS:
         return converter_of(name, options)
-    if importlib.util.find_spec("fastavro") is None:
-        raise ValueError(f"avro needs a package: {install_hint('formats')}")
-    return AvroFields(registry_of(options))
+    package = _PACKAGES.get(FORMATS[full].schema_type)
+    if package is not None and not _is_installed(package):
+        raise ValueError(f"{name} needs a package: {install_hint('formats')}")
+    return RegistryFields(registry_of(full, options))
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except ModuleNotFoundError:  # the package that it is in
+        return False
 
 
 def _columns(keys: tuple[str, ...], key: Converter, value: Converter, declared: Mapping[str, str]) -> dict[str, str]:
@@ -235,14 +248,14 @@ def _columns(keys: tuple[str, ...], key: Converter, value: Converter, declared: 
         check_name(name, made)
         if has_fields(key):
             if name not in declared:
-                raise ValueError(f"{name}: declare its type in `columns`, because keys are JSON or Avro")
+                raise ValueError(f"{name}: declare its type in `columns`, because keys are objects")
             made[name] = declared[name]
         else:
             made[name] = "string" if isinstance(key, StringConverter) else "binary"
             if declared.get(name, made[name]) != made[name]:
                 raise ValueError(f"{name}: the key's converter makes it {made[name]}, not {declared[name]}")
     if len(keys) > 1 and not has_fields(key):
-        raise ValueError(f"{', '.join(keys)}: several columns need key.converter=json or avro")
+        raise ValueError(f"{', '.join(keys)}: several columns need a key.converter whose keys are objects")
     made.update(declared)
     if not has_fields(value):
         made[VALUE] = "string" if isinstance(value, StringConverter) else "binary"

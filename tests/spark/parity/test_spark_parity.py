@@ -1,6 +1,7 @@
 """Spark's own Kafka connector and ours, side by side, on Odradek and on Apache Kafka: rows, schemas and errors."""
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,32 @@ def test_continuous_trigger_is_of_official_only(spark: Any, filler: Filler, tmp_
     finally:
         official.stop()
     with pytest.raises(PySparkException, match=r"(?i)continuous"):
+        start("ours").awaitTermination(60)
+
+
+def test_real_time_mode_is_of_official_only(spark: Any, filler: Filler, tmp_path: Path) -> None:
+    """A difference that the documentation lists."""
+    there = filler.renamed()
+    make(there, ["small"])
+    target = there.topics.create(1)
+
+    def start(side: str) -> Any:
+        servers = {"kafka.bootstrap.servers": there.topics.bootstrap}
+        source = spark.readStream.format(FORMATS[side]).options(**servers, subscribe=there.name("small"))
+        frame = source.option("startingOffsets", "earliest").load().select("value")
+        writer = frame.writeStream.format("kafka").options(**servers, topic=target).outputMode("update")
+        return writer.option("checkpointLocation", str(tmp_path / side)).trigger(realTime="5 seconds").start()
+
+    official = start("official")
+    try:
+        deadline = time.monotonic() + 120
+        while not there.topics.ends(target, 1)[0]:
+            assert official.isActive, official.exception()
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+    finally:
+        official.stop()
+    with pytest.raises(PySparkException, match="INPUT_STREAM_NOT_SUPPORTED"):
         start("ours").awaitTermination(60)
 
 

@@ -53,7 +53,7 @@ def test_valid_configuration_has_all_defaults() -> None:
         ({"connection.url": "mysql://db/o?ssl_key=k"}, "connection.url", "need ssl_ca"),
         ({"topics.regex": "o.*"}, "topics", "either topics or topics.regex"),
         ({"topics": "", "topics.regex": "("}, "topics.regex", "unterminated"),
-        ({"value.converter": "protobuf"}, "value.converter", "json, string, bytes, avro"),
+        ({"value.converter": "xml"}, "value.converter", "json, string, bytes, avro, protobuf, json-schema"),
         ({"value.converter": "avro"}, "value.converter", "schema.registry.url is missing"),
         ({"value.converter": "avro", "value.converter.schema.registry.url": "r:1"}, "value.converter", "http://HOST"),
         ({"value.converter.schemas.enable": "maybe"}, "value.converter", "true or false"),

@@ -1,4 +1,4 @@
-"""Sinks without a worker: SQL tables in SQLite, files, HTTP requests."""
+"""Sinks without a worker: SQL tables in SQLite, tables in Delta and Iceberg, files, HTTP requests."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ import json
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import pytest
 
-from odradek.connect.errors import ConnectError, PositionMoved, RecordRejected, TargetAway
+from odradek.connect.errors import ConfigInvalid, ConnectError, PositionMoved, RecordRejected, TargetAway
 from odradek.connect.model import Batch, SinkRecord
 from odradek.connect.plugins import TaskPlace, check_config, find
 from odradek.connect.sinks.files import file_name, positions_in
+from odradek.connect.sinks.rows import Rows
 from odradek.records.topic_partition import TopicPartition
 
 ORDERS = TopicPartition("orders", 0)
@@ -263,28 +265,72 @@ def test_line_that_was_cut_off_is_not_continued(tmp_path: Path) -> None:
     assert path.read_text() == "before\ncut o\na\nb\n"
 
 
-# --- Delta ---
+# --- tables in Delta and Iceberg ---
 
 
-def delta(tmp_path: Path, **more: str) -> Any:
-    pytest.importorskip("deltalake")
-    return sink_of("DeltaSink", {"table.path": f"{tmp_path}/${{topic}}", **more})
+class Lake(Protocol):
+    """Sinks of tables in one format, and the rows of the tables."""
+
+    def sink(self, **more: str) -> Any:
+        """A sink of tables named as the topics."""
+
+    def rows(self, name: str = "orders") -> list[dict[str, Any]]:
+        """A table's rows by offset."""
 
 
-def table_of(tmp_path: Path, name: str = "orders") -> list[dict[str, Any]]:
-    from deltalake import DeltaTable
+class DeltaLake(NamedTuple):
+    folder: Path
 
-    found: list[dict[str, Any]] = DeltaTable(str(tmp_path / name)).to_pyarrow_table().to_pylist()
-    return sorted(found, key=lambda row: row["__offset"])
+    def sink(self, **more: str) -> Any:
+        pytest.importorskip("deltalake")
+        return sink_of("DeltaSink", {"table.path": f"{self.folder}/${{topic}}", **more})
+
+    def rows(self, name: str = "orders") -> list[dict[str, Any]]:
+        from deltalake import DeltaTable
+
+        found: list[dict[str, Any]] = DeltaTable(str(self.folder / name)).to_pyarrow_table().to_pylist()
+        return sorted(found, key=lambda row: row["__offset"])
 
 
-def test_objects_become_rows_of_a_delta_table_with_their_place(tmp_path: Path) -> None:
+class IcebergLake(NamedTuple):
+    folder: Path
+
+    def sink(self, **more: str) -> Any:
+        pytest.importorskip("pyiceberg")
+        catalog = {f"catalog.{name}": text for name, text in self._options().items()}
+        return sink_of("IcebergSink", {"table.name": "lake.${topic}", **catalog, **more})
+
+    def rows(self, name: str = "orders") -> list[dict[str, Any]]:
+        with self.table(name) as table:
+            found: list[dict[str, Any]] = table.scan().to_arrow().to_pylist()
+        return sorted(found, key=lambda row: row["__offset"])
+
+    @contextmanager
+    def table(self, name: str = "orders") -> Iterator[Any]:
+        """The table, while its catalog is open."""
+        from pyiceberg.catalog import load_catalog
+
+        with closing(load_catalog("default", **self._options())) as catalog:
+            yield catalog.load_table(f"lake.{name}")
+
+    def _options(self) -> dict[str, str]:
+        return {"uri": f"sqlite:///{self.folder}/catalog.db", "warehouse": f"file://{self.folder}/lake"}
+
+
+@pytest.fixture(params=[DeltaLake, IcebergLake])
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Lake:
+    """Each format in turn."""
+    made: Lake = request.param(tmp_path)
+    return made
+
+
+def test_objects_become_rows_of_a_table_with_their_place(lake: Lake) -> None:
     used(
-        delta(tmp_path),
+        lake.sink(),
         batch(record(0, {"n": 1, "x": {"a": 1}}), record(3, {"n": 2.5, "x": None})),
         batch(record(4, {"n": 7, "new": "y"})),
     )
-    rows = table_of(tmp_path)
+    rows = lake.rows()
     assert [(row["n"], row["x"], row["new"]) for row in rows] == [
         (1.0, '{"a":1}', None),
         (2.5, None, None),
@@ -297,9 +343,9 @@ def test_objects_become_rows_of_a_delta_table_with_their_place(tmp_path: Path) -
     assert rows[0]["__timestamp"].timestamp() == 1
 
 
-def test_delta_table_keeps_the_positions_of_its_rows(tmp_path: Path) -> None:
+def test_table_keeps_the_positions_of_its_rows(lake: Lake) -> None:
     async def run() -> None:
-        old, new = delta(tmp_path), delta(tmp_path)
+        old, new = lake.sink(), lake.sink()
         for sink in (old, new):
             assert await sink.positions([ORDERS]) == {}
         await new.write(batch(record(0, {"n": 1})))
@@ -311,7 +357,29 @@ def test_delta_table_keeps_the_positions_of_its_rows(tmp_path: Path) -> None:
             await sink.close()
 
     asyncio.run(run())
-    assert [row["n"] for row in table_of(tmp_path)] == [1, 3]
+    assert [row["n"] for row in lake.rows()] == [1, 3]
+
+
+def test_commit_is_repeated_behind_one_of_another_partition(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task of another partition commits, and adds a column, between a load and its commit."""
+    other = TopicPartition("orders", 1)
+    rival = lake.sink()
+    used(lake.sink(), batch(record(0, {"n": 1})))
+    overtaken: list[int] = []
+    arrow = Rows.arrow
+
+    def overtake(rows: Rows) -> Any:
+        if not overtaken:
+            overtaken.append(1)
+            one = SinkRecord(other, 0, 1_000, None, {"n": 5, "rival": True}, (), None, None, "orders")
+            used(rival, batch(one))
+        return arrow(rows)
+
+    monkeypatch.setattr(Rows, "arrow", overtake)
+    used(lake.sink(), batch(record(1, {"n": 2, "more": "x"})))
+    assert sorted((row["n"], row["rival"], row["more"]) for row in lake.rows()) == [
+        (1, None, None), (2, None, "x"), (5, True, None),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -323,17 +391,17 @@ def test_delta_table_keeps_the_positions_of_its_rows(tmp_path: Path) -> None:
         ("text", {}, "JSON object expected"),
     ],
 )
-def test_record_that_does_not_fit_a_delta_table_is_rejected(
-    tmp_path: Path, value: Any, settings: dict[str, str], part: str
+def test_record_that_does_not_fit_a_table_is_rejected(
+    lake: Lake, value: Any, settings: dict[str, str], part: str
 ) -> None:
-    used(delta(tmp_path), batch(record(0, {"n": 1})))
+    used(lake.sink(), batch(record(0, {"n": 1})))
     with pytest.raises(RecordRejected, match=part) as caught:
-        used(delta(tmp_path, **settings), batch(record(1, {"n": 2}), record(2, value)))
+        used(lake.sink(**settings), batch(record(1, {"n": 2}), record(2, value)))
     assert caught.value.index == 1
-    assert [row["n"] for row in table_of(tmp_path)] == [1]
+    assert [row["n"] for row in lake.rows()] == [1]
 
 
-def test_records_of_a_partition_are_routed_to_two_tables_once(tmp_path: Path) -> None:
+def test_records_of_a_partition_are_routed_to_two_tables_once(lake: Lake) -> None:
     """A repeated batch adds only what a table lacks, as after a failure between the commits of two tables."""
     route = {"transforms": "r", "transforms.r.type": "RegexRouter", "transforms.r.regex": "x",
              "transforms.r.replacement": "y"}  # fmt: skip
@@ -341,7 +409,7 @@ def test_records_of_a_partition_are_routed_to_two_tables_once(tmp_path: Path) ->
     more = record(2, {"n": 3})
 
     async def run() -> None:
-        sink = delta(tmp_path, **route)
+        sink = lake.sink(**route)
         assert await sink.positions([ORDERS]) == {}
         await sink.write(batch(one))
         await sink.write(batch(one, two))
@@ -350,13 +418,45 @@ def test_records_of_a_partition_are_routed_to_two_tables_once(tmp_path: Path) ->
         await sink.close()
 
     asyncio.run(run())
-    assert [row["n"] for row in table_of(tmp_path)] == [1, 3]
-    assert [(row["n"], row["__topic"]) for row in table_of(tmp_path, "two")] == [(2, "orders")]
+    assert [row["n"] for row in lake.rows()] == [1, 3]
+    assert [(row["n"], row["__topic"]) for row in lake.rows("two")] == [(2, "orders")]
 
 
-def test_tables_of_several_topics_have_paths_of_their_own(tmp_path: Path) -> None:
+def test_tables_of_several_topics_have_names_of_their_own(lake: Lake) -> None:
     with pytest.raises(ConnectError, match="several topics"):
-        delta(tmp_path, **{"topics": "a,b", "table.path": str(tmp_path)})
+        lake.sink(**{"topics": "a,b", "table.path" if isinstance(lake, DeltaLake) else "table.name": "x.y"})
+
+
+def test_iceberg_table_is_divided_by_days(tmp_path: Path) -> None:
+    lake = IcebergLake(tmp_path)
+    used(lake.sink(**{"partition.by": "day(__timestamp),kind"}), batch(record(0, {"kind": "a"})))
+    with lake.table() as table:
+        assert [each.name for each in table.spec().fields] == ["__timestamp_day", "kind"]
+        assert [each.file.partition[1] for each in table.scan().plan_files()] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "part"),
+    [
+        ({"table.name": "orders"}, "NAMESPACE.TABLE"),
+        ({"catalog.uri": ""}, "catalog.uri"),
+        ({"partition.by": "week(x)"}, "hour"),
+    ],
+)
+def test_iceberg_sink_names_the_setting_that_is_wrong(tmp_path: Path, settings: dict[str, str], part: str) -> None:
+    with pytest.raises(ConfigInvalid, match=part):
+        IcebergLake(tmp_path).sink(**settings)
+
+
+def test_iceberg_table_cannot_be_divided_by_a_column_it_lacks(tmp_path: Path) -> None:
+    with pytest.raises(ConnectError, match=r"partition\.by.*city"):
+        used(IcebergLake(tmp_path).sink(**{"partition.by": "city"}), batch(record(0, {"n": 1})))
+
+
+def test_iceberg_catalog_that_is_away_is_waited_for(tmp_path: Path) -> None:
+    lake = IcebergLake(tmp_path / "missing")
+    with pytest.raises(TargetAway):
+        used(lake.sink(), batch(record(0, {"n": 1})))
 
 
 # --- HTTP ---

@@ -1,5 +1,6 @@
 """Avro and Protobuf columns, without Spark: types, and the functions that tasks run."""
 
+import base64
 import datetime as dt
 import io
 import json
@@ -193,6 +194,40 @@ def test_what_is_not_protobuf_fails_or_is_null(value: bytes) -> None:
     with pytest.raises(ValueError, match=r"is not a shop\.Order"):
         protobuf_decoder()(pa.array([value]))
     assert protobuf_decoder(permissive=True)(pa.array([value])).to_pylist() == [None]
+
+
+def registered(*names: str) -> str:
+    """A schema as a registry has it: a file that imports another one, with a second message of these fields."""
+    file = descriptor_pb2.FileDescriptorProto(name="shop.proto", package="shop", syntax="proto3")
+    file.dependency.append("google/protobuf/timestamp.proto")
+    file.message_type.add(name="First")
+    order = file.message_type.add(name="Order")
+    order.field.extend([field(name, number, 9) for number, name in enumerate(names, 1)])
+    order.field.append(field("at", 15, 11, type_name=".google.protobuf.Timestamp"))
+    return base64.b64encode(file.SerializeToString()).decode()
+
+
+def test_message_of_a_registry_reads_older_and_newer_values() -> None:
+    schemas = FixedSchemas({1: registered("id"), 2: registered("id", "note"), 3: registered("id", "note", "more")})
+    readers = {each: protobuf.registered_message(schemas, each, (1,)) for each in (1, 2, 3)}
+    name, described = readers[2]
+    assert name == "shop.Order"
+    assert protobuf.spark_type(name, described) == "struct<`id`: string, `note`: string, `at`: timestamp>"
+    kind = pa.struct([("id", pa.string()), ("note", pa.string()), ("at", pa.timestamp("us", "UTC"))])
+    decoder = protobuf._Decoder(name, described, kind, confluent=True, permissive=False)
+    values = []
+    for number in (1, 3):
+        encoder = protobuf._Encoder(*readers[number], number)
+        values += encoder(pa.array([{"id": "a", "note": "n", "more": "m", "at": AT}])).to_pylist()
+    assert decoder(pa.array(values)).to_pylist() == [
+        {"id": "a", "note": "", "at": AT},
+        {"id": "a", "note": "n", "at": AT},
+    ]
+
+
+def test_message_that_a_registered_schema_lacks_is_an_error() -> None:
+    with pytest.raises(avro.SchemaError):
+        protobuf.registered_message(FixedSchemas({1: registered("id")}), 1, (5,))
 
 
 def test_a_mode_is_one_of_two() -> None:

@@ -9,7 +9,9 @@ import pytest
 
 from odradek.records.murmur import partition_for_key
 from odradek.spark import writing
-from odradek.spark.protocol import Encoded
+from odradek.spark.options import SinkOptions
+from odradek.spark.protocol import Encoded, TransactionError, checked
+from odradek.spark.sink import AtLeastOnceStreamWriter, Written
 from odradek.spark.writing import RowWriter
 
 CONFIG = {"compression_type": "none", "compression_level": None, "batch_size": 524_288, "max_request_size": 8 << 20}
@@ -59,3 +61,14 @@ def test_rounds_end_where_enough_rows_are_there(monkeypatch: pytest.MonkeyPatch)
 
 def test_nothing_is_no_round() -> None:
     assert written(0, rows(range(0))) == ([], {})
+
+
+def test_end_of_a_batch_that_no_task_has_written_is_an_error() -> None:
+    """So Spark 4.3 treats Python sinks under a continuous trigger."""
+    given = {"kafka.bootstrap.servers": "h:1", "topic": "t", "checkpointlocation": "c"}
+    writer = AtLeastOnceStreamWriter(SinkOptions.parse(given, streaming=True))
+    writer.commit([Written(3), Written(0)], 0)
+    with pytest.raises(RuntimeError, match="continuous"):
+        writer.commit([None, None], 1)
+    with pytest.raises(TransactionError, match="continuous"):
+        checked([None, None], 1)

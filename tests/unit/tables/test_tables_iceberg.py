@@ -18,8 +18,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import DataScan, FileScanTask
 
 from odradek.connect.errors import ConfigInvalid, ConnectError, PositionMoved
+from odradek.connect.table_formats.iceberg import exclusive
 from odradek.tables import iceberg
-from odradek.tables.iceberg_commits import exclusive
 from odradek.tables.specification import TableSpec, spec_of
 from tests.unit.tables.writers import TOPIC_ID, Writer
 

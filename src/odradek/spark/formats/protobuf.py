@@ -4,12 +4,15 @@ A message is named by its full name within a descriptor set, the file that `prot
 --include_imports events.proto` makes; no generated code is needed.
 
     rows = stream.select(from_protobuf("value", "shop.Order", descriptors).alias("order")).select("order.*")
+
+A schema registry has descriptors, too: `registered_message` gets them by the id of a schema.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
+from odradek.client.framing import ReferencedSchemas
 from odradek.spark.columns import arrow_type, column_function
 from odradek.spark.formats.avro import FAILFAST, SchemaError, is_permissive
 from odradek.spark.formats.framing import FramingError, framed, unframed
@@ -49,6 +52,36 @@ def to_protobuf(column: Any, message: str, descriptors: bytes, *, schema_id: int
     """A struct column as binary Protobuf; with `schema_id`, in Confluent's wire format. Null stays null."""
     _descriptor(message, descriptors)
     return column_function(_Encoder(message, descriptors, schema_id), "binary")(column)
+
+
+def registered_message(
+    schemas: ReferencedSchemas, schema_id: int, indexes: tuple[int, ...] = (0,)
+) -> tuple[str, bytes]:
+    """The full name and descriptor set of a message in a schema of a registry, with all that the schema imports.
+
+    `schemas` is a `RegistrySchemas` with the type PROTOBUF; `indexes` is the path to the message in its file. Raises
+    SchemaError for a path that the schema lacks, and what `schemas` raises.
+    """
+    from google.protobuf import descriptor_pb2
+
+    from odradek.client.protobuf_messages import ProtobufMessages
+
+    try:
+        descriptor = ProtobufMessages(schemas).kind(schema_id, indexes).DESCRIPTOR
+    except ValueError as error:
+        raise SchemaError(str(error)) from error
+    files: dict[str, Any] = {}
+
+    def add(file: Any) -> None:
+        for each in file.dependencies:
+            add(each)
+        if file.name not in files:
+            files[file.name] = descriptor_pb2.FileDescriptorProto()
+            file.CopyToProto(files[file.name])
+
+    add(descriptor.file)
+    found: bytes = descriptor_pb2.FileDescriptorSet(file=files.values()).SerializeToString()
+    return str(descriptor.full_name), found
 
 
 def _descriptor(message: str, descriptors: bytes) -> Any:

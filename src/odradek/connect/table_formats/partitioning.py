@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from odradek.tables.schema import Row
-
 UNITS: Final = ("hour", "day", "month")
 _DIVISION: Final = re.compile(r"(?:(?P<unit>hour|day|month)\((?P<of>[^()\s]+)\)|(?P<column>[^()\s]+))")
 
@@ -31,7 +29,7 @@ class Division(NamedTuple):
         """The type of that column, if it is one of time."""
         return "date" if self.unit == "day" else "string"
 
-    def value(self, row: Row) -> Any:
+    def value(self, row: Mapping[str, Any]) -> Any:
         """The value of that column in a row; days are dates, hours and months are texts in UTC."""
         at: datetime | None = row.get(self.source)
         if at is None:
@@ -41,14 +39,19 @@ class Division(NamedTuple):
         return f"{at:%Y-%m-%d-%H}" if self.unit == "hour" else f"{at:%Y-%m}"
 
 
+def split_division(text: str) -> Division:
+    """The division that a text names. Raises ValueError."""
+    match = _DIVISION.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r}: a column expected, or hour(COLUMN), day(COLUMN), month(COLUMN)")
+    return Division(match["of"] or match["column"], match["unit"] or "")
+
+
 def parse_divisions(texts: Iterable[str], kinds: Mapping[str, str]) -> tuple[Division, ...]:
     """The divisions of a table with these columns. Raises ValueError."""
     found: list[Division] = []
     for text in texts:
-        match = _DIVISION.fullmatch(text)
-        if match is None:
-            raise ValueError(f"{text!r}: a column expected, or hour(COLUMN), day(COLUMN), month(COLUMN)")
-        made = Division(match["of"] or match["column"], match["unit"] or "")
+        made = split_division(text)
         if made.source not in kinds:
             raise ValueError(f"{text!r}: {made.source} has to be one of `columns`, a key, or __timestamp")
         if made.unit and kinds[made.source] != "timestamp":

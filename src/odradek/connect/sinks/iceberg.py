@@ -1,0 +1,115 @@
+"""Topics as Iceberg tables: rows and positions are one snapshot, which has the positions as a property."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Final
+
+from odradek.connect.errors import ConnectError
+from odradek.connect.settings import REQUIRED, Importance, Setting, Type
+from odradek.connect.sinks import tables
+from odradek.connect.sinks.rows import COORDINATES, Rows, kinds_of
+from odradek.connect.table_formats.iceberg import (
+    IcebergCatalog,
+    add_columns,
+    check_catalog,
+    check_table_name,
+    exclusive,
+    marks,
+    table_failures,
+)
+from odradek.connect.table_formats.partitioning import parse_divisions, split_division
+from odradek.ports.installation import install_hint
+from odradek.records.topic_partition import TopicPartition
+
+PREFIX: Final = "catalog."
+SETTINGS: Final = (
+    Setting("table.name", Type.STRING, REQUIRED, "NAMESPACE.TABLE of a topic, with ${topic} in it; settings of the "
+            "catalog as catalog.NAME: catalog.uri, catalog.warehouse and what else PyIceberg knows", Importance.HIGH,
+            group="Tables"),
+    Setting("partition.by", Type.LIST, [], "what a new table is divided by: columns, or hour(COLUMN), day(COLUMN), "
+            "month(COLUMN)", group="Tables"),
+    *tables.SETTINGS,
+)  # fmt: skip
+
+
+def check(values: Mapping[str, Any]) -> dict[str, list[str]]:
+    """What is wrong with settings that are right one by one."""
+    if importlib.util.find_spec("pyiceberg") is None:
+        line = "connector.class: IcebergSink needs packages that are not installed (pyiceberg)"
+        return {"connector.class": [f"{line}: {install_hint('iceberg')}"]}
+    if len(values["topics"]) != 1 and "${topic}" not in values["table.name"]:
+        return {"table.name": ["table.name: ${topic} expected, because the sink may read several topics"]}
+    try:
+        check_table_name(values["table.name"])
+    except ValueError as error:
+        return {"table.name": [f"table.name: {error}"]}
+    try:
+        check_catalog(values[PREFIX])
+    except ValueError as error:
+        return {f"{PREFIX}uri": [str(error)]}
+    try:
+        for each in values["partition.by"]:
+            split_division(each)
+    except ValueError as error:
+        return {"partition.by": [f"partition.by: {error}"]}
+    return {}
+
+
+class IcebergFormat:
+    """See `TableFormat`."""
+
+    def __init__(self, catalog: Mapping[str, str], connector: str, partition_by: Sequence[str] = ()) -> None:
+        """`catalog` are the catalog's options."""
+        self._catalog = IcebergCatalog(catalog)
+        self._mark = f"odradek-connect.{connector}"
+        self._partition_by = partition_by
+
+    def failures(self, path: str) -> AbstractContextManager[None]:
+        """See `TableFormat`."""
+        return table_failures(path)
+
+    def load(self, path: str) -> Any:
+        """See `TableFormat`."""
+        return self._catalog.load(path)
+
+    def positions(self, table: Any, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """See `TableFormat`."""
+        by_topic = {} if table is None else marks(table, self._mark)
+        found = {each: by_topic.get(each.topic, {}).get(str(each.partition)) for each in partitions}
+        return {each: at for each, at in found.items() if at is not None}
+
+    def kinds(self, table: Any) -> dict[str, str]:
+        """See `TableFormat`."""
+        return kinds_of(table.schema().as_arrow())
+
+    def append(self, path: str, table: Any, rows: Rows, ends: Mapping[TopicPartition, int]) -> None:
+        """See `TableFormat`."""
+        if table is None:
+            table = self._create(path, rows)
+        missing = {
+            name: kind for name, kind in (rows.kinds | COORDINATES).items() if name not in table.schema().column_names
+        }
+        transaction = exclusive(table)
+        if missing:
+            add_columns(transaction, missing)
+        by_topic = marks(table, self._mark)
+        for each, end in ends.items():
+            by_topic.setdefault(each.topic, {})[str(each.partition)] = end
+        transaction.append(rows.arrow(), snapshot_properties={self._mark: json.dumps(by_topic)})
+        transaction.commit_transaction()
+
+    def close(self) -> None:
+        """See `TableFormat`."""
+        self._catalog.close()
+
+    def _create(self, path: str, rows: Rows) -> Any:
+        columns = rows.kinds | COORDINATES
+        try:
+            divisions = parse_divisions(self._partition_by, columns)
+        except ValueError as error:
+            raise ConnectError(f"partition.by: {error}") from error
+        return self._catalog.create(path, columns, divisions)

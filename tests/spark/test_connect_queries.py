@@ -1,0 +1,192 @@
+"""Queries in Spark SQL as connectors: in the tests' session, and in a worker that is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import pytest
+
+from odradek.client.blocking_clients import BlockingProducer
+from odradek.client.model import ConsumerRecord
+from odradek.connect.plugins import TaskPlace, check_config, find
+from odradek.connect.topics import read_all
+from odradek.wire.errors import KafkaError
+from tests.integration.test_connect import Run, process_of
+from tests.integration.waiting import until
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+COUNT = 1_000
+
+
+class Numbers(NamedTuple):
+    """A topic to read, and one to write."""
+
+    bootstrap: str
+    source: str
+    target: str
+
+    def produce(self, *values: Any) -> None:
+        with BlockingProducer(bootstrap_servers=self.bootstrap) as producer:
+            for value in values:
+                producer.send(self.source, value if isinstance(value, bytes) else json.dumps(value).encode())
+            producer.flush()
+
+    def records(self) -> list[ConsumerRecord[bytes, bytes]]:
+        """The records of the target, as far as they are committed."""
+
+        async def read() -> list[ConsumerRecord[bytes, bytes]]:
+            try:
+                return [each async for each in read_all({"bootstrap_servers": self.bootstrap}, self.target)]
+            except KafkaError:
+                return []  # the topic does not exist yet
+
+        return asyncio.run(read())
+
+    def written(self) -> list[Any]:
+        return [json.loads(each.value or b"") for each in self.records()]
+
+
+@pytest.fixture
+def numbers(bootstrap: str) -> Numbers:
+    name = uuid4().hex[:10]
+    return Numbers(bootstrap, f"numbers-{name}", f"even-{name}")
+
+
+def config_of(numbers: Numbers, folder: Path, **more: str) -> dict[str, str]:
+    """A query that keeps the even numbers."""
+    return {
+        "name": numbers.target, "connector.class": "SparkSql", "topics": numbers.source,
+        "value.columns": "n BIGINT, text STRING",
+        "sql": "SELECT n, upper(text) AS text FROM records WHERE n % 2 = 0",
+        "checkpoint.location": f"{folder}/state", "trigger.interval.ms": "0",
+        **{name.replace("_", "."): text for name, text in more.items()},
+    }  # fmt: skip
+
+
+def started(spark: Any, numbers: Numbers, config: dict[str, str]) -> Any:
+    plugin = find("SparkSql")
+    assert plugin is not None
+    plan: Any = plugin.make(check_config(plugin, config).valid(), config, TaskPlace(config["name"], 0, 1))
+    client = {"kafka.bootstrap.servers": numbers.bootstrap}
+    return plan.start(spark.newSession(), source={**client, "kafka.group.id": f"connect-{numbers.target}"}, sink=client)
+
+
+@pytest.mark.parametrize("tolerance", [pytest.param("none", marks=pytest.mark.long), "all"])
+def test_query_writes_rows_of_its_result_as_records(
+    spark: Any, numbers: Numbers, tmp_path: Path, tolerance: str
+) -> None:
+    """A value that is no object of the columns ends the query, or is skipped."""
+    numbers.produce(*({"n": n, "text": "a" if n else None} for n in range(4)))
+    config = config_of(numbers, tmp_path, topic=numbers.target, key_column="n", errors_tolerance=tolerance)
+    query = started(spark, numbers, config)
+    try:
+        query.processAllAvailable()
+        records = numbers.records()
+        assert [each.key for each in records] == [b"0", b"2"]
+        assert numbers.written() == [{"n": 0, "text": None}, {"n": 2, "text": "A"}]
+        numbers.produce(b'{"n": "x', {"n": 4, "text": "b"})
+        if tolerance == "all":
+            query.processAllAvailable()
+            assert numbers.written()[2:] == [{"n": 4, "text": "B"}]
+        else:
+            until(lambda: query.exception() is not None, "the query fails")
+            assert len(numbers.written()) == 2
+    finally:
+        query.stop()
+
+
+@contextmanager
+def worker(folder: Path, numbers: Numbers, config: dict[str, str]) -> Iterator[Run]:
+    path = folder / "query.json"
+    path.write_text(json.dumps({"name": config["name"], "config": config}))
+    line = [
+        sys.executable,
+        "-m",
+        "odradek.cli.main",
+        "connect",
+        "run",
+        "--listen",
+        "127.0.0.1:0",
+        "--master",
+        "local[2]",
+    ]
+    line += ["--conf", "spark.sql.shuffle.partitions=1", "--spark-log", str(folder / "spark.log"), str(path)]
+    with process_of(line, {**os.environ, "ODRADEK_BOOTSTRAP_SERVER": numbers.bootstrap}) as run:
+        yield run
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("target", ["topic", "table"])
+def test_query_writes_each_row_once_when_its_worker_is_killed(numbers: Numbers, tmp_path: Path, target: str) -> None:
+    table = tmp_path / "table"
+    result = {"topic": numbers.target} if target == "topic" else {"table_path": str(table)}
+    config = config_of(numbers, tmp_path, **result, max_offsets_per_trigger="50")
+    numbers.produce(*({"n": n, "text": "a"} for n in range(COUNT)))
+
+    def found() -> list[int]:
+        if target == "topic":
+            return [each["n"] for each in numbers.written()]
+        from deltalake import DeltaTable
+
+        is_there = DeltaTable.is_deltatable(str(table))
+        return DeltaTable(str(table)).to_pyarrow_table()["n"].to_pylist() if is_there else []
+
+    for least in (1, COUNT // 4):
+        with worker(tmp_path, numbers, config) as run:
+            until(lambda least=least: len(found()) >= least, f"{least} rows")  # type: ignore[misc]
+            run.process.kill()
+    with worker(tmp_path, numbers, config) as run:
+        until(lambda: len(found()) >= COUNT // 2, "all rows")
+        run.process.send_signal(signal.SIGTERM)
+        assert run.process.wait(60) == 0
+    assert sorted(found()) == list(range(0, COUNT, 2))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_two_queries_share_a_session_and_obey_the_rest_interface(numbers: Numbers, tmp_path: Path) -> None:
+    numbers.produce(*({"n": n, "text": "a"} for n in range(10)))
+    good = config_of(numbers, tmp_path, topic=numbers.target)
+    bad = {**config_of(numbers, tmp_path, topic=f"{numbers.target}-odd"), "name": "odd", "sql": "SELECT m FROM records",
+           "checkpoint.location": f"{tmp_path}/state2"}  # fmt: skip
+    with worker(tmp_path, numbers, good) as run:
+
+        def call(method: str, path: str, body: Any = None) -> Any:
+            data = None if body is None else json.dumps(body).encode()
+            request = urllib.request.Request(
+                f"{run.url}{path}", data, {"Content-Type": "application/json"}, method=method
+            )
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                return json.loads(answer.read() or b"null")
+
+        def state(name: str) -> str:
+            return str(call("GET", f"connectors/{name}/status")["tasks"][0]["state"])
+
+        def position_of_group() -> int:
+            offsets = call("GET", f"connectors/{numbers.target}/offsets")["offsets"]
+            return sum(each["offset"]["kafka_offset"] for each in offsets)
+
+        call("PUT", "connectors/odd/config", bad)
+        until(lambda: state("odd") == "FAILED", "Spark rejects the query")
+        assert "UNRESOLVED_COLUMN" in call("GET", "connectors/odd/status")["tasks"][0]["trace"]
+        until(lambda: len(numbers.written()) == 5, "the rows")
+        until(lambda: position_of_group() == 10, "the group's offsets")
+        call("PUT", f"connectors/{numbers.target}/pause")
+        numbers.produce({"n": 10, "text": "a"})
+        time.sleep(1)
+        assert (state(numbers.target), len(numbers.written())) == ("PAUSED", 5)
+        call("PUT", f"connectors/{numbers.target}/resume")
+        until(lambda: len(numbers.written()) == 6, "the row after the pause")
