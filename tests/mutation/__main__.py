@@ -26,15 +26,27 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from tests.mutation import trials
-from tests.mutation.coverage_map import CoverageMap, Observed
-from tests.mutation.operators import PACKAGES, Mutant, mutants_of
+from tests.mutation.coverage_map import ENOUGH_SECONDS, CoverageMap, Observed
+from tests.mutation.operators import MORE_PACKAGES, PACKAGES, Identity, Mutant, mutants_of
+from tests.mutation.recorded import RecordedTests
 from tests.mutation.server import NOT_REPLACED, Trial, serve
 from tests.mutation.workplace import BROKEN, ROOT, SURVIVED, Workplace, kill_children
 
-_MORE_TESTS: Final = ("authorization", "client", "metadata", "metrics", "quotas", "records", "testing", "wire")
+_MORE_TESTS: Final = (
+    "authorization",
+    "client",
+    "kraft",
+    "metadata",
+    "metrics",
+    "quotas",
+    "records",
+    "security",
+    "testing",
+    "wire",
+)
 _TESTS: Final = (*(f"tests/unit/{package}" for package in (*PACKAGES, *_MORE_TESTS)), "tests/sim/scenarios")
 _EQUIVALENT: Final = Path(__file__).with_name("equivalent.json")
-_PATIENCE_SECONDS: Final = 20.0
+_PATIENCE_SECONDS: Final = 6.0
 _PATIENCE: Final = 10.0
 """How many times as long as without a mutant the tests may take; then they hang, which counts as noticed."""
 _IMPORT_SECONDS: Final = 60.0
@@ -56,6 +68,10 @@ class Options(NamedTuple):
     seeds: int
     jobs: int
     home: Path
+    tests: Sequence[str] = _TESTS
+    """Files and directories of tests."""
+    enough: float = ENOUGH_SECONDS
+    """Seconds of tests for one mutant."""
 
 
 class Worker:
@@ -66,16 +82,14 @@ class Worker:
         self._directories = directories
         self._connection: Connection | None = None
 
-    def fails(self, trial: Trial) -> bool:
-        """Whether the tests or seeds notice the mutant, or do not end."""
+    def fails(self, trial: Trial, *, is_imported: bool = False) -> bool:
+        """Whether the tests or seeds notice the mutant, or do not end.
+
+        `is_imported`: the changed line runs at import, so a process must import the module with the change, too."""
         outcome = self._ask(trial)
-        if outcome == NOT_REPLACED:
+        if outcome == NOT_REPLACED or (is_imported and not _is_failure(outcome, trial)):
             outcome = self._run_imported(trial)
         return _is_failure(outcome, trial)
-
-    def fails_imported(self, trial: Trial) -> bool:
-        """The same in a process that imports the changed module."""
-        return _is_failure(self._run_imported(trial), trial)
 
     def _run_imported(self, trial: Trial) -> int:
         work = partial(trials.run_seeds, trial.seeds) if trial.seeds else partial(trials.run_tests, trial.tests)
@@ -113,17 +127,16 @@ class Run:
     def prepare(self) -> str:
         """Observe the tests and the simulator without a mutant. Returns what is wrong, or nothing."""
         home = self._options.home
-        directories = [name for name in _TESTS if (ROOT / name).is_dir()]
+        directories = [name for name in self._options.tests if (ROOT / name).exists()]
         copies = [Workplace(home / f"worker-{index}") for index in range(self._options.jobs)]
         self._free = [Worker(copy, directories) for copy in copies]
-        known, files = home / "tests.json", _test_files(directories)
-        changed = [name for name, digest in files.items() if _known(known, _digest()).get(name) != digest]
-        if changed:
-            work = partial(trials.record_tests, copies[0].root, changed, home / "tests.pickle")
+        recorded, files = RecordedTests(home, ROOT, _product()), _test_files(directories)
+        if changed := recorded.outdated(files):
+            work = partial(trials.record_tests, copies[0].root, changed, recorded.lines)
             if copies[0].run(work, 3600, home / "tests.txt"):
                 return f"the tests could not be run; see {home / 'tests.txt'}"
-            known.write_text(json.dumps({"product": _digest(), "files": files}))
-        self._coverage = trials.read_tests(home / "tests.pickle")
+            recorded.note(changed)
+        self._coverage = recorded.coverage(files)
         if not self._options.seeds:
             return ""
         work = partial(trials.record_seeds, copies[0].root, home / "seeds.pickle")
@@ -139,14 +152,15 @@ class Run:
         if mutant.identity in self._equivalent:
             return Verdict(mutant, "equivalent", reached=True)
         lines = range(mutant.line, mutant.line + mutant.before.count("\n") + 1)
-        tests = self._coverage.tests_of(mutant.path, lines)
+        at_import = mutant.runs_at_import
+        tests = self._coverage.tests_of(mutant.path, lines, self._options.enough, runs_at_import=at_import)
         worker = self._free.pop()
         output = worker.copy.root.parent / "output.txt"
         try:
             if tests:
                 trial = Trial(mutant, tuple(t.name for t in tests), (), _limit(sum(t.seconds for t in tests)), output)
-                imported = any((mutant.path, line) in self._coverage.imported for line in lines)
-                if worker.fails(trial) or (imported and worker.fails_imported(trial)):
+                imported = at_import or any((mutant.path, line) in self._coverage.imported for line in lines)
+                if worker.fails(trial, is_imported=imported):
                     return Verdict(mutant, "unit", reached=True)
             if seeds := self._seeds_of(mutant, lines):
                 limit = _limit(sum(self._profiles[profile].seconds for _, profile in seeds))
@@ -169,39 +183,35 @@ class Results:
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
-        self._rows: dict[tuple[str, ...], list[object]] = {}
+        self._rows: dict[Identity, str] = {}
         if path is not None and path.exists():
-            self._rows = {tuple(row[:5]): row for row in json.loads(path.read_text())}
+            self._rows = {tuple(row[:-1]): row[-1] for row in json.loads(path.read_text())}
 
     def draw(self, sample: Sequence[Mutant]) -> list[Mutant]:
         """The sample: the one in the file if there is one, as far as the product still has its lines."""
         if not self._rows:
-            for mutant in sample:
-                self._rows[_key(mutant)] = [*_key(mutant), ""]
+            self._rows = dict.fromkeys((mutant.identity for mutant in sample), "")
             self._write()
             return list(sample)
-        found = {_key(mutant): mutant for path in sorted({key[0] for key in self._rows}) for mutant in _of_file(path)}
-        if gone := [key for key in self._rows if key not in found]:
+        paths = sorted({identity[0] for identity in self._rows})
+        found = {mutant.identity: mutant for path in paths for mutant in _of_file(path)}
+        if gone := [identity for identity in self._rows if identity not in found]:
             print(f"{len(gone)} of {len(self._rows)} mutants are of lines that have changed since", flush=True)
-        return [found[key] for key in self._rows if key in found]
+        return [found[identity] for identity in self._rows if identity in found]
 
     def outcome(self, mutant: Mutant) -> str:
         """What became of the mutant, or nothing."""
-        return str(self._rows.get(_key(mutant), [""])[-1])
+        return self._rows.get(mutant.identity, "")
 
     def note(self, verdict: Verdict) -> None:
         """Remember what became of the mutant."""
-        self._rows[_key(verdict.mutant)] = [*_key(verdict.mutant), verdict.outcome]
+        self._rows[verdict.mutant.identity] = verdict.outcome
         self._write()
 
     def _write(self) -> None:
         if self._path is not None:
-            self._path.write_text("[\n" + ",\n".join(json.dumps(row) for row in self._rows.values()) + "\n]\n")
-
-
-def _key(mutant: Mutant) -> tuple[str, ...]:
-    """The mutant's identity, and which of several with the same one it is, by the place in its line's text."""
-    return (*mutant.identity, str(mutant.column))
+            rows = (json.dumps([*identity, outcome]) for identity, outcome in self._rows.items())
+            self._path.write_text("[\n" + ",\n".join(rows) + "\n]\n")
 
 
 def _of_file(path: str) -> list[Mutant]:
@@ -212,18 +222,24 @@ def _limit(expected_seconds: float) -> float:
     return _PATIENCE_SECONDS + _PATIENCE * expected_seconds
 
 
+def _product() -> list[str]:
+    """The modules that may be changed."""
+    folders = [ROOT / "src" / "odradek" / package for package in (*PACKAGES, *MORE_PACKAGES)]
+    return [str(path.relative_to(ROOT)) for folder in folders for path in sorted(folder.rglob("*.py"))]
+
+
 def _digest() -> str:
-    """Of the sources that are changed: which of their lines a test executes was recorded for these."""
+    """Of the sources that are changed: which of their lines a seed executes was recorded for these."""
     digest = hashlib.sha256()
-    for package in PACKAGES:
-        for path in sorted((ROOT / "src" / "odradek" / package).rglob("*.py")):
-            digest.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
+    for path in _product():
+        digest.update(path.encode() + (ROOT / path).read_bytes())
     return digest.hexdigest()
 
 
-def _test_files(directories: Sequence[str]) -> dict[str, str]:
-    paths = [path for directory in directories for path in (ROOT / directory).rglob("test_*.py")]
-    return {str(path.relative_to(ROOT)): hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(paths)}
+def _test_files(directories: Sequence[str]) -> list[str]:
+    found = [ROOT / name for name in directories]
+    paths = [path for each in found for path in ([each] if each.is_file() else each.rglob("test_*.py"))]
+    return [str(path.relative_to(ROOT)) for path in sorted(set(paths))]
 
 
 def _known(path: Path, product: str) -> dict[str, Any]:
@@ -246,7 +262,7 @@ def _report(outcomes: dict[Mutant, str], seed: int, total: int, seconds: float) 
         if outcome == "survived":
             print(f"  {mutant}")
     print(f"\n{'package':14} {'mutants':>8} {'unit':>6} {'simulator':>10} {'equivalent':>11} {'survived':>9}")
-    for package in PACKAGES:
+    for package in (*PACKAGES, *MORE_PACKAGES):
         by = Counter(outcome for mutant, outcome in outcomes.items() if mutant.path.split("/")[2] == package)
         if by:
             counts = f"{by['unit']:6} {by['simulator']:10} {by['equivalent']:11} {by['survived']:9}"
@@ -263,24 +279,46 @@ def _report(outcomes: dict[Mutant, str], seed: int, total: int, seconds: float) 
 def main() -> int:
     """Run the command line; 1 if a mutant survived."""
     parser = argparse.ArgumentParser(prog="./dev mutants", description=__doc__)
-    parser.add_argument("packages", nargs="*", metavar="PACKAGE", help=f"packages to change ({', '.join(PACKAGES)})")
+    parser.add_argument(
+        "packages",
+        nargs="*",
+        metavar="PACKAGE",
+        help=f"packages to change ({', '.join(PACKAGES)}; if named also {', '.join(MORE_PACKAGES)})",
+    )
     parser.add_argument("--sample", type=int, default=100, metavar="N", help="number of mutants to draw (100)")
     parser.add_argument("--seed", type=int, help="decides which mutants are drawn (random)")
     parser.add_argument("--seeds", type=int, default=6, help="seeds of the simulator for a mutant (6; 0 for none)")
     parser.add_argument("--match", help="draw only mutants whose description contains this text")
+    parser.add_argument(
+        "--tests",
+        action="append",
+        metavar="PATH",
+        help="show mutants to the tests of this file or directory (repeatable)",
+    )
+    parser.add_argument(
+        "--enough",
+        type=float,
+        default=ENOUGH_SECONDS,
+        metavar="SECONDS",
+        help=f"seconds of tests for a mutant, the fastest first ({ENOUGH_SECONDS:.0f})",
+    )
     parser.add_argument("--list", action="store_true", help="print the mutants and change nothing")
     parser.add_argument("-j", "--jobs", type=int, default=2, help="mutants to judge at the same time (2)")
     parser.add_argument("--results", type=Path, help="file of the sample and its outcomes; a run resumes from it")
     parser.add_argument("--again", action="store_true", help="judge the survivors in the results again")
     parser.add_argument("--home", type=Path, help="where copies and outputs stay (a temporary directory)")
     options = parser.parse_args()
-    if unknown := sorted(set(options.packages) - set(PACKAGES)):
-        parser.error(f"unknown package {unknown[0]}; there are {', '.join(PACKAGES)}")
+    if unknown := sorted(set(options.packages) - {*PACKAGES, *MORE_PACKAGES}):
+        parser.error(f"unknown package {unknown[0]}; there are {', '.join((*PACKAGES, *MORE_PACKAGES))}")
+    if missing := [path for path in options.tests or () if not (ROOT / path).exists()]:
+        parser.error(f"there is no {missing[0]}; paths of tests are relative to the repository")
     seed = random.randrange(1_000_000) if options.seed is None else options.seed
     every = _mutants(options.packages or PACKAGES)
     mutants = [mutant for mutant in every if not options.match or options.match in str(mutant)]
     results = Results(options.results)
-    mutants = results.draw(random.Random(seed).sample(mutants, min(options.sample, len(mutants))))
+    if options.sample < len(mutants):
+        mutants = random.Random(seed).sample(mutants, options.sample)
+    mutants = results.draw(mutants)
     if options.list:
         print(*mutants, sep="\n")
         return 0
@@ -294,7 +332,15 @@ def main() -> int:
 def _judge(mutants: list[Mutant], results: Results, options: argparse.Namespace, seed: int, total: int) -> int:
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="odradek-mutants-") as scratch:
-        run = Run(Options(options.seeds, options.jobs, options.home or Path(scratch)))
+        run = Run(
+            Options(
+                options.seeds,
+                options.jobs,
+                options.home or Path(scratch),
+                [path.rstrip("/") for path in options.tests or _TESTS],
+                options.enough,
+            )
+        )
         if problem := run.prepare():
             print(f"dev mutants: {problem}", file=sys.stderr)
             return 1

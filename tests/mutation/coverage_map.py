@@ -102,18 +102,22 @@ class CoverageMap:
                 self._by_line[path, line].append(index)
                 self._by_path[path].add(index)
 
-    def tests_of(self, path: str, lines: range) -> list[Observed]:
+    def tests_of(
+        self, path: str, lines: range, enough: float = ENOUGH_SECONDS, *, runs_at_import: bool = False
+    ) -> list[Observed]:
         """Those that execute one of the lines, the fastest first, as far as there is time for them.
 
-        If no test does, those of the module."""
+        Those of the module if no test executes them, or if they run at import: then the test that was the first to
+        import the module has executed them, and every other one may depend on them."""
         found = {index for line in lines for index in self._by_line.get((path, line), ())}
-        found = found or self._by_path.get(path, set())
+        if runs_at_import or not found:
+            found |= self._by_path.get(path, set())
         ordered = sorted((self.tests[index] for index in found), key=lambda test: test.seconds)
         chosen: list[Observed] = []
         seconds = 0.0
         for test in ordered:
             seconds += test.seconds
-            if chosen and seconds > ENOUGH_SECONDS:
+            if chosen and seconds > enough:
                 break
             chosen.append(test)
         return chosen

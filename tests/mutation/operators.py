@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from typing import Final, NamedTuple
 
 PACKAGES: Final = ("replication", "log", "transactions", "groups", "controller", "broker", "api")
 """Those that are changed."""
+MORE_PACKAGES: Final = ("security", "records", "metadata", "quotas", "authorization", "wire")
+"""Those that are changed if they are named."""
 _COMPARISONS: Final[dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]]] = {
     ast.Lt: (ast.LtE, ast.GtE),
     ast.LtE: (ast.Lt, ast.Gt),
@@ -34,6 +37,10 @@ _ARITHMETIC: Final[dict[type[ast.operator], type[ast.operator]]] = {
 _LOGGERS: Final = ("logger", "logging")
 
 
+Identity = tuple[str, str, str, str, str, int]
+"""Path, scope, line's text, what is changed, to what, and which of several equal changes."""
+
+
 class Mutant(NamedTuple):
     """One change of one module: the bytes from `start` to `end` become `text`."""
 
@@ -47,16 +54,30 @@ class Mutant(NamedTuple):
     text: str
     context: str
     """The line where the change begins, without its indentation."""
-    column: int
-    """Where in its line's text the change begins; distinguishes equal changes of one line."""
+    scope: str
+    """The function or class that contains the change: `Log.append`, or nothing."""
+    runs_at_import: bool
+    """Whether the change is outside functions: then any test of the module may notice it."""
+    number: int = 0
+    """Which of the equal changes of equal lines in this scope it is, in the order of the text."""
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}: {_one_line(self.before)}  ->  {_one_line(self.text)}"
 
     @property
-    def identity(self) -> tuple[str, str, str, str]:
-        """What names the change when lines above it were added or removed."""
-        return self.path, self.context, _one_line(self.before), _one_line(self.text)
+    def identity(self) -> Identity:
+        """What names the change, and no other one, when lines around it were added or removed."""
+        return *self._kind, self.number
+
+    @property
+    def _kind(self) -> tuple[str, str, str, str, str]:
+        return self.path, self.scope, self.context, _one_line(self.before), _one_line(self.text)
+
+    def numbered(self, seen: Counter[tuple[str, ...]]) -> Mutant:
+        """The same mutant with its number after those that were seen, which now include it."""
+        number = seen[self._kind]
+        seen[self._kind] += 1
+        return self._replace(number=number)
 
     def apply(self, source: bytes) -> bytes:
         """The module with this change."""
@@ -71,7 +92,9 @@ def mutants_of(path: str, source: bytes) -> list[Mutant]:
     """Every change of the module, in the order of its text. Messages, annotations, decorators and logging stay."""
     finder = _Finder(path, source)
     finder.visit(ast.parse(source))
-    return sorted(set(finder.found), key=lambda mutant: (mutant.start, mutant.end, mutant.text))
+    seen: Counter[tuple[str, ...]] = Counter()
+    ordered = sorted(set(finder.found), key=lambda mutant: (mutant.start, mutant.end, mutant.text))
+    return [mutant.numbered(seen) for mutant in ordered]
 
 
 class _Finder(ast.NodeVisitor):
@@ -81,6 +104,8 @@ class _Finder(ast.NodeVisitor):
         self.path = path
         self.source = source
         self.found: list[Mutant] = []
+        self._scope: list[str] = []
+        self._functions = 0
         self._line_starts = [0]
         for line in source.splitlines(keepends=True):
             self._line_starts.append(self._line_starts[-1] + len(line))
@@ -92,8 +117,9 @@ class _Finder(ast.NodeVisitor):
         end = self._line_starts[node.end_lineno - 1] + node.end_col_offset
         before = self.source[start:end].decode()
         line = self.source[self._line_starts[node.lineno - 1] : self._line_starts[node.lineno]].decode()
-        column = node.col_offset - (len(line) - len(line.lstrip()))
-        self.found.append(Mutant(self.path, node.lineno, start, end, before, text, line.strip(), column))
+        scope = ".".join(self._scope)
+        at_import = not self._functions
+        self.found.append(Mutant(self.path, node.lineno, start, end, before, text, line.strip(), scope, at_import))
 
     def _replace(self, node: ast.expr, other: ast.expr) -> None:
         self._add(node, f"({ast.unparse(ast.fix_missing_locations(other))})")
@@ -207,8 +233,7 @@ class _Finder(ast.NodeVisitor):
             self.visit(default)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
-        for statement in node.body:
-            self.visit(statement)
+        self._inside(node.name, node.body)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         self._function(node)
@@ -220,8 +245,15 @@ class _Finder(ast.NodeVisitor):
         if node.name in ("__repr__", "__str__") or _is_declaration(node):
             return
         self.visit(node.args)
-        for statement in node.body:
+        self._functions += 1
+        self._inside(node.name, node.body)
+        self._functions -= 1
+
+    def _inside(self, name: str, body: list[ast.stmt]) -> None:
+        self._scope.append(name)
+        for statement in body:
             self.visit(statement)
+        self._scope.pop()
 
 
 def _is_declaration(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:

@@ -4,6 +4,7 @@ Importing the product and collecting its tests takes seconds, the tests of a cha
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import os
@@ -20,7 +21,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.mutation import trials
-from tests.mutation.operators import PACKAGES, Mutant
+from tests.mutation.operators import MORE_PACKAGES, PACKAGES, Mutant
 from tests.mutation.replacement import functions_below, replace_functions
 from tests.mutation.workplace import BROKEN, run_child
 
@@ -67,8 +68,9 @@ class Server:
         import odradek.sim.run
 
         for found in pkgutil.walk_packages(odradek.__path__, "odradek."):
-            if found.name.split(".")[1] in PACKAGES:
-                importlib.import_module(found.name)
+            if found.name.split(".")[1] in (*PACKAGES, *MORE_PACKAGES):
+                with contextlib.suppress(ImportError):  # of an optional library
+                    importlib.import_module(found.name)
         self._functions = functions_below(str(self._root / "src"))
         gc.collect()
         gc.freeze()

@@ -71,6 +71,40 @@ def test_identity_survives_lines_above_a_mutant() -> None:
     assert before.identity == after.identity
 
 
+def test_equal_lines_of_a_module_have_identities_of_their_own() -> None:
+    source = """
+def first():
+    x = 1
+    x = 1
+
+class C:
+    def first(self):
+        x = 1 + 1
+"""
+    identities = [mutant.identity for mutant in mutants_of("module.py", source.encode())]
+    assert len(identities) == len(set(identities)) == 5
+    assert [(scope, number) for _, scope, _, before, _, number in identities if before == "1"] == [
+        ("first", 0),
+        ("first", 1),
+        ("C.first", 0),
+        ("C.first", 1),
+    ]
+
+
+def test_mutant_outside_functions_runs_at_import() -> None:
+    source = """
+A = 1
+
+class C:
+    b = 2
+
+    def f(self, c=3):
+        return 4
+"""
+    found = {mutant.before: mutant.runs_at_import for mutant in mutants_of("module.py", source.encode())}
+    assert found == {"1": True, "2": True, "3": True, "4": False}
+
+
 def test_every_documented_equivalent_is_a_mutant() -> None:
     """One whose line was changed has lost its reason, and is judged again."""
     entries = json.loads(Path(__file__).with_name("equivalent.json").read_text())

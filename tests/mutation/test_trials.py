@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 
 from tests.mutation.coverage_map import CoverageMap, LineTrace, Observed
 from tests.mutation.operators import mutants_of
+from tests.mutation.recorded import RecordedTests
 from tests.mutation.replacement import functions_below, replace_functions
 from tests.mutation.trials import OPTIONS
 from tests.mutation.workplace import ROOT, SURVIVED, TIMED_OUT, Workplace
@@ -94,9 +96,58 @@ def test_line_that_runs_at_import_has_all_tests_of_its_module() -> None:
     assert CoverageMap([test]).tests_of("b.py", range(1, 2)) == []
 
 
+def test_line_that_runs_at_import_has_all_tests_that_may_depend_on_it() -> None:
+    first = Observed("first", 2.0, frozenset({("a.py", 1), ("a.py", 5)}))
+    other = Observed("other", 1.0, frozenset({("a.py", 5)}))
+    coverage = CoverageMap([first, other])
+    assert coverage.tests_of("a.py", range(1, 2)) == [first]
+    assert coverage.tests_of("a.py", range(1, 2), runs_at_import=True) == [other, first]
+
+
 def test_tests_of_a_line_take_no_longer_than_enough() -> None:
     tests = [Observed(f"test {n}", 10.0, frozenset({("a.py", 1)})) for n in range(5)]
     assert CoverageMap(tests).tests_of("a.py", range(1, 2)) == tests[:3]
+    assert CoverageMap(tests).tests_of("a.py", range(1, 2), enough=15) == tests[:1]
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    for name in ("a.py", "b.py", "test_a.py", "test_b.py"):
+        (tmp_path / name).write_text("")
+    return tmp_path
+
+
+def recorded_tests(repository: Path) -> RecordedTests:
+    return RecordedTests(repository, repository, ["a.py", "b.py"])
+
+
+def test_recorded_tests_are_outdated_only_by_what_they_execute(repository: Path) -> None:
+    files = ["test_a.py", "test_b.py"]
+    recorded = recorded_tests(repository)
+    assert recorded.outdated(files) == files
+    lines = [(f"test_{name}.py::test", 1.0, frozenset({(f"{name}.py", 1)})) for name in ("a", "b")]
+    recorded.lines.write_bytes(pickle.dumps((lines, frozenset())))
+    recorded.note(files)
+    assert recorded_tests(repository).outdated(files) == []
+    (repository / "a.py").write_text("x = 1\n")
+    assert recorded_tests(repository).outdated(files) == ["test_a.py"]
+    (repository / "test_b.py").write_text("x = 1\n")
+    assert recorded_tests(repository).outdated(files) == files
+    assert [test.name for test in recorded_tests(repository).coverage(["test_b.py"]).tests] == ["test_b.py::test"]
+
+
+def test_change_outside_the_selected_tests_is_remembered(repository: Path) -> None:
+    files = ["test_a.py", "test_b.py"]
+    recorded = recorded_tests(repository)
+    recorded.outdated(files)
+    lines = [(f"test_{name}.py::test", 1.0, frozenset({("a.py", 1)})) for name in ("a", "b")]
+    recorded.lines.write_bytes(pickle.dumps((lines, frozenset())))
+    recorded.note(files)
+    (repository / "a.py").write_text("x = 1\n")
+    changed = recorded_tests(repository)
+    assert changed.outdated(["test_a.py"]) == ["test_a.py"]
+    changed.note(["test_a.py"])
+    assert recorded_tests(repository).outdated(files) == ["test_b.py"]
 
 
 SERVED = """

@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from tests.mutation.coverage_map import CoverageMap, LineTrace, Observed, Recorder
+from tests.mutation.coverage_map import LineTrace, Observed, Recorder
 
 OPTIONS: Final = ("-q", "-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-seed=1")
 FIRST_SEED: Final = 1
@@ -39,12 +39,6 @@ def record_tests(root: Path, files: Sequence[str], result: Path) -> int:
     known += [tuple(test) for test in recorder.tests()]
     result.write_bytes(pickle.dumps((known, imported | recorder.imported())))
     return 0 if status in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) else 1
-
-
-def read_tests(result: Path) -> CoverageMap:
-    """What `record_tests` wrote."""
-    tests, imported = pickle.loads(result.read_bytes())
-    return CoverageMap([Observed(*fields) for fields in tests], imported)
 
 
 def run_tests(names: Sequence[str]) -> int:

@@ -142,3 +142,13 @@ def test_range_is_even_within_each_topic(group: tuple[list[MemberSpec], Partitio
     for topic in TOPICS:
         sizes = [len(found[m.member_id].get(topic, ())) for m in members if topic in m.topics]
         assert not sizes or max(sizes) - min(sizes) <= 1
+
+
+def test_partitions_stay_where_they_were_when_subscriptions_differ() -> None:
+    a, b, u = b"a" * 16, b"b" * 16, b"u" * 16
+    members = [
+        MemberSpec("m", None, frozenset({a, u}), {a: frozenset({0, 3})}),
+        MemberSpec("n", None, frozenset({a}), {a: frozenset({1, 2}), b: frozenset({0})}),
+    ]
+    found = ASSIGNORS["uniform"](members, {a: 4, b: 1, u: 0})
+    assert found == {"m": {a: {0, 3}}, "n": {a: {1, 2}}}

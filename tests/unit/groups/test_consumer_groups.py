@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from odradek.groups.consumer.heartbeats import check_request
 from odradek.groups.consumer.records import MemberState, OldMetadataRecord
-from odradek.groups.events import CommitRequest, ConsumerHeartbeat, GroupDecision, OffsetToCommit
+from odradek.groups.events import CommitRequest, GroupDecision, OffsetToCommit
 from odradek.wire.errors import ErrorCode, KafkaError
 from tests.unit.groups.consumer_member import ConsumerMember, rebalance
 from tests.unit.groups.virtual_shard import VirtualShard
@@ -605,33 +604,6 @@ def test_expiry_looks_at_some_groups_at_a_time() -> None:
         shard.now_ms += 1
     assert most == 1_000  # an offset and its group
     assert coordinator.classic.by_id == {}
-
-
-# --- requests that make no sense ---
-
-
-@pytest.mark.parametrize(
-    ("changes", "version"),
-    [
-        ({"group_id": ""}, 1),
-        ({"member_id": ""}, 1),
-        ({"member_id": "", "member_epoch": -1}, 0),
-        ({"instance_id": ""}, 1),
-        ({"rack_id": ""}, 1),
-        ({"rebalance_timeout_ms": -1}, 1),
-        ({"owned": {b"a" * 16: frozenset({1})}}, 1),
-        ({"owned": None}, 1),
-        ({"topics": None}, 1),
-        ({"member_epoch": -2}, 1),
-        ({"member_epoch": -3}, 1),
-    ],
-)
-def test_heartbeat_is_rejected_when_its_fields_contradict(changes: dict[str, Any], version: int) -> None:
-    good = ConsumerHeartbeat("g", "m", 0, None, None, "c", "/h", 1000, ("a",), None, None, {})
-    check_request(good, version)
-    with pytest.raises(KafkaError) as refused:
-        check_request(good._replace(**changes), version)
-    assert refused.value.code is ErrorCode.INVALID_REQUEST
 
 
 def test_old_clients_are_given_an_id(shard: VirtualShard) -> None:

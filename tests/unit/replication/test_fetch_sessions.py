@@ -90,3 +90,53 @@ def test_a_full_cache_gives_no_session_until_one_was_long_unused() -> None:
 def test_no_session_for_nothing_and_none_without_slots() -> None:
     assert sessions().begin([], False, 0) is None
     assert sessions(slots=0).begin([asked(0)], False, 0) is None
+
+
+def test_failed_partition_is_news_again_when_it_is_well() -> None:
+    session = sessions().begin([asked(0)], False, 0)
+    assert session is not None
+    place = ("t", 0)
+    assert session.must_include(place, 0, False, 5, 0)
+    assert not session.must_include(place, 0, False, 5, 0)
+    assert session.must_include(place, 0, True, -1, -1)
+    assert session.must_include(place, 0, False, 5, 0)
+    assert session.must_include(place, 10, False, 5, 0)
+    assert session.must_include(place, 0, False, 5, 1)
+    assert session.must_include(place, 0, False, 6, 1)
+    assert not session.must_include(place, 0, False, 6, 1)
+
+
+def test_forgotten_partition_is_news_when_it_is_wanted_again() -> None:
+    session = sessions().begin([asked(0), asked(1)], False, 0)
+    assert session is not None
+    session.must_include(("t", 0), 0, False, 5, 0)
+    session.update([], [("t", 0)])
+    session.update([asked(0)], [])
+    assert session.must_include(("t", 0), 0, False, 5, 0)
+
+
+@pytest.mark.parametrize(("idle_ms", "is_evicted"), [(999, False), (1000, True)])
+def test_longest_unused_session_makes_room_after_its_time(idle_ms: int, is_evicted: bool) -> None:
+    cache = sessions()
+    first, second = (cache.begin([asked(0)], False, 5000) for _ in range(2))
+    assert first is not None
+    assert second is not None
+    cache.find(first.identifier, 1, False, 5500)
+    third = cache.begin([asked(0)], False, 5000 + idle_ms)
+    assert (third is not None) is is_evicted
+    assert len(cache) == 2
+    assert cache.find(first.identifier, 2, False, 6000) is first, "it was used later"
+
+
+def test_session_without_partitions_does_not_begin() -> None:
+    cache = sessions()
+    assert cache.begin([], False, 0) is None
+    assert len(cache) == 0
+    assert sessions(0).begin([asked(0)], False, 0) is None
+
+
+def test_serving_a_partition_of_no_session_changes_nothing() -> None:
+    session = sessions().begin([asked(0), asked(1)], False, 0)
+    assert session is not None
+    session.serve_last(("t", 9))
+    assert list(session.wanted) == [("t", 0), ("t", 1)]

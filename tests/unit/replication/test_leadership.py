@@ -270,3 +270,48 @@ def test_replica_agrees_with_the_newest_leader_only(epoch: int, expected: bool) 
 
 def test_replica_agrees_where_it_knows_no_topic() -> None:
     assert agrees(ClusterImage("c"), ID, 0, 0)
+
+
+def test_lease_ends_at_its_last_moment(leadership: Leadership, clock: Clock) -> None:
+    leadership.extend(100.0, 2.0)
+    known = image(1)
+    clock.now = 101.99
+    assert leadership.may_lead(Led())
+    clock.now = 102.0
+    assert not leadership.may_lead(Led())
+    assert leadership.shown(known, lambda _topic, _index: False) is not known
+
+
+def test_shorter_lease_does_not_replace_a_longer_one(leadership: Leadership) -> None:
+    leadership.extend(100.0, 5.0)
+    leadership.extend(100.0, 2.0)
+    assert leadership.lease_until == 105.0
+
+
+@pytest.mark.parametrize(("until", "is_promised"), [(100.0, False), (100.1, True)])
+def test_promise_of_another_broker_ends_at_its_last_moment(
+    leadership: Leadership, until: float, is_promised: bool
+) -> None:
+    leadership.promised(2, until, [(ID, 0)])
+    assert leadership.may_lead(Led()) is is_promised
+
+
+def test_own_promise_ends_at_its_last_moment(leadership: Leadership, clock: Clock) -> None:
+    leadership.promise([(ID, 0)], 5.0)
+    leadership.follow(image(2), image(1))
+    assert leadership.has_pending
+    clock.now = 104.9
+    leadership.begin(leadership.sequence)
+    assert leadership.has_pending
+    clock.now = 105.0
+    leadership.begin(leadership.sequence)
+    assert not leadership.has_pending
+
+
+def test_only_own_partitions_without_a_right_are_hidden(leadership: Leadership) -> None:
+    states = tuple(PartitionState(leader, 4, (1, 2, 3), (1, 2)) for leader in (1, 2, 1))
+    known = ClusterImage("c").with_topics([Topic("t", ID, states), Topic("u", b"u" * 16, states[1:2])])
+    shown = leadership.shown(known, lambda _topic, index: index == 2)
+    assert [state.leader for state in shown.topics["t"].partitions] == [NO_LEADER, 2, 1]
+    assert shown.topics["u"] is known.topics["u"]
+    assert leadership.shown(image(2), lambda _topic, _index: False).topics["t"].partitions[0].leader == 2
