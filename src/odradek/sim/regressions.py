@@ -121,6 +121,10 @@ ONCE_FAILED: Final = {
     "successor never received",
     "handover-1795384657": "a promise not to begin to lead partitions counted for one that was created after the "
     "question: two brokers acted as its leader",
+    "controllers-39": "a controller that restarted kept records that another leader's log lacked, and could not replay "
+    "the next ones",
+    "kraft-dark-40": "a controller that was cut off answered a heartbeat after its successor was elected: the broker's "
+    "lease outlived its session with the successor, and two brokers acted as a leader",
     "silent-5": "a promise not to begin to lead waited behind a request for a lease, on the same connection to a "
     "controller whose metadata store was silent: the leader could not act",
 }

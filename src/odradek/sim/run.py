@@ -24,6 +24,7 @@ from odradek.sim.checkers.access import check_access, check_agreement
 from odradek.sim.checkers.audit import check_audit
 from odradek.sim.checkers.clients import Promises, check
 from odradek.sim.checkers.history import OK, READ_COMMITTED, READ_UNCOMMITTED, FinalLog, Reader, Send, Violation
+from odradek.sim.checkers.quorum_brokers import see_logs_agree
 from odradek.sim.checkers.replicas import (
     ALL_AT_ONCE,
     ClusterWatch,
@@ -33,6 +34,7 @@ from odradek.sim.checkers.replicas import (
     shape_of,
 )
 from odradek.sim.checkers.stories import story_of
+from odradek.sim.controllers.kraft_cluster import make_own_quorum, make_quorum, quorum_settings
 from odradek.sim.faults.nemesis import PROFILES, Profile, heal, torment
 from odradek.sim.quorum.run import QUORUM_PROFILES, run_quorum
 from odradek.sim.workloads import (
@@ -306,9 +308,11 @@ async def _live(world: World, profile: Profile, safety_seconds: float) -> None:
     # The longest transaction timeout of the workloads: what was left open is aborted now.
     await asyncio.sleep(TRANSACTION_SECONDS)
     await _final_reading(world)
-    if watching is not None:
+    if watching:
         await see_replicas_agree(world)
-        watching.cancel()
+        if world.controllers is not None:
+            await see_logs_agree(world, world.controllers)
+        watching.pop().cancel()
     for host in world.brokers:
         await host.stop()
     await _start_all(world)
@@ -317,10 +321,13 @@ async def _live(world: World, profile: Profile, safety_seconds: float) -> None:
         await host.stop()
 
 
-def _make_brokers(world: World, profile: Profile) -> asyncio.Task[None] | None:
-    """Their machines; of several brokers also a watch over them."""
+def _make_brokers(world: World, profile: Profile) -> list[asyncio.Task[None]]:
+    """Their machines; of several brokers also a watch over them, the last of the tasks."""
+    watching: list[asyncio.Task[None]] = []
     if profile.brokers > 1:
         shape_of(world)
+    if profile.has_quorum:
+        watching += make_own_quorum(world) if profile.has_own_quorum else make_quorum(world)
     settings = _settings(world, profile)
     if "access" in profile.workloads:
         world.client_options = access.CLIENT_OPTIONS
@@ -328,6 +335,8 @@ def _make_brokers(world: World, profile: Profile) -> asyncio.Task[None] | None:
         own = {**settings, "node.id": str(node_id), "listeners": f"PLAINTEXT://b{node_id}:{PORT}"}
         if "access" in profile.workloads:
             own.update(access.broker_settings(node_id))
+        if profile.has_quorum:
+            own.update(quorum_settings(world))
         if profile.audits:
             own.update(audit.broker_settings(world))
         if world.racks:
@@ -339,9 +348,9 @@ def _make_brokers(world: World, profile: Profile) -> asyncio.Task[None] | None:
         for path in ("/data", "/data/a", "/data/b"):
             host.volume.directories[path] = None
             host.volume.durable_names[path] = None
-    if profile.brokers == 1:
-        return None
-    return asyncio.create_task(ClusterWatch(world, world.stored).run(), name="cluster watch")
+    if profile.brokers > 1:
+        watching.append(asyncio.create_task(ClusterWatch(world, world.stored).run(), name="cluster watch"))
+    return watching
 
 
 async def _start_all(world: World) -> None:

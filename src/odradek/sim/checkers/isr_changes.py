@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from odradek.broker.cluster.controller import Controller
 from odradek.metadata.image import NO_LEADER, PartitionState
-from odradek.metadata.nodes import BrokerNode
 from odradek.records.topic_partition import PartitionKey
 from odradek.replication.partition import Partition
 from odradek.sim.checkers.history import Violation
-from odradek.sim.world.hosts import BrokerHost, World
+from odradek.sim.world.hosts import World
+
+_ON_RECORDS: Final = -1
+"""Records do not carry the registration in which a leader was elected."""
 
 
 class LeaderKnowledge(NamedTuple):
@@ -54,18 +55,14 @@ def leader_knowledge(
         return None
     host = world.brokers[before.leader - 1]
     found = host.inspect() if host.is_up else None
-    if found is None or host.store is None:
+    if found is None or not world.membership.is_registered(host):
         return None
-    path = BrokerNode.path(host.node_id)
-    node = world.tree.find(path)
-    if node is None or node.owner != host.store.session:
-        return None
-    if BrokerNode.decode(path, node.data).epoch != before.leader_broker_epoch:
+    if before.leader_broker_epoch not in (_ON_RECORDS, world.membership.registered_epoch(host)):
         return None
     partition = found.partitions.opened_partition(*key)
     if partition is None or partition.topic_id != topic_id:
         return None
-    stays = not host.is_stopping and not _is_fenced(world, host) and not found.partitions.is_offline(*key)
+    stays = not host.is_stopping and not world.membership.is_fenced(host) and not found.partitions.is_offline(*key)
     return LeaderKnowledge(stays, _led_epoch(partition), _proposal(partition))
 
 
@@ -76,16 +73,3 @@ def _led_epoch(partition: Partition) -> int:
 def _proposal(partition: Partition) -> frozenset[int]:
     proposal = partition.followers.proposal
     return frozenset() if proposal is None else frozenset(proposal.isr)
-
-
-def _is_fenced(world: World, host: BrokerHost) -> bool:
-    """Whether a controller fences the broker, or has just decided to."""
-    for each in world.brokers:
-        found = each.inspect() if each.is_up else None
-        controller = None if found is None else found.controller
-        if not isinstance(controller, Controller) or not controller.is_active:
-            continue
-        broker = controller.image.brokers.get(host.node_id)
-        if broker is None or not broker.is_active or controller.fencing.fences(broker):
-            return True
-    return False

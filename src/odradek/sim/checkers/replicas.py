@@ -9,11 +9,12 @@ from typing import Final
 from odradek.broker.cluster.cluster_view import ClusterView
 from odradek.log.partition_log import PartitionLog
 from odradek.metadata.image import PartitionState
-from odradek.metadata.nodes import CONTROLLER, BrokerNode, ControllerNode
+from odradek.metadata.kraft.durable_log import DIRECTORY as METADATA_DIRECTORY
 from odradek.records.topic_partition import PartitionKey, TopicIdPartition
 from odradek.replication.partition import Partition
 from odradek.sim.checkers.history import Violation
 from odradek.sim.checkers.isr_changes import check_isr_change, leader_knowledge
+from odradek.sim.checkers.store_membership import StoreMembership
 from odradek.sim.checkers.stored_metadata import StoredStates
 from odradek.sim.checkers.writability import BROKER_SESSION_SECONDS, WritabilityWatch, WritabilityWithoutStoreWatch
 from odradek.sim.world.hosts import BrokerHost, World
@@ -47,7 +48,7 @@ def shape_of(world: World) -> None:
     world.session_seconds = SESSION_SECONDS
     rng = random.Random(f"{world.seed}:cluster")
     name = world.profile.name
-    if name == "blackout":
+    if name in ("blackout", "kraft-dark"):
         world.power = rng.choice((FLUSHED, FLUSHED, ONE_AT_A_TIME, ONE_AT_A_TIME, ALL_AT_ONCE))
         world.keeps_producers = world.power != ALL_AT_ONCE
         world.mark(f"power losses: {world.power}")
@@ -62,6 +63,7 @@ def shape_of(world: World) -> None:
         world.store_faults.max_transaction_bytes = 600
     elif name not in ("cluster", "succession"):
         world.store_faults.max_transaction_bytes = rng.choice((0, 2_000, 600))
+    world.membership = StoreMembership(world)
     world.stored = StoredStates(world.unclean_topics)
     world.store_faults.watch_changes(world.stored.applied)
 
@@ -183,7 +185,7 @@ class ClusterWatch:
                     continue
                 place = (each.topic_id, each.index)
                 other = speakers.setdefault(place, (host.host, each.leader_epoch))
-                if other[0] != host.host:
+                if other[0] != host.host and not _gives_way(world, other, (host.host, each.leader_epoch)):
                     raise Violation(
                         "one leader speaks at a time",
                         f"{key}: {other[0]} in epoch {other[1]}, {host.host} in epoch {each.leader_epoch}",
@@ -200,15 +202,14 @@ class ClusterWatch:
         """A replica that could lead a partition without a leader does so after a while."""
         world = self._world
         alive = {host.node_id for host in world.brokers if _is_awake(world, host)}
-        controller = world.tree.find(CONTROLLER)
-        if controller is None or ControllerNode.decode(controller.data) not in alive or world.store_faults.lost:
+        if not world.membership.can_decide(alive):
             self._leaderless.clear()
             self._half_done.clear()
             return
         states = self._stored.states
         hosts = {host.node_id: host for host in world.brokers}
         # A leader that stands still is gone for others once the store has given its session up.
-        registered = {host.node_id for host in world.brokers if _is_registered(world, host)}
+        registered = {host.node_id for host in world.brokers if world.membership.is_registered(host)}
         leaderless = [
             key
             for key, state in states.items()
@@ -318,7 +319,17 @@ def _holds(log: PartitionLog, offset: int) -> bool:
 def _is_awake(world: World, host: BrokerHost) -> bool:
     """Whether the broker lives, does not stand still, and is registered in its session."""
     process = host.process
-    return process is not None and process.paused_until <= world.now() and _is_registered(world, host)
+    return process is not None and process.paused_until <= world.now() and world.membership.is_registered(host)
+
+
+def _gives_way(world: World, *speakers: tuple[str, int]) -> bool:
+    """Whether the earlier leader is to learn from its metadata log that another one leads, as in any KRaft cluster.
+
+    One that is fenced has nothing to learn: its lease is over.
+    """
+    earlier, _epoch = min(speakers, key=lambda each: each[1])
+    host = next(each for each in world.brokers if each.host == earlier)
+    return world.controllers is not None and world.membership.is_registered(host)
 
 
 def _has(host: BrokerHost, key: PartitionKey) -> bool:
@@ -327,22 +338,13 @@ def _has(host: BrokerHost, key: PartitionKey) -> bool:
     return found is None or not found.partitions.is_offline(*key)
 
 
-def _is_registered(world: World, host: BrokerHost) -> bool:
-    process, store = host.process, host.store
-    if process is None or store is None or not process.alive:
-        return False
-    node = world.tree.find(BrokerNode.path(host.node_id))
-    return node is not None and node.owner == store.session
-
-
 def is_whole(world: World, host: BrokerHost) -> bool:
     """Whether the broker is in sync everywhere, under a registration that the controller trusts again."""
-    path = BrokerNode.path(host.node_id)
-    node = world.tree.find(path)
-    if not host.is_up or node is None or BrokerNode.decode(path, node.data).unclean:
+    epoch = world.membership.registered_epoch(host)
+    if not host.is_up or epoch is None or not world.membership.is_trusted(host):
         return False
     found = host.inspect()
-    if found is None or BrokerNode.decode(path, node.data).epoch != found.participation.broker_epoch:
+    if found is None or epoch != found.participation.broker_epoch:
         return False
     return all(host.node_id in s.isr for s in world.stored.states.values() if host.node_id in s.replicas)
 
@@ -415,7 +417,9 @@ def _strays(world: World) -> str:
             name
             for path in host.volume.directories
             for where, _, name in (path.rpartition("/"),)
-            if where in ("/data/a", "/data/b") and not name.endswith(("-delete", "-stray"))
+            if where in ("/data/a", "/data/b")
+            and not name.endswith(("-delete", "-stray"))
+            and name != METADATA_DIRECTORY
         }
         wanted = {f"{topic}-{index}" for (topic, index), s in world.stored.states.items() if host.node_id in s.replicas}
         if there != wanted:

@@ -111,13 +111,18 @@ class StoredStates:
 
     def _changed(self, key: PartitionKey, before: PartitionState | None, after: PartitionState) -> None:
         self.states[key] = after
-        if not after.isr or not set(after.isr) <= set(after.replicas):
+        may_be_empty = self.may_have_no_isr(after)
+        if not (after.isr or may_be_empty) or not set(after.isr) <= set(after.replicas):
             self._break("ISR within the replicas", f"{key}: {_described(after)}")
         if after.leader != NO_LEADER and after.leader not in after.isr:
             self._break("leader in the ISR", f"{key}: {_described(after)}")
         if before is not None:
             self._check_step(key, before, after)
         self._listener(key, before, after)
+
+    def may_have_no_isr(self, _state: PartitionState) -> bool:
+        """Whether the ISR may be empty: never in a store."""
+        return False
 
     def _check_step(self, key: PartitionKey, before: PartitionState, after: PartitionState) -> None:
         step = f"{key}: {_described(before)} became {_described(after)}"

@@ -20,6 +20,24 @@ from odradek.sim.faults.cluster_faults import (
     store_is_away,
     store_is_silent,
 )
+from odradek.sim.faults.controller_faults import (
+    alone_with_a_controller,
+    broker_freezes_in_a_heartbeat,
+    controller_is_killed,
+    controller_stands_still,
+    controllers_are_away,
+    cut_off_from_controllers,
+    leadership_changes,
+    metadata_commits_late,
+    snapshot_is_taken,
+)
+from odradek.sim.faults.own_controller_faults import (
+    broker_reaches_no_controller,
+    own_controller_is_cut_off,
+    own_controller_is_killed,
+    own_controller_loses_power,
+    own_controller_stands_still,
+)
 from odradek.sim.faults.successions import (
     away_for_long,
     controller_speaks_late,
@@ -305,6 +323,10 @@ class Profile(NamedTuple):
     """Whether brokers have an audit topic, which is judged."""
     charges: bool = False
     """Whether brokers' work takes simulated time: see `costs`."""
+    has_quorum: bool = False
+    """Whether the metadata are a KRaft quorum's: see `odradek.sim.controllers`."""
+    has_own_quorum: bool = False
+    """Whether its controllers are Odradek's, and no model."""
 
     @property
     def loses_power(self) -> bool:
@@ -336,6 +358,17 @@ _ACCESS = (
     *_NETWORK, Kind(crash_client, 1), Kind(controller_dies_half_way, 3), Kind(crash, 2), Kind(restart, 1),
     Kind(pause_broker, 2), Kind(freeze, 1), Kind(expire_session, 4), Kind(part_brokers, 2),
     Kind(alone_with_its_clients, 2), Kind(store_is_away, 2), Kind(lose_store, 2),
+)  # fmt: skip
+
+_CONTROLLERS = (
+    Kind(controller_is_killed, 3), Kind(controller_stands_still, 2), Kind(leadership_changes, 5),
+    Kind(cut_off_from_controllers, 3), Kind(alone_with_a_controller, 3), Kind(controllers_are_away, 1),
+    Kind(snapshot_is_taken, 4), Kind(metadata_commits_late, 2), Kind(broker_freezes_in_a_heartbeat, 2),
+)  # fmt: skip
+
+_OWN_CONTROLLERS = (
+    Kind(own_controller_is_killed, 5), Kind(own_controller_loses_power, 4), Kind(own_controller_stands_still, 3),
+    Kind(own_controller_is_cut_off, 4), Kind(broker_reaches_no_controller, 3),
 )  # fmt: skip
 
 PROFILES: dict[str, Profile] = {
@@ -538,6 +571,60 @@ PROFILES: dict[str, Profile] = {
             ("producers", "groups", "witness"),
             brokers=3,
         ),
+        Profile(
+            "kraft",
+            (
+                *_NETWORK,
+                *_CLIENTS,
+                *_CONTROLLERS,
+                Kind(crash, 4),
+                Kind(crash_in_a_write, 3),
+                Kind(restart, 4),
+                Kind(pause_broker, 3),
+                Kind(part_brokers, 3),
+            ),
+            1.5,
+            ("producers", "groups", "transactions", "observer", "reassignments", "topics"),
+            brokers=3,
+            overlapping=0.4,
+            has_quorum=True,
+        ),
+        Profile(
+            "kraft-dark",
+            (
+                *_CONTROLLERS,
+                Kind(machine_loses_power, 6),
+                Kind(dark_in_a_write, 5),
+                Kind(crash, 2),
+                Kind(restart, 3),
+                Kind(reset, 1),
+                Kind(part_brokers, 1),
+            ),
+            2.5,
+            ("producers", "flushed", "transactions", "topics"),
+            brokers=3,
+            overlapping=0.4,
+            has_quorum=True,
+        ),
+        Profile(
+            "controllers",
+            (
+                *_NETWORK,
+                *_CLIENTS,
+                *_OWN_CONTROLLERS,
+                Kind(crash, 3),
+                Kind(crash_in_a_write, 2),
+                Kind(restart, 4),
+                Kind(pause_broker, 2),
+                Kind(part_brokers, 2),
+            ),
+            1.5,
+            ("producers", "groups", "transactions", "observer", "reassignments", "topics"),
+            brokers=3,
+            overlapping=0.4,
+            has_quorum=True,
+            has_own_quorum=True,
+        ),
         Profile("acls", _ACCESS, 2.5, ("producers", "access"), brokers=3, overlapping=0.2),
         Profile("audit", _ACCESS, 2.5, ("access",), brokers=3, overlapping=0.2, audits=True),
         Profile(
@@ -601,6 +688,8 @@ async def torment(world: World, profile: Profile, seconds: float) -> None:
 async def heal(world: World) -> None:
     """The end of all faults: everything that is down comes up, everything that is cut is joined."""
     world.network.heal()
+    if world.controllers is not None:
+        world.controllers.heal()
     world.store_faults.lost = world.store_faults.slow = 0.0
     for host in world.brokers:
         faults = host.volume.faults

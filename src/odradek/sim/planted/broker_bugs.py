@@ -17,7 +17,9 @@ from typing import Any, Final, NamedTuple
 from odradek.sim.planted.access_bugs import ACCESS_BUGS
 from odradek.sim.planted.audit_bugs import AUDIT_BUGS
 from odradek.sim.planted.cluster_bugs import CLUSTER_BUGS
+from odradek.sim.planted.controller_bugs import CONTROLLER_BUGS
 from odradek.sim.planted.hold_bugs import HOLD_BUGS
+from odradek.sim.planted.kraft_bugs import KRAFT_BUGS
 from odradek.sim.planted.quorum_bugs import QUORUM_BUGS
 from odradek.sim.run import run_seed
 from odradek.sim.targets import locate
@@ -30,6 +32,8 @@ KNOWN_SEEDS: Final = {
     "promises of a majority": 46,
     "promises for later partitions": 1795384657,
     "zombies not fenced": 54,
+    "lease ignores deposed controllers": 40,
+    "snapshot continued at another leader": 129,
 }
 """The seeds that found rare bugs last: tried first, as the search from seed 1 on takes minutes.
 
@@ -48,7 +52,9 @@ class Planted(NamedTuple):
 
 
 BUGS: Final[list[Planted]] = [
-    Planted(*row) for row in (*CLUSTER_BUGS, *ACCESS_BUGS, *AUDIT_BUGS, *HOLD_BUGS, *QUORUM_BUGS)
+    Planted(*row)
+    for rows in (CLUSTER_BUGS, ACCESS_BUGS, AUDIT_BUGS, HOLD_BUGS, QUORUM_BUGS, KRAFT_BUGS, CONTROLLER_BUGS)
+    for row in rows
 ]
 
 

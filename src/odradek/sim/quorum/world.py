@@ -58,6 +58,10 @@ class Host:
         """Values of clients by offset, appended in the present epoch."""
 
 
+_REFUSED: Final = 0.5
+"""The share of requests to a dead process that are refused; others are lost."""
+
+
 class _Killed(Exception):
     """The process died between two operations."""
 
@@ -263,7 +267,16 @@ class QuorumWorld:
     def _on_request(self, host: Host, life: int, to: int, request_id: int, request: Any) -> Callable[[], None]:
         peer = self.hosts[to]
         token = (host.node, life, request_id, request)
-        return lambda: self.step(peer, Received(request, token))
+
+        def arrive() -> None:
+            if peer.machine is not None:
+                self.step(peer, Received(request, token))
+            elif self.random.random() < _REFUSED:
+                # The machine of the host runs, and says that no process listens.
+                refused = Answered(request_id, None, is_refused=True)
+                self._deliver(to, host.node, lambda: self._step_if_alive(host, life, refused))
+
+        return arrive
 
     def _reply(self, host: Host, reply: Reply) -> None:
         node, life, request_id, request = reply.token

@@ -96,7 +96,7 @@ async def _move(host: ClientHost, admin: Admin, rng: random.Random) -> None:
     for _ in range(rng.choice((1, 1, 3))):
         name = rng.choice(sorted(_MOVED))
         index = rng.randrange(_MOVED[name])
-        replicas = None if rng.random() < 0.2 else rng.sample(ids, rng.choice((2, 3, 3, 3, 4)))
+        replicas = None if rng.random() < 0.2 else rng.sample(ids, min(len(ids), rng.choice((2, 3, 3, 3, 4))))
         rows = topics.setdefault(name, [])
         if all(row.partition_index != index for row in rows):
             rows.append(AlterPartitionReassignmentsRequestReassignablePartition(index, replicas))

@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from odradek.broker.configuration.broker_config import BrokerConfig
-from odradek.broker.lifecycle import Broker, Inspection, StartError
+from odradek.broker.lifecycle import Broker, Inspection
 from odradek.broker.ports import Ports
+from odradek.broker.start_error import StartError
 from odradek.metadata.stores.memory_store import MemoryTree
 from odradek.ports.randomness import SeededRandom
 from odradek.sim.checkers.history import History, PowerLoss, Violation
@@ -23,6 +24,9 @@ from odradek.sim.world.disk import SimulatedDisk, Volume
 from odradek.sim.world.loop import Process, SimulatedLoop
 from odradek.sim.world.network import ProcessNetwork, SimulatedNetwork
 from odradek.sim.world.store import SimulatedStore, StoreFaults
+
+if TYPE_CHECKING:
+    from odradek.sim.controllers.simulated_controllers import SimulatedControllers
 
 EPOCH_MS = 1_700_000_000_000
 PORT = 9092
@@ -146,8 +150,8 @@ class BrokerHost:
     """A machine with a disk and, most of the time, a broker."""
 
     __slots__ = (
-        "_watchers", "broker", "clock", "host", "incarnation", "is_dark", "is_stopping", "node_id", "process", "serves",
-        "settings", "store", "volume", "world",
+        "_watchers", "broker", "clock", "host", "incarnation", "is_dark", "is_stopping", "may_be_clean", "node_id",
+        "process", "serves", "settings", "store", "volume", "world",
     )  # fmt: skip
 
     def __init__(self, world: World, node_id: int, settings: Mapping[str, str]) -> None:
@@ -163,12 +167,15 @@ class BrokerHost:
         self.process: Process | None = None
         self.broker: Broker | None = None
         self.store: SimulatedStore | None = None
+        """The metadata store; None where a quorum has the metadata."""
         self.is_dark = False
         """The machine has lost power, and the cluster has not overcome it yet."""
         self.serves = False
         """Whether the start of the newest process has come to its end."""
         self.is_stopping = False
         """Whether the newest process has been asked to stop."""
+        self.may_be_clean = False
+        """Whether the newest process may have found the marks of a clean stop."""
         self._watchers: list[Callable[[Broker], None]] = []
 
     @property
@@ -187,17 +194,21 @@ class BrokerHost:
             # Another fault has come to its end first.
             return True
         self.incarnation += 1
+        # A process that is killed early in its start leaves the marks of the stop before it.
+        self.may_be_clean = self.is_stopping or (self.may_be_clean and not self.serves)
         self.serves = self.is_stopping = False
         name = f"{self.host}.{self.incarnation}"
         process = self.process = Process(name, self.host)
         world.network.powered_off.discard(self.host)
         faults_before = self.volume.faults.suffered + world.store_faults.injected
         disk = SimulatedDisk(self.volume, process, world.loop, self.clock, random.Random(f"{world.seed}:disk:{name}"))
-        store = self.store = SimulatedStore(
-            world.tree, process, world.loop, world.store_faults, random.Random(f"{world.seed}:store:{name}"),
-            world.session_seconds,
-        )  # fmt: skip
-        ports = Ports(self.clock, disk, world.network.port_of(process), SeededRandom(f"{world.seed}:{name}"), store)
+        if world.controllers is None:
+            self.store = SimulatedStore(
+                world.tree, process, world.loop, world.store_faults, random.Random(f"{world.seed}:store:{name}"),
+                world.session_seconds,
+            )  # fmt: skip
+        network, chance = world.network.port_of(process), SeededRandom(f"{world.seed}:{name}")
+        ports = Ports(self.clock, disk, network, chance, self.store)
         broker = self.broker = Broker(BrokerConfig(self.settings), ports)
         ended: asyncio.Future[None] = world.loop.create_future()
         process.doomed.append(partial(_set, ended))
@@ -293,14 +304,41 @@ class RunProfile(Protocol):
         ...
 
 
+class Membership(Protocol):
+    """Registrations of brokers as the cluster has them."""
+
+    def is_registered(self, host: BrokerHost) -> bool:
+        """Whether the cluster counts on the newest process of the host, which lives."""
+        ...
+
+    def registered_epoch(self, host: BrokerHost) -> int | None:
+        """The epoch of the broker's registration, of which process ever; None without one."""
+        ...
+
+    def is_trusted(self, host: BrokerHost) -> bool:
+        """Whether the registered broker's logs have lost nothing."""
+        ...
+
+    def is_fenced(self, host: BrokerHost) -> bool:
+        """Whether the controller fences the broker, or has just decided to."""
+        ...
+
+    def can_decide(self, awake: Collection[int]) -> bool:
+        """Whether a controller works, where these brokers are awake."""
+        ...
+
+
 class World:
     """Hosts, network, metadata store, history: all of one seed."""
 
     __slots__ = (
-        "brokers", "client_options", "clients", "clocks_drift", "faults", "history", "keeps_producers", "loop",
-        "marks", "network", "power", "profile", "racks", "rng", "seed", "session_seconds",
+        "brokers", "client_options", "clients", "clocks_drift", "controllers", "faults", "history", "keeps_producers",
+        "loop", "marks", "membership", "network", "power", "profile", "racks", "rng", "seed", "session_seconds",
         "stopping", "store_faults", "stored", "tree", "unclean_topics",
     )  # fmt: skip
+
+    membership: Membership
+    """What the cluster knows of its brokers; of several brokers only."""
 
     def __init__(self, loop: SimulatedLoop, seed: str, profile: RunProfile) -> None:
         self.loop = loop
@@ -331,6 +369,8 @@ class World:
         """Topics that may be led by a replica that is not in sync."""
         self.keeps_producers = True
         """A producer that was acknowledged anything is known for ever."""
+        self.controllers: SimulatedControllers | None = None
+        """The controllers of a KRaft cluster; None where brokers have a metadata store."""
         self.stopping = False
         """The liveness phase has begun: no new work, what is under way comes to its end."""
 

@@ -1,0 +1,170 @@
+"""What must hold of each broker of a KRaft cluster, beyond what holds of every cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from odradek.broker.kraft.metadata_follower import MetadataFollower
+from odradek.broker.kraft.quorum_participation import QuorumParticipation
+from odradek.broker.lifecycle import Inspection
+from odradek.metadata.image import ClusterImage
+from odradek.metadata.kraft.difference import difference
+from odradek.sim.checkers.history import Violation
+from odradek.sim.controllers.model_log import ModelBatch
+from odradek.sim.controllers.simulated_controllers import CommittedLog
+from odradek.sim.world.hosts import BrokerHost, World
+from odradek.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
+from odradek.wire.messages.broker_registration import BrokerRegistrationRequest
+
+_LOOK_SECONDS: Final = 0.05
+_APPLIED_SECONDS: Final = 2.0
+"""Within so long after a broker has got an image, its partitions follow it."""
+
+
+class QuorumBrokersWatch:
+    """Looks at each broker's copy of the metadata log, and at what the broker makes of it. Raises Violation."""
+
+    def __init__(self, world: World, quorum: CommittedLog) -> None:
+        self._world = world
+        self._quorum = quorum
+        self._leader_epochs: dict[tuple[bytes, int, int], int] = {}
+        """The offset of the record with which a leader epoch of a partition began."""
+        self._isrs: dict[tuple[bytes, int, int], frozenset[int]] = {}
+        """ISRs by partition and partition epoch."""
+        self._seen: dict[str, int] = {}
+        self._behind_since: dict[tuple[str, bytes, int], float] = {}
+        self._image = ClusterImage()
+
+    async def run(self) -> None:
+        """Look until the run ends."""
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            try:
+                for host in self._world.brokers:
+                    self._look(host)
+            except Violation as violation:
+                self._world.loop.broken = violation
+                return
+
+    def committed(self, batch: ModelBatch) -> None:
+        """Note what a committed batch says of leaders and ISRs."""
+        before, self._image = self._image, batch.image
+        if batch.image.topics is before.topics:
+            return
+        for topic in batch.image.topics.values():
+            if before.topics.get(topic.name) is topic:
+                continue
+            for index, state in enumerate(topic.partitions):
+                self._leader_epochs.setdefault((topic.id, index, state.leader_epoch), batch.base)
+                self._isrs[topic.id, index, state.partition_epoch] = frozenset(state.isr)
+
+    def reported(self, request: BrokerRegistrationRequest | BrokerHeartbeatRequest) -> None:
+        """Check what a broker reports of itself at the moment at which a controller accepts it."""
+        host = self._world.brokers[request.broker_id - 1]
+        if isinstance(request, BrokerRegistrationRequest):
+            if request.previous_broker_epoch >= 0 and not host.may_be_clean:
+                self._world.loop.broken = Violation(
+                    "only a clean stop names its epoch", f"{host.host} was killed in {request.previous_broker_epoch}"
+                )
+            return
+        found = host.inspect() if host.is_up else None
+        if found is None or found.participation.broker_epoch != request.broker_epoch:
+            return
+        assert isinstance(found.participation, QuorumParticipation)
+        applied = found.participation.metadata_offset
+        if request.current_metadata_offset > applied:
+            self._world.loop.broken = Violation(
+                "brokers report what they have applied",
+                f"{host.host} reports offset {request.current_metadata_offset} and has applied {applied}",
+            )
+
+    def _look(self, host: BrokerHost) -> None:
+        found = host.inspect() if host.is_up else None
+        if found is None or host.process is None:
+            return
+        participation = found.participation
+        assert isinstance(participation, QuorumParticipation)
+        name = host.process.name
+        follower = participation.follower
+        assert isinstance(follower, MetadataFollower)
+        self._look_at_log(name, follower)
+        self._look_at_leaders(host, name, found, participation)
+
+    def _look_at_log(self, name: str, follower: MetadataFollower) -> None:
+        end = follower.end_offset
+        if self._seen.get(name) == end:
+            return
+        self._seen[name] = end
+        if end > self._quorum.committed_end:
+            raise Violation(
+                "brokers apply committed records only", f"{name} at {end}, committed to {self._quorum.committed_end}"
+            )
+        expected = self._quorum.images.get(end)
+        if expected is None:
+            raise Violation("brokers apply whole batches", f"{name} has applied records to offset {end}")
+        if changes := _changes(expected, follower.image):
+            raise Violation("a broker's image is the replayed log", f"{name} at offset {end}: {changes}")
+
+    def _look_at_leaders(
+        self, host: BrokerHost, name: str, found: Inspection, participation: QuorumParticipation
+    ) -> None:
+        epoch, image = participation.broker_epoch, found.view.image
+        registered = image.brokers.get(host.node_id)
+        for each in found.partitions.opened():
+            if not each.is_leader or not each.topic_id:
+                continue
+            place = each.topic_id, each.index
+            where = f"{each.topic}-{each.index} at {name}"
+            if registered is None or registered.epoch != epoch:
+                raise Violation(
+                    "no broker acts before its registration is applied", f"{where} leads; it is registered in {epoch}"
+                )
+            began = self._leader_epochs.get((*place, each.leader_epoch))
+            if began is None:
+                raise Violation("leader epochs are committed", f"{where} leads in epoch {each.leader_epoch}")
+            if began <= epoch:
+                raise Violation(
+                    "no broker leads by an earlier registration",
+                    f"{where} leads in epoch {each.leader_epoch}, of offset {began}; it registered at {epoch}",
+                )
+            isr = self._isrs.get((*place, each.partition_epoch))
+            if isr is None or not set(each.isr) <= isr:
+                raise Violation("a leader's ISR is the committed one", f"{where}: {each.isr}, committed {isr}")
+            state = image.partition(each.topic, each.index)
+            is_behind = state is not None and state.leader_epoch > each.leader_epoch
+            self._look_at_delay((name, *place), where, is_behind=is_behind, host=host)
+
+    def _look_at_delay(self, key: tuple[str, bytes, int], where: str, *, is_behind: bool, host: BrokerHost) -> None:
+        now = self._world.now()
+        process = host.process
+        if not is_behind or (process is not None and process.paused_until > now) or host.volume.faults.slow:
+            self._behind_since.pop(key, None)
+        elif now > self._behind_since.setdefault(key, now) + _APPLIED_SECONDS:
+            raise Violation("no broker leads in an epoch that is over", f"{where}, by its own image")
+
+
+async def see_logs_agree(world: World, quorum: CommittedLog) -> None:
+    """Each broker's log on disk has the committed records, byte for byte. Raises Violation."""
+    for host in world.brokers:
+        found = host.inspect()
+        assert found is not None
+        participation = found.participation
+        assert isinstance(participation, QuorumParticipation)
+        assert isinstance(participation.follower, MetadataFollower)
+        log = participation.follower.log
+        offset, committed = log.start.offset, quorum.committed_end
+        while offset < min(committed, log.log_end.offset):
+            data = log.read(offset, 1)
+            batch = next((each for each in quorum.committed_batches.values() if each.base == offset), None)
+            if batch is None or not data.startswith(batch.data):
+                raise Violation("brokers keep the committed log", f"{host.host} differs at offset {offset}")
+            offset = batch.end
+
+
+def _changes(expected: ClusterImage, found: ClusterImage) -> str:
+    try:
+        changes = difference(expected, found)
+    except ValueError as error:
+        return str(error)
+    return "; ".join(repr(each) for each in changes[:3])

@@ -1,0 +1,81 @@
+"""Faults of controllers of Odradek: their processes die or stand still, their machines lose power, or are cut off."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from odradek.sim.controllers.own_controllers import ControllerHost, OwnQuorum
+from odradek.sim.world.hosts import BrokerHost, World
+
+
+def _quorum(world: World) -> OwnQuorum:
+    assert isinstance(world.controllers, OwnQuorum), "the profile has no controllers of Odradek"
+    return world.controllers
+
+
+def _victim(world: World, rng: random.Random) -> ControllerHost:
+    """The active controller, or any."""
+    quorum = _quorum(world)
+    leader = quorum.leader
+    return leader if leader is not None and rng.random() < 0.7 else rng.choice(quorum.controllers)
+
+
+async def own_controller_is_killed(world: World, host: BrokerHost, rng: random.Random) -> None:
+    """A controller dies, sometimes two of them, and is started again; sometimes a broker dies, too."""
+    quorum = _quorum(world)
+    victims = [_victim(world, rng)]
+    if rng.random() < 0.2:
+        victims.append(rng.choice(quorum.controllers))
+    if rng.random() < 0.3:
+        host.kill()
+    for each in victims:
+        each.kill()
+    await asyncio.sleep(rng.choice((0.01, 0.5, 3.0)) * rng.uniform(0.5, 1.5))
+    for each in victims:
+        quorum.restart(each)
+    if not host.is_up and not world.stopping:
+        await host.start()
+
+
+async def own_controller_loses_power(world: World, host: BrokerHost, rng: random.Random) -> None:
+    """The machine of a controller goes dark, or those of all of them, and what was not synced is gone."""
+    quorum = _quorum(world)
+    victims = quorum.controllers if rng.random() < 0.2 else [_victim(world, rng)]
+    for each in victims:
+        each.lose_power(rng)
+    await asyncio.sleep(rng.uniform(0.2, 4.0))
+    for each in victims:
+        quorum.restart(each)
+
+
+async def own_controller_stands_still(world: World, host: BrokerHost, rng: random.Random) -> None:
+    """A controller does nothing for a while; another one may lead when it resumes."""
+    process = _victim(world, rng).process
+    if process is not None and process.alive:
+        world.loop.pause(process, rng.choice((0.5, 3.0, 7.0)) * rng.uniform(0.7, 1.3))
+
+
+async def own_controller_is_cut_off(world: World, host: BrokerHost, rng: random.Random) -> None:
+    """A controller and the others do not reach each other, in both directions or one."""
+    quorum, victim = _quorum(world), _victim(world, rng)
+    until = world.now() + rng.choice((1.0, 4.0, 9.0)) * rng.uniform(0.7, 1.3)
+    for each in quorum.controllers:
+        ways = [(victim.host, each.host), (each.host, victim.host)]
+        for way in ways if rng.random() < 0.7 else [rng.choice(ways)]:
+            if each is not victim:
+                world.network.link(*way).cut_until = until
+    world.note(f"{victim.host} is cut off until {until:.3f}")
+
+
+async def broker_reaches_no_controller(world: World, host: BrokerHost, rng: random.Random) -> None:
+    """A broker does not reach the controllers, or not the active one, in both directions or one."""
+    quorum = _quorum(world)
+    leader = quorum.leader
+    controllers = [leader] if leader is not None and rng.random() < 0.4 else quorum.controllers
+    until = world.now() + rng.choice((1.0, 4.0, 9.0)) * rng.uniform(0.7, 1.3)
+    for each in controllers:
+        ways = [(host.host, each.host), (each.host, host.host)]
+        for way in ways if rng.random() < 0.7 else [rng.choice(ways)]:
+            world.network.link(*way).cut_until = until
+    world.note(f"{host.host} is cut off from {[each.host for each in controllers]} until {until:.3f}")
