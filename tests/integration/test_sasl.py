@@ -13,7 +13,8 @@ import kafka
 import pytest
 
 from odradek.broker.configuration.broker_config import BrokerConfig
-from odradek.broker.lifecycle import Broker, StartError
+from odradek.broker.lifecycle import Broker
+from odradek.broker.start_error import StartError
 from odradek.client import Admin, Consumer, Producer
 from odradek.client.errors import AuthenticationFailed, ConfigError
 from tests.certificates import Authority

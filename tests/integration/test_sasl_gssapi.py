@@ -12,7 +12,8 @@ import pytest
 from bench.peers.kdc import REALM, Kdc, missing_program
 from bench.peers.zookeeper import ZooKeeper
 from odradek.broker.configuration.broker_config import BrokerConfig
-from odradek.broker.lifecycle import Broker, StartError
+from odradek.broker.lifecycle import Broker
+from odradek.broker.start_error import StartError
 from odradek.client import Admin
 from odradek.client.errors import AuthenticationFailed
 from odradek.metadata.nodes import CLUSTER_ID

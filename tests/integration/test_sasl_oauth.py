@@ -18,7 +18,8 @@ import kafka.net.sasl.oauth
 import pytest
 
 from odradek.broker.configuration.broker_config import BrokerConfig
-from odradek.broker.lifecycle import Broker, StartError
+from odradek.broker.lifecycle import Broker
+from odradek.broker.start_error import StartError
 from odradek.client import Admin
 from odradek.client.errors import AuthenticationFailed
 from tests.integration.token_issuer import Issuer

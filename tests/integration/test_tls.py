@@ -18,7 +18,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from odradek.broker.configuration.broker_config import BrokerConfig
-from odradek.broker.lifecycle import Broker, StartError
+from odradek.broker.lifecycle import Broker
+from odradek.broker.start_error import StartError
 from odradek.cli.main import main
 from odradek.client import Admin, Consumer, Producer
 from odradek.client.admin import AlterConfig, ConfigResource, ConfigResourceType

@@ -15,7 +15,8 @@ from kazoo.exceptions import NoAuthError
 
 from bench.peers.zookeeper import ZooKeeper, free_ports
 from odradek.broker.configuration.broker_config import BrokerConfig
-from odradek.broker.lifecycle import Broker, StartError
+from odradek.broker.lifecycle import Broker
+from odradek.broker.start_error import StartError
 from odradek.cli.main import main
 from odradek.metadata.image import ClientEntity
 from odradek.metadata.nodes import CLUSTER_ID, CLUSTER_KEY, ClusterIdNode, ConfigNode

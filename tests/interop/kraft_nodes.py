@@ -1,4 +1,4 @@
-"""A KRaft cluster on loopback: one controller and brokers of Apache Kafka, of which each may be Odradek instead."""
+"""A KRaft cluster on loopback: controllers and brokers, of which each is Apache Kafka or Odradek."""
 
 from __future__ import annotations
 
@@ -12,6 +12,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from odradek.wire.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartition,
+    DescribeQuorumRequestTopic,
+)
+from tests.integration.conftest import RawClient
 from tests.interop.conftest import KAFKA
 
 CONTROLLER = 100
@@ -55,13 +61,19 @@ class KraftNodes:
         brokers: Iterable[int] = (1, 2, 3),
         features: Iterable[str] = (),
         settings: Mapping[str, str] = MappingProxyType({}),
+        controllers: Iterable[int] = (),
     ) -> None:
-        """`features`: levels to format with; without any, those of groups that Odradek lacks are 0."""
+        """`features`: levels to format with; without any, those of groups that Odradek lacks are 0.
+
+        `controllers` are static voters; without any, there is one that is formatted with `--standalone`.
+        """
         self._own = settings
+        self.voters = tuple(controllers)
+        self._controllers = self.voters or (CONTROLLER,)
         self.directory = directory
         self._classpath = subprocess.check_output([sys.executable, str(KAFKA), "classpath"], text=True).strip()
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
-        nodes = [CONTROLLER, *brokers]
+        nodes = [*self._controllers, *brokers]
         self.ports = dict(zip(nodes, free_ports(len(nodes)), strict=True))
         (directory / "log4j2.yaml").write_text(_LOGGING)
         cluster_id = self._java("kafka.tools.StorageTool", "random-uuid").strip().lstrip("-").rjust(22, "A")
@@ -69,13 +81,46 @@ class KraftNodes:
         chosen = [part for level in levels for part in ("--feature", level)]
         for node in nodes:
             path = self._write_settings(node)
-            standalone = ["--standalone"] if node == CONTROLLER else []
+            standalone = ["--standalone"] if node == CONTROLLER and not self.voters else []
             self._java("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(path), *standalone, *chosen)
 
     @property
     def bootstrap(self) -> str:
         """Addresses of all brokers."""
-        return ",".join(f"127.0.0.1:{port}" for node, port in self.ports.items() if node != CONTROLLER)
+        return ",".join(f"127.0.0.1:{port}" for node, port in self.ports.items() if node not in self._controllers)
+
+    @property
+    def bootstrap_controllers(self) -> str:
+        """Addresses of all controllers."""
+        return ",".join(f"127.0.0.1:{self.ports[node]}" for node in self._controllers)
+
+    def metadata_log(self, node: int) -> Path:
+        """The directory of a node's metadata log."""
+        return self.directory / f"data-{node}" / "__cluster_metadata-0"
+
+    def active_controller(self) -> int | None:
+        """The controller that leads the quorum by its own account."""
+        return self._described()[0]
+
+    def quorum_ends(self) -> dict[int, int]:
+        """By voter, the end of its log as the leader knows it; nothing without a leader."""
+        return self._described()[1]
+
+    def _described(self) -> tuple[int | None, dict[int, int]]:
+        part = DescribeQuorumRequestPartition(0)
+        request = DescribeQuorumRequest([DescribeQuorumRequestTopic("__cluster_metadata", [part])])
+        for node in self._controllers:
+            try:
+                client = RawClient(f"127.0.0.1:{self.ports[node]}", 5)
+                try:
+                    found = client.call(request, 0).topics
+                finally:
+                    client.close()
+            except OSError:
+                continue
+            if found and not found[0].partitions[0].error_code:
+                return node, {each.replica_id: each.log_end_offset for each in found[0].partitions[0].current_voters}
+        return None, {}
 
     def settings(self, node: int) -> Path:
         """The file of a node, which both kinds of brokers read."""
@@ -137,14 +182,17 @@ class KraftNodes:
             self._processes[node] = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
 
     def _write_settings(self, node: int) -> Path:
-        is_controller = node == CONTROLLER
+        is_controller = node in self._controllers
         own = {
             "process.roles": "controller" if is_controller else "broker",
             "node.id": node,
-            "controller.quorum.bootstrap.servers": f"127.0.0.1:{self.ports[CONTROLLER]}",
             "listeners": f"{'CONTROLLER' if is_controller else 'PLAINTEXT'}://127.0.0.1:{self.ports[node]}",
             "log.dirs": self.directory / f"data-{node}",
         }
+        if self.voters:
+            own["controller.quorum.voters"] = ",".join(f"{each}@127.0.0.1:{self.ports[each]}" for each in self.voters)
+        else:
+            own["controller.quorum.bootstrap.servers"] = self.bootstrap_controllers
         path = self.settings(node)
         path.write_text("".join(f"{name}={value}\n" for name, value in {**_SETTINGS, **own, **self._own}.items()))
         return path

@@ -5,27 +5,25 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
-    NewTopic,
     ResourcePatternType,
     ResourceType,
 )
 
 from tests.interop.conftest import JavaTools
+from tests.interop.kraft_load import Load, create, everything, in_sync, number_of, until
 from tests.interop.kraft_nodes import CONTROLLER, KraftNodes, free_ports
 
 pytestmark = pytest.mark.long
@@ -38,137 +36,6 @@ def nodes(java_tools: JavaTools, tmp_path: Path) -> Iterator[KraftNodes]:
         yield found
     finally:
         found.close()
-
-
-def until(condition: Callable[[], bool], what: str, at_most_seconds: float = 60) -> None:
-    end = time.monotonic() + at_most_seconds
-    while not condition():
-        assert time.monotonic() < end, what
-        time.sleep(0.1)
-
-
-def create(admin: AdminClient, topic: str, partitions: int = 4, replicas: int = 3, **settings: str) -> None:
-    """Create a topic once all brokers are unfenced: librdkafka gives up where Apache's broker knows no other yet."""
-
-    def are_known() -> bool:
-        try:
-            found = admin.list_topics(timeout=10)
-        except KafkaException:
-            return False
-        return len(found.brokers) >= replicas and found.controller_id in found.brokers
-
-    until(are_known, "not all brokers are unfenced")
-    admin.create_topics([NewTopic(topic, partitions, replicas, config=settings)])[topic].result(60)
-
-
-def number_of(message: Any) -> int:
-    return int(message.value())
-
-
-def in_sync(nodes: KraftNodes, node: int) -> bool:
-    """Whether the broker is in the ISR of all partitions."""
-    admin = AdminClient({"bootstrap.servers": nodes.bootstrap})
-    try:
-        topics = admin.list_topics(timeout=10).topics.values()
-    except KafkaException:
-        return False
-    partitions = [each for topic in topics for each in topic.partitions.values()]
-    return bool(partitions) and all(node in each.isrs for each in partitions)
-
-
-class Load:
-    """Writes numbers: idempotently to one topic, in transactions to another, and a group reads the first."""
-
-    def __init__(self, bootstrap: str) -> None:
-        self._bootstrap = bootstrap
-        self._ended = threading.Event()
-        self.acknowledged: list[int] = []
-        self.committed: list[int] = []
-        self.failures: list[str] = []
-        self.read: list[int] = []
-        works = (self._write, self._transact, self._read)
-        self._threads = [threading.Thread(target=self._guarded, args=(work,)) for work in works]
-
-    def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        for thread in self._threads:
-            thread.join(120)
-        assert not any(thread.is_alive() for thread in self._threads)
-
-    def has_written(self, plain: int, transacted: int) -> bool:
-        return len(self.acknowledged) > plain and len(self.committed) > transacted
-
-    def _guarded(self, work: Callable[[], None]) -> None:
-        try:
-            work()
-        except Exception as error:
-            self.failures.append(f"{work.__name__}: {error!r}")
-
-    def _write(self) -> None:
-        producer = Producer({"bootstrap.servers": self._bootstrap, "enable.idempotence": True, "linger.ms": 5})
-
-        def delivered(error: Any, message: Any) -> None:
-            if error is not None:
-                self.failures.append(str(error))
-            else:
-                self.acknowledged.append(number_of(message))
-
-        number = 0
-        while not self._ended.is_set():
-            producer.produce("plain", str(number), key=str(number), on_delivery=delivered)
-            number += 1
-            producer.poll(0.005)
-        producer.flush(60)
-
-    def _transact(self) -> None:
-        settings = {"bootstrap.servers": self._bootstrap, "transactional.id": "mover", "transaction.timeout.ms": 60000}
-        producer = Producer(settings)
-        producer.init_transactions(60)
-        number = 0
-        while not self._ended.is_set():
-            producer.begin_transaction()
-            wanted = list(range(number, number + 5))
-            for each in wanted:
-                producer.produce("transacted", str(each), key=str(each))
-            number += 5
-            try:
-                producer.commit_transaction(60)
-            except KafkaException as error:
-                if not error.args[0].txn_requires_abort():
-                    raise
-                producer.abort_transaction(60)
-                continue
-            self.committed.extend(wanted)
-
-    def _read(self) -> None:
-        settings = {"bootstrap.servers": self._bootstrap, "group.id": "readers", "auto.offset.reset": "earliest"}
-        consumer = Consumer(settings)
-        consumer.subscribe(["plain"])
-        while not self._ended.is_set():
-            for message in consumer.consume(500, 0.2):
-                if not message.error():
-                    self.read.append(number_of(message))
-        consumer.close()
-
-
-def everything(bootstrap: str, topic: str) -> list[int]:
-    """All committed numbers of a topic."""
-    settings = {"bootstrap.servers": bootstrap, "group.id": "all", "enable.auto.commit": False}
-    consumer = Consumer({**settings, "isolation.level": "read_committed"})
-    partitions = consumer.list_topics(topic, 30).topics[topic].partitions
-    found: list[int] = []
-    for index in partitions:
-        _, end = consumer.get_watermark_offsets(TopicPartition(topic, index), 30)
-        consumer.assign([TopicPartition(topic, index, 0)])
-        while consumer.position([TopicPartition(topic, index)])[0].offset < end:
-            found.extend(number_of(each) for each in consumer.consume(1000, 0.5) if not each.error())
-    consumer.close()
-    return found
 
 
 def test_brokers_move_to_odradek_in_place_and_back_under_load(nodes: KraftNodes) -> None:

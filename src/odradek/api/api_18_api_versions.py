@@ -8,7 +8,7 @@ understands.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any, Protocol
 
@@ -16,8 +16,8 @@ from odradek.api.requests.capabilities import HasImage, HasTelemetry
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api, apis_for_clients
 from odradek.api.requests.session import Authentication
-from odradek.metadata.features import FEATURES, finalized
-from odradek.wire.apis import ApiKey
+from odradek.metadata.features import FEATURES, Feature, finalized
+from odradek.wire.apis import APIS, ApiKey
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.api_versions import (
     ApiVersionsRequest,
@@ -60,14 +60,22 @@ class _Table:
 
 
 @cache
-def _table(*, with_sasl: bool, with_telemetry: bool) -> Any:
+def version_table(keys: tuple[int, ...]) -> Any:
+    """The list of these APIs in an answer, encoded once for each version of ApiVersions."""
     return _Table(
         [
             # KAFKA-18659: librdkafka before 2.8 stops compressing unless Produce seems to begin at 0.
-            ApiVersionsResponseApiVersion(key, 0 if key == ApiKey.PRODUCE else spec.min_version, spec.max_version)
-            for key, spec in apis_for_clients(with_sasl=with_sasl, with_telemetry=with_telemetry).items()
+            ApiVersionsResponseApiVersion(
+                key, 0 if key == ApiKey.PRODUCE else APIS[key].min_version, APIS[key].max_version
+            )
+            for key in keys
         ]
     )
+
+
+@cache
+def _table(*, with_sasl: bool, with_telemetry: bool) -> Any:
+    return version_table(tuple(apis_for_clients(with_sasl=with_sasl, with_telemetry=with_telemetry)))
 
 
 @api(ApiKey.API_VERSIONS)
@@ -76,16 +84,26 @@ def handle(request: ApiVersionsRequest, context: RequestContext[Uses]) -> ApiVer
 
     INVALID_REQUEST for names outside Kafka's pattern.
     """
+    # A client that sees SaslHandshake on another listener would believe that it has to log in.
+    with_sasl = context.session.authentication is not Authentication.NOT_REQUIRED
+    # As Kafka without a receiver: a client that sees the APIs would ask for subscriptions again and again.
+    table = _table(with_sasl=with_sasl, with_telemetry=context.services.telemetry is not None)
+    return versions_response(request, context, table, FEATURES)
+
+
+def versions_response(
+    request: ApiVersionsRequest, context: RequestContext[HasImage], table: Any, features: Sequence[Feature]
+) -> ApiVersionsResponse:
+    """The answer of a node that serves the APIs of the `version_table` and supports these features.
+
+    It notes the client's software name and version. INVALID_REQUEST for names outside Kafka's pattern.
+    """
     if context.version >= 3:
         name, version = request.client_software_name, request.client_software_version
         if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
         context.session.client_software_name = name
         context.session.client_software_version = version
-    # A client that sees SaslHandshake on another listener would believe that it has to log in.
-    with_sasl = context.session.authentication is not Authentication.NOT_REQUIRED
-    # As Kafka without a receiver: a client that sees the APIs would ask for subscriptions again and again.
-    table = _table(with_sasl=with_sasl, with_telemetry=context.services.telemetry is not None)
     if context.version < 3:
         return ApiVersionsResponse(api_keys=table)
     epoch, levels = finalized(context.services.image())
@@ -93,7 +111,7 @@ def handle(request: ApiVersionsRequest, context: RequestContext[Uses]) -> ApiVer
         api_keys=table,
         supported_features=[
             ApiVersionsResponseSupportedFeature(feature.name, feature.min_level, feature.max_level)
-            for feature in FEATURES
+            for feature in features
             # Clients up to version 3 cannot read a feature that begins at level 0 (KAFKA-17011).
             if feature.min_level > 0 or context.version >= 4
         ],

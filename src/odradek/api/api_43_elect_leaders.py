@@ -5,12 +5,10 @@ Version notes: 0 elects preferred leaders only; 1 names the kind of election and
 
 from __future__ import annotations
 
-from typing import Protocol
-
-from odradek.api.requests.capabilities import HasConfig, HasController
+from odradek.api.requests.capabilities import HasController
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
-from odradek.controller.elections import Elected, elect_leaders
+from odradek.controller.elections import Elected
 from odradek.wire.apis import ApiKey
 from odradek.wire.messages.elect_leaders import (
     ElectLeadersRequest,
@@ -20,22 +18,15 @@ from odradek.wire.messages.elect_leaders import (
 )
 
 
-class Uses(HasConfig, HasController, Protocol):
-    """What these handlers take of the broker."""
-
-
 @api(ApiKey.ELECT_LEADERS)
-async def handle(request: ElectLeadersRequest, context: RequestContext[Uses]) -> ElectLeadersResponse:
+async def handle(request: ElectLeadersRequest, context: RequestContext[HasController]) -> ElectLeadersResponse:
     """Elect preferred or unclean leaders, of all partitions when the request names none; each has its own error,
     ELECTION_NOT_NEEDED where the leader stays.
     """
     asked = None
     if request.topic_partitions is not None:
         asked = [(topic.topic, index) for topic in request.topic_partitions for index in topic.partitions]
-    config = context.services.config
-    elected = await context.services.controller.change(
-        lambda image: elect_leaders(image, request.election_type, asked, config)
-    )
+    elected = await context.services.controller.elect_leaders(request.election_type, asked)
     by_topic: dict[str, list[ElectLeadersResponsePartition]] = {}
     for result in elected:
         by_topic.setdefault(result.topic, []).append(_partition(result))

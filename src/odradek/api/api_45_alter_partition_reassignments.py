@@ -5,12 +5,10 @@ Version notes: 1 may insist that the replication factor stays (KIP-860).
 
 from __future__ import annotations
 
-from typing import Protocol
-
-from odradek.api.requests.capabilities import HasConfig, HasController
+from odradek.api.requests.capabilities import HasController
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
-from odradek.controller.reassignments import Reassigned, Reassignment, alter_reassignments
+from odradek.controller.reassignments import Reassigned, Reassignment
 from odradek.wire.apis import ApiKey
 from odradek.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -20,16 +18,11 @@ from odradek.wire.messages.alter_partition_reassignments import (
 )
 
 
-class Uses(HasConfig, HasController, Protocol):
-    """What these handlers take of the broker."""
-
-
 @api(ApiKey.ALTER_PARTITION_REASSIGNMENTS)
 async def handle(
-    request: AlterPartitionReassignmentsRequest, context: RequestContext[Uses]
+    request: AlterPartitionReassignmentsRequest, context: RequestContext[HasController]
 ) -> AlterPartitionReassignmentsResponse:
     """Begin, change or cancel reassignments, without waiting for their end; each has its own error."""
-    config = context.services.config
     allow_change = request.allow_replication_factor_change
     moves = [
         Reassignment(
@@ -38,9 +31,7 @@ async def handle(
         for topic in request.topics
         for partition in topic.partitions
     ]
-    done = await context.services.controller.change(
-        lambda image: alter_reassignments(image, moves, config, allow_replication_factor_change=allow_change)
-    )
+    done = await context.services.controller.alter_reassignments(moves, allow_replication_factor_change=allow_change)
     by_topic: dict[str, list[AlterPartitionReassignmentsResponseReassignablePartition]] = {}
     for result in done:
         by_topic.setdefault(result.topic, []).append(_partition(result))

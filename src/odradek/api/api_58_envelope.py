@@ -7,6 +7,7 @@ forwarded or an invalid address, UNSUPPORTED_VERSION for a request that cannot b
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from odradek.api.requests.context import Client, LateAnswer, RequestContext, Services
@@ -55,11 +56,18 @@ async def handle(request: EnvelopeRequest, context: RequestContext[Services]) ->
     """Serve the enclosed request as the client's, and return its response frame; NOT_CONTROLLER sends the broker to the
     new controller.
     """
+    return await serve_envelope(request, context, endpoint_of(context.services))
+
+
+async def serve_envelope(
+    request: EnvelopeRequest, context: RequestContext[Services], endpoints: Callable[[int], Endpoint | None]
+) -> EnvelopeResponse:
+    """As `handle`; `endpoints` are those of this node."""
     if not context.services.controller.is_here:
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
     try:
         session = _session_of(request, context)
-        found, inner, message = _opened(request, context, session)
+        found, inner, message = _opened(request, context, session, endpoints)
         return EnvelopeResponse(await _answered(found, inner, message))
     except KafkaError as error:
         return EnvelopeResponse(error_code=error.code)
@@ -71,14 +79,17 @@ def _session_of(request: EnvelopeRequest, context: RequestContext[Services]) -> 
 
 
 def _opened(
-    request: EnvelopeRequest, context: RequestContext[Services], session: Session
+    request: EnvelopeRequest,
+    context: RequestContext[Services],
+    session: Session,
+    endpoints: Callable[[int], Endpoint | None],
 ) -> tuple[Endpoint, RequestContext[Services], Any]:
     """The endpoint, the context and the message of the request inside. Raises KafkaError."""
     frame = memoryview(request.request_data)
     try:
         key, version, correlation_id, client_id, position = parse_request_header(frame)
-        found = endpoint_of(context.services)(key)
-        if found is None or not found.declared.is_forwarded:
+        found = endpoints(key)
+        if found is None or not context.services.controller.accepts_forwarded(found.declared):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Requests of API key {key} are not forwarded.")
         spec = APIS[key]
         if not spec.min_version <= version <= spec.max_version:

@@ -20,7 +20,7 @@ from odradek.broker.coordinators.timers import CoordinatorClock
 from odradek.broker.coordinators.transactions import TransactionCoordinatorService
 from odradek.broker.log_levels import BrokerLoggers
 from odradek.broker.network.dispatch import Dispatcher
-from odradek.broker.network.limits import RequestLimits
+from odradek.broker.network.limits import request_limits
 from odradek.broker.network.loop_holds import LoopHolds
 from odradek.broker.network.server import Allowance, Guards, Server
 from odradek.broker.network.tls_listeners import TlsListeners
@@ -130,11 +130,7 @@ def assemble(
     long_work = _long_work(config, ports)
     cluster.controller.share_turns(long_work)
     services = _services(config, ports, storage, cluster, coordinators, log_directories, clients, long_work)
-    limits = RequestLimits(
-        config.number("odradek.max.control.request.bytes"),
-        config.number("odradek.max.request.topics"),
-        config.number("odradek.max.request.partitions"),
-    )
+    limits = request_limits(config)
     dispatcher = Dispatcher(services, asyncio.get_running_loop(), limits, holds)
     allowance = Allowance(limits, coordinators.quotas.connections, buffers)
     server = Server(ports.network, dispatcher, config, ports.clock, allowance, Guards(tls, clients.logins, trail))

@@ -26,9 +26,11 @@ from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.configuration.config_errors import ConfigError
 from odradek.broker.configuration.refusals import SASL_PROTOCOLS, TLS_PROTOCOLS
 from odradek.broker.network.addresses import BoundListener, address_notices, bootstrap_of
+from odradek.broker.network.limits import receive_buffers
 from odradek.broker.network.tls_listeners import TlsListeners
 from odradek.broker.opening import Storage, open_storage
 from odradek.broker.ports import Ports
+from odradek.broker.start_error import StartError
 from odradek.broker.storage.partitions import Partitions
 from odradek.groups.service import GroupService
 from odradek.log.directories.log_directories import LogDirectories
@@ -55,14 +57,6 @@ LOAD_PAUSE_SECONDS = 0.02
 """Pause between the handler modules that are loaded after the start."""
 
 Step = Callable[[], Awaitable[object] | None]
-
-
-class StartError(Exception):
-    """The broker cannot start. `misconfigured` separates a mistake of the user from a failure of the machine."""
-
-    def __init__(self, text: str, *, misconfigured: bool = True) -> None:
-        self.misconfigured = misconfigured
-        super().__init__(text)
 
 
 class Stage(NamedTuple):
@@ -147,7 +141,7 @@ class Broker:
                         opened.callback(listener.bearer.close)
                         await listener.bearer.start()
                 self.waits_for_store = True
-                buffers = _receive_buffers(self._config)
+                buffers = receive_buffers(self._config)
                 storage = await _open(self._config, self._ports, tls, buffers, opened)
                 self.waits_for_store = False
                 parts = self._parts = assemble(self._config, self._ports, storage, buffers, tls, sasl)
@@ -302,17 +296,13 @@ class Broker:
 
 
 def _sasl_listeners(config: BrokerConfig, ports: Ports) -> Mapping[str, SaslListener]:
-    if not any(listener.security_protocol in SASL_PROTOCOLS for listener in config.listeners()):
+    names = [listener.name for listener in config.listeners() if listener.security_protocol in SASL_PROTOCOLS]
+    if not names:
         return {}
     # A broker without SASL starts without its modules.
     from odradek.broker.security.sasl_listeners import sasl_listeners
 
-    return sasl_listeners(config, ports.disk, ports.clock)
-
-
-def _receive_buffers(config: BrokerConfig) -> ReceiveBuffers:
-    limit = config.number("queued.max.request.bytes")
-    return ReceiveBuffers(limit if limit > 0 else None)
+    return sasl_listeners(config, ports.disk, ports.clock, names)
 
 
 async def _load_acls(parts: Parts) -> None:

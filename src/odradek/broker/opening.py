@@ -26,7 +26,7 @@ from odradek.wire.frames import ReceiveBuffers
 
 if TYPE_CHECKING:
     from odradek.broker.kraft.controllers import Controllers
-    from odradek.broker.kraft.metadata_follower import MetadataFollower
+    from odradek.broker.kraft.followed_metadata import FollowedMetadata
 
 logger = logging.getLogger("odradek.broker")
 
@@ -50,7 +50,7 @@ class StoreMetadata(NamedTuple):
 class QuorumMetadata(NamedTuple):
     """The metadata of a cluster in the log of a KRaft quorum."""
 
-    follower: MetadataFollower
+    follower: FollowedMetadata
     """The log, fetched and replayed."""
     controllers: Controllers
     """Connections to the quorum's controllers."""

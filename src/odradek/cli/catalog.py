@@ -41,6 +41,8 @@ COMMANDS = {
     "plan": "estimate the disks and brokers that a workload needs",
     "dump-log": "print the contents of log files in the form of Apache's tool",
     "metadata-shell": "show the cluster that a metadata log or a snapshot of KRaft describes",
+    "storage": "format the directories of a KRaft node, show how they are formatted, print a cluster id",
+    "metadata-quorum": "show the quorum of controllers that keeps the cluster's metadata: its state, its replicas",
     "migrate": "check what stands in the way of moving a running Apache Kafka, broker by broker",
     "import": "take over the data folders of a stopped Apache Kafka",
     "verify": "check the files of a stopped broker and report what can be recovered",

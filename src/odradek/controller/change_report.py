@@ -89,7 +89,8 @@ def _brokers(old: ClusterImage, new: ClusterImage) -> Iterator[Line]:
         if after.in_controlled_shutdown and not before.in_controlled_shutdown:
             yield _info(f"broker {broker_id} is in controlled shutdown")
         if after.fenced and not before.fenced:
-            yield _info(f"broker {broker_id} is fenced: it is silent")
+            reason = "it shuts down" if after.in_controlled_shutdown else "it is silent"
+            yield _info(f"broker {broker_id} is fenced: {reason}")
         elif before.fenced and not after.fenced:
             yield _info(f"broker {broker_id} is no longer fenced")
 

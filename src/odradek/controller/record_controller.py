@@ -32,7 +32,7 @@ from odradek.controller.registrations import (
     unregister_broker,
 )
 from odradek.controller.topics import CreatedTopic, DeletedTopic, GrownTopic, MorePartitions, NewTopic, TopicReference
-from odradek.metadata.image import Broker, ClusterImage
+from odradek.metadata.image import Broker, ClusterImage, ControllerRegistration
 from odradek.metadata.kraft.difference import difference
 from odradek.ports.randomness import Random
 from odradek.records.topic_partition import PartitionKey, TopicPartition
@@ -131,6 +131,16 @@ class RecordController:
             registered(image, broker_id, broker_epoch)
             block = producer_id_block(image.next_producer_id)
             return Decision((), image.with_next_producer_id(block.stop), block)
+
+        return self.step(decide)
+
+    def register_controller(self, registration: ControllerRegistration) -> Recorded[None]:
+        """Note a controller of the quorum, its listeners and features (KIP-919); no replies."""
+
+        def decide(image: ClusterImage) -> Decision[None]:
+            if image.controllers.get(registration.id) == registration:
+                return Decision((), image, ())
+            return Decision((), image.with_controllers({**image.controllers, registration.id: registration}), ())
 
         return self.step(decide)
 

@@ -10,8 +10,9 @@ import pytest
 
 from odradek.broker.cluster import stored_configs
 from odradek.broker.configuration.broker_config import BrokerConfig
-from odradek.broker.lifecycle import Broker, StartError
+from odradek.broker.lifecycle import Broker
 from odradek.broker.ports import Ports
+from odradek.broker.start_error import StartError
 from odradek.metadata.stores.memory_store import MemoryStore, MemoryTree
 from odradek.ports.store import Node, StoreUnavailable
 from tests.unit.broker.cluster.cluster_members import DyingStore

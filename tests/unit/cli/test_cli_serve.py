@@ -13,6 +13,7 @@ import pytest
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.cli.commands import serve
 from odradek.cli.main import main
+from odradek.cli.serving import process_life
 
 
 class Waiting:
@@ -101,7 +102,7 @@ def test_listen_is_rejected_when_the_file_protects_its_listener(
 def test_full_collections_are_rare_while_a_broker_serves() -> None:
     thresholds = gc.get_threshold()
     try:
-        serve.collect_rarely()
+        process_life.collect_rarely()
         assert gc.get_freeze_count() > 0
         assert gc.get_threshold()[:2] == thresholds[:2]
         assert gc.get_threshold()[2] > thresholds[2]

@@ -23,15 +23,7 @@ NEEDED_BY_TESTS = {
     "broker_failed": "the end of a registration, which channels decide otherwise",
 }
 """Functions that only tests call, and why they stay."""
-AHEAD_OF_THEIR_CALLERS = {
-    "balance_leaders": "controllers of KRaft, which brokers are not yet",
-    "fail_directories": "controllers of KRaft, which brokers are not yet",
-    "fence_brokers": "controllers of KRaft, which brokers are not yet",
-    "shut_down_broker": "controllers of KRaft, which brokers are not yet",
-    "load_quorum_state": "voters of KRaft, which brokers are not yet",
-    "read_snapshot": "controllers of KRaft, which brokers are not yet",
-    "save_quorum_state": "voters of KRaft, which brokers are not yet",
-}
+AHEAD_OF_THEIR_CALLERS: dict[str, str] = {}
 """What is tested before the part that needs it exists (formats, against Apache's files), and which part that is."""
 
 

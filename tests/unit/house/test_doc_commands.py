@@ -29,6 +29,7 @@ RUN_BY: dict[str, dict[str, str]] = {
     },
     "docs/CONSOLE.md": {ALL: "integration/console/test_console_command.py"},
     "docs/DEPLOYMENT.md": {
+        "A cluster without ZooKeeper: three controllers": "integration/test_quorum_page.py",
         "systemd": "unit/house/test_deployment.py",
         "Containers": "integration/test_deployment.py",
         "Kubernetes": "unit/house/test_deployment.py",

@@ -7,7 +7,9 @@ from typing import Protocol, TypeVar
 
 from odradek.api.requests.declarations import Declaration
 from odradek.controller.configs import AlteredResource, ResourceChanges
+from odradek.controller.elections import Elected
 from odradek.controller.outcome import Decision
+from odradek.controller.reassignments import Reassigned, Reassignment
 from odradek.controller.topics import (
     CreatedTopic,
     DeletedTopic,
@@ -18,6 +20,7 @@ from odradek.controller.topics import (
 )
 from odradek.metadata.configs.described import Described
 from odradek.metadata.image import ClusterImage
+from odradek.records.topic_partition import PartitionKey
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.envelope import EnvelopeRequest
 
@@ -58,8 +61,21 @@ class ControllerService(Protocol):
         """Let a pure decision on the newest image take effect; its replies."""
         ...
 
+    async def elect_leaders(self, election_type: int, partitions: Sequence[PartitionKey] | None) -> Sequence[Elected]:
+        """Elect leaders, of all partitions if None; one reply for each that needs an election or is named."""
+        ...
+
+    async def alter_reassignments(
+        self, moves: Sequence[Reassignment], *, allow_replication_factor_change: bool
+    ) -> Sequence[Reassigned]:
+        """Begin, change or cancel moves of partitions; one reply for each."""
+        ...
+
     async def unregister_broker(self, broker_id: int) -> None:
-        """Reject: a registration ends with its broker. Raises KafkaError INVALID_REQUEST, BROKER_ID_NOT_REGISTERED."""
+        """Remove the registration of a broker. Raises KafkaError BROKER_ID_NOT_REGISTERED.
+
+        On a metadata store a registration ends with its broker: INVALID_REQUEST.
+        """
         ...
 
     @property
@@ -69,6 +85,10 @@ class ControllerService(Protocol):
 
     def is_forwarded(self, declared: Declaration) -> bool:
         """Whether requests of an API go to the controller, which is not here."""
+        ...
+
+    def accepts_forwarded(self, declared: Declaration) -> bool:
+        """Whether brokers pass requests of an API on to this controller in an Envelope."""
         ...
 
     async def forward(self, envelope: EnvelopeRequest, timeout_ms: int) -> bytes:

@@ -20,10 +20,12 @@ from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.configuration.described_configs import DescribedConfigs
 from odradek.client.errors import TransportError
 from odradek.controller.configs import AlteredResource, ResourceChanges
+from odradek.controller.elections import Elected, elect_leaders
 from odradek.controller.in_sync import IsrChange, IsrChanged
 from odradek.controller.internal_topics import creatable
 from odradek.controller.lease_table import Grant
 from odradek.controller.outcome import Decision
+from odradek.controller.reassignments import Reassigned, Reassignment, alter_reassignments
 from odradek.controller.topics import (
     CreatedTopic,
     DeletedTopic,
@@ -34,6 +36,7 @@ from odradek.controller.topics import (
 )
 from odradek.metadata.configs.described import Described
 from odradek.metadata.image import NO_BROKER, ClusterImage
+from odradek.records.topic_partition import PartitionKey
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.message import ApiMessage
 from odradek.wire.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
@@ -100,6 +103,20 @@ class ControllerLink:
         """Implements ControllerService."""
         return await self._here().change(decide)
 
+    async def elect_leaders(self, election_type: int, partitions: Sequence[PartitionKey] | None) -> Sequence[Elected]:
+        """Implements ControllerService."""
+        return await self.change(lambda image: elect_leaders(image, election_type, partitions, self._config))
+
+    async def alter_reassignments(
+        self, moves: Sequence[Reassignment], *, allow_replication_factor_change: bool
+    ) -> Sequence[Reassigned]:
+        """Implements ControllerService."""
+        return await self.change(
+            lambda image: alter_reassignments(
+                image, moves, self._config, allow_replication_factor_change=allow_replication_factor_change
+            )
+        )
+
     async def unregister_broker(self, broker_id: int) -> None:
         """Implements ControllerService."""
         await self._here().unregister_broker(broker_id)
@@ -126,6 +143,10 @@ class ControllerLink:
     def is_forwarded(self, declared: Declaration) -> bool:
         """See ControllerService."""
         return declared.is_forwarded and not self._controller.is_active
+
+    def accepts_forwarded(self, declared: Declaration) -> bool:
+        """See ControllerService."""
+        return declared.is_forwarded
 
     async def forward(self, envelope: EnvelopeRequest, timeout_ms: int) -> bytes:
         """See ControllerService."""

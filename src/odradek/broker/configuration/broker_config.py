@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.broker.configuration.config_errors import ConfigError, Problem, config_error
 from odradek.broker.configuration.properties import parse_properties
-from odradek.broker.configuration.refusals import refusals
+from odradek.broker.configuration.refusals import is_combined, is_controller_only, refusals
 from odradek.metadata.configs.catalog import (
     BROKER,
     LISTENER_PREFIX,
@@ -23,7 +23,7 @@ from odradek.metadata.configs.catalog import (
 )
 from odradek.metadata.configs.definitions import ConfigSource, InvalidConfig, SetValue, Value, plain_text, split_list
 from odradek.metadata.configs.effect_rules import effect_of, grouped, refusal, suggestion
-from odradek.metadata.configs.effects import QUORUM_SETTINGS
+from odradek.metadata.configs.effects import CONTROLLER_SETTINGS, QUORUM_SETTINGS
 from odradek.ports.disk import Disk, SystemDisk
 
 if TYPE_CHECKING:
@@ -230,8 +230,11 @@ class BrokerConfig:
     def without_effect(self) -> dict[str, list[str]]:
         """Given names that have no effect here, grouped by what they do in Apache Kafka or by where they have none."""
         found = grouped(self._given)
-        if not self.joins_quorum and (unused := QUORUM_SETTINGS & self._given.keys()):
-            found["brokers of a KRaft cluster, with process.roles=broker"] = sorted(unused)
+        if not self.joins_quorum and not is_controller_only(self) and (unused := QUORUM_SETTINGS & self._given.keys()):
+            found["nodes of a KRaft cluster, with process.roles=broker or controller"] = sorted(unused)
+        controls = is_controller_only(self) or is_combined(self)
+        if not controls and (unused := CONTROLLER_SETTINGS & self._given.keys()):
+            found["controllers of a KRaft cluster, with process.roles=controller"] = sorted(unused)
         if self.given("ssl.client.auth") not in (None, "none"):
             names = {each.name for each in self.all_listeners() if self._has_sasl(each.name)}
             if names := {each for each in names if self.listener_text(each, "ssl.client.auth") == "none"}:
@@ -275,8 +278,8 @@ class BrokerConfig:
 
     @property
     def joins_quorum(self) -> bool:
-        """Whether this process is a broker of a KRaft cluster whose controllers are other processes."""
-        return self.words("process.roles") == ["broker"]
+        """Whether this process is a broker of a KRaft cluster, and perhaps one of its controllers."""
+        return self.words("process.roles") == ["broker"] or is_combined(self)
 
     @property
     def rack(self) -> str | None:
@@ -296,7 +299,7 @@ class BrokerConfig:
         """Addresses to bind, without those of a KRaft controller. Raises ConfigError."""
         controllers = self._controller_listener_names()
         kept = [listener for listener in self._bound_listeners() if listener.name not in controllers]
-        if not kept:
+        if not kept and not is_controller_only(self):
             raise ConfigError("listeners: no listener is left for clients")
         return kept
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odradek.broker.configuration.broker_config import BrokerConfig
+from odradek.broker.configuration.broker_config import BrokerConfig, Listener
 from odradek.broker.configuration.config_errors import ConfigError
 from odradek.kraft.metadata_observer import Server
 
@@ -13,6 +13,16 @@ def controller_listener(config: BrokerConfig) -> tuple[str, str]:
     if not names:
         raise ConfigError("controller.listener.names is not set: process.roles=broker needs it")
     return names[0].upper(), config.security_protocols()[names[0].upper()]
+
+
+def controller_listeners(config: BrokerConfig) -> list[Listener]:
+    """The listeners that a controller binds. Raises ConfigError."""
+    names = {name.upper() for name in config.words("controller.listener.names")}
+    found: dict[str, Listener] = {}
+    for listener in config.all_listeners():  # the bound ones come before the advertised ones
+        if listener.name in names:
+            found.setdefault(listener.name, listener)
+    return list(found.values())
 
 
 def quorum_servers(config: BrokerConfig) -> list[Server]:
@@ -30,3 +40,17 @@ def quorum_servers(config: BrokerConfig) -> list[Server]:
     if not parsed:
         raise ConfigError(f"{servers} is not set: process.roles=broker needs the controllers' addresses")
     return parsed
+
+
+def voter_addresses(config: BrokerConfig) -> dict[int, Server]:
+    """The voters of `controller.quorum.voters` by id. Raises ConfigError."""
+    found: dict[int, Server] = {}
+    for text in config.words("controller.quorum.voters"):
+        node, at, address = text.partition("@")
+        host, colon, port = address.rpartition(":")
+        if not at or not node.strip().isdecimal() or not colon or not host or not port.isdecimal():
+            raise ConfigError(f"controller.quorum.voters: {text!r} is not ID@HOST:PORT")
+        if int(node) in found:
+            raise ConfigError(f"controller.quorum.voters: node {node} is named twice")
+        found[int(node)] = Server(host.strip("[]"), int(port))
+    return found

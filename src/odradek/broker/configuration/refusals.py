@@ -27,9 +27,6 @@ _LOCAL_HOSTS: Final = frozenset(("", "localhost", "127.0.0.1", "::1", "0.0.0.0")
 _HARMLESS_ALONE: Final = ("true", "audit")
 """Values that restrict no client where there is no authorizer."""
 _ROLES: Final = ("odradek.oauthbearer.role.claim.name", "odradek.ssl.role.attribute")
-_OTHER_ROLES: Final = {
-    "controller": "every broker can be the controller, there are no nodes of that role alone",
-}
 _CONTROLLER_MECHANISM: Final = "sasl.mechanism.controller.protocol"
 _BROKER_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _LACKING_IN_QUORUM: Final = {
@@ -87,6 +84,10 @@ class RoleSettings(Protocol):
         ...
 
 
+_SESSION: Final = "broker.session.timeout.ms"
+_FETCH_TIMEOUT: Final = "controller.quorum.fetch.timeout.ms"
+
+
 def refusals(config: RoleSettings) -> Iterator[Problem]:
     """Each value that this node cannot follow."""
     protocols = {name: protocol for name, _host, _port, protocol in config.all_listeners()}
@@ -100,11 +101,10 @@ def refusals(config: RoleSettings) -> Iterator[Problem]:
     yield from _authorizer(config)
     yield from _audit(config)
     yield from _telemetry(config)
-    yield from _roles(config)
     yield from _quorum(config)
     yield from _leases(config)
     metadata, first = config.text("metadata.log.dir"), config.log_dirs[:1]
-    if metadata and [metadata] != first and not _joins_quorum(config):
+    if metadata and [metadata] != first and not _joins_quorum(config) and not is_controller_only(config):
         reason = f"metadata lies in the first of log.dirs ({''.join(first)}), or where odradek.metadata.store says"
         yield Problem("metadata.log.dir", f"metadata.log.dir={metadata} is refused: {reason}")
 
@@ -226,14 +226,17 @@ def _split(name: str) -> tuple[str | None, str]:
     return listener.upper(), inner
 
 
-def _roles(config: RoleSettings) -> Iterator[Problem]:
-    roles = ",".join(config.words("process.roles"))
-    if roles in _OTHER_ROLES:
-        yield Problem("process.roles", f"process.roles={roles} is refused: {_OTHER_ROLES[roles]}")
-
-
 def _joins_quorum(config: RoleSettings) -> bool:
-    return config.words("process.roles") == ["broker"]
+    return config.words("process.roles") == ["broker"] or is_combined(config)
+
+
+def is_combined(config: RoleSettings) -> bool:
+    """Whether this process is a broker and one of several controllers of a KRaft cluster.
+
+    A node of both roles that is the only voter keeps its metadata in SQLite.
+    """
+    roles = sorted(config.words("process.roles"))
+    return roles == ["broker", "controller"] and len(config.words("controller.quorum.voters")) > 1
 
 
 def _joined_quorum(config: RoleSettings) -> Iterator[Problem]:
@@ -264,9 +267,63 @@ def _joined_quorum(config: RoleSettings) -> Iterator[Problem]:
             yield Problem(setting, f"{setting}={mechanism} is refused: with process.roles=broker {text}")
 
 
+def is_controller_only(config: RoleSettings) -> bool:
+    """Whether this process is a controller of a KRaft cluster and no broker."""
+    return config.words("process.roles") == ["controller"]
+
+
+def _controller(config: RoleSettings) -> Iterator[Problem]:
+    """What a controller of a KRaft cluster needs, and what this version lacks there."""
+    voters = {each.partition("@")[0].strip() for each in config.words("controller.quorum.voters")}
+    if not (config.given("node.id") or config.given("broker.id")):
+        yield Problem("node.id", "node.id is not set: a node with process.roles=controller needs it")
+    names = {name.upper() for name in config.words("controller.listener.names")}
+    if not names:
+        name = "controller.listener.names"
+        yield Problem(name, f"{name} is not set: a node with process.roles=controller needs it")
+    listeners = [name for name, _host, _port, _protocol in config.all_listeners()]
+    if names.isdisjoint(listeners):
+        text = f"none of controller.listener.names ({', '.join(sorted(names))}) is among them"
+        yield Problem("listeners", f"listeners: {text}: a controller needs an address")
+    for name in listeners:
+        if names and name not in names and is_controller_only(config):
+            text = f"listeners: {name} is refused: a controller has the listeners of controller.listener.names only"
+            yield Problem("listeners", text)
+    if not voters:
+        name = "controller.quorum.voters"
+        yield Problem(name, f"{name} is not set: this version has no voters in the metadata log (KIP-853)")
+    elif str(config.node_id) not in voters:
+        text = f"node.id={config.node_id} is not among them; this version has no controllers that only observe"
+        yield Problem("controller.quorum.voters", f"controller.quorum.voters is refused: {text}")
+    for name in ("odradek.metadata.store", "zookeeper.connect"):
+        if config.given(name):
+            yield Problem(name, f"{name} is refused: with process.roles=controller metadata is in the quorum's log")
+    protocols = config.security_protocols()
+    for listener in config.words("controller.listener.names")[:1]:
+        mechanism = config.text(_CONTROLLER_MECHANISM)
+        if protocols.get(listener.upper()) in SASL_PROTOCOLS and mechanism.upper() not in _BROKER_MECHANISMS:
+            text = f"controllers log in to listener {listener} with {', '.join(_BROKER_MECHANISMS)}"
+            yield Problem(_CONTROLLER_MECHANISM, f"{_CONTROLLER_MECHANISM}={mechanism} is refused: {text}")
+
+
+def _quorum_lease(config: RoleSettings) -> Iterator[Problem]:
+    """A session that is over before a broker could lead in it: see `broker.kraft.quorum_participation.lease_ms`."""
+    try:
+        session, margin, fetch = (int(config.text(name)) for name in (_SESSION, _MARGIN, _FETCH_TIMEOUT))
+    except ValueError:
+        return  # reported for the setting itself
+    if 2 * (session - margin) <= fetch:
+        text = f"it must exceed {_MARGIN} ({margin}) and half of {_FETCH_TIMEOUT} ({fetch}) together"
+        yield Problem(_SESSION, f"{_SESSION}={session} is refused: {text}")
+
+
 def _quorum(config: RoleSettings) -> Iterator[Problem]:
+    if is_combined(config) or is_controller_only(config):
+        yield from _controller(config)
     if _joins_quorum(config):
         yield from _joined_quorum(config)
+        yield from _quorum_lease(config)
+    if _joins_quorum(config) or is_controller_only(config):
         return
     voters = config.words("controller.quorum.voters")
     others = [voter for voter in voters if voter.partition("@")[0].strip() != str(config.node_id)]

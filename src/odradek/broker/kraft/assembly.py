@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from odradek.broker.authorization.broker_authorization import ClusterAcls, Source
 from odradek.broker.cluster.cluster_parts import ClusterParts, replicas_of, report_failed_directories
 from odradek.broker.cluster.cluster_secret import ClusterSecret
@@ -12,7 +14,7 @@ from odradek.broker.kraft.absent_parts import NoAclChanges, NoLocalController, N
 from odradek.broker.kraft.broker_logins import BETWEEN_BROKERS, broker_login
 from odradek.broker.kraft.image_acls import ImageAcls
 from odradek.broker.kraft.quorum_link import QuorumLink
-from odradek.broker.kraft.quorum_participation import QuorumParticipation
+from odradek.broker.kraft.quorum_participation import QuorumParticipation, lease_ms
 from odradek.broker.kraft.registrar import Registrar
 from odradek.broker.network.tls_listeners import TlsListeners
 from odradek.broker.opening import QuorumMetadata, Storage
@@ -28,11 +30,15 @@ from odradek.wire.messages.broker_registration import (
     BrokerRegistrationRequestListener,
 )
 
+logger = logging.getLogger("odradek.broker.kraft")
+
 
 def quorum_parts(
     config: BrokerConfig, ports: Ports, storage: Storage, metadata: QuorumMetadata, tls: TlsListeners
 ) -> ClusterParts:
     """Make the parts and connect them. Must run on the event loop that the broker uses."""
+    if notice := shared_listener_notice(config):
+        logger.warning("%s", notice)
     view = storage.view
     between = config.inter_broker_listener_name
     connector = tls.connector(between)
@@ -64,6 +70,18 @@ def quorum_parts(
     return ClusterParts(store, secret, NoLocalController(), participation, peers, link, *replicas, NoPushes(view))
 
 
+def shared_listener_notice(config: BrokerConfig) -> str:
+    """A warning where clients could act as brokers; empty where they cannot, or have a listener of their own."""
+    controllers = {name.upper() for name in config.words("controller.listener.names")}
+    serving = [each.name for each in config.listeners() if each.name not in controllers]
+    if config.text("authorizer.class.name") or len(serving) > 1:
+        return ""
+    return (
+        f"listener {config.inter_broker_listener_name} serves clients and other brokers, and no authorizer is set: a "
+        "client that can connect may act as a broker; set authorizer.class.name, or add a listener for clients"
+    )
+
+
 def acls_of_image(view: ClusterView) -> Source:
     """The ACLs of the metadata log."""
     return lambda on_change: ClusterAcls(ImageAcls(view, on_change), NoAclChanges())
@@ -87,7 +105,9 @@ def _identity(ports: Ports, storage: Storage, metadata: QuorumMetadata, broker: 
 
 
 def _timing(config: BrokerConfig) -> Timing:
+    # Twice in a lease at least: a lost heartbeat must not cost leadership.
+    interval_ms = min(config.number("broker.heartbeat.interval.ms"), lease_ms(config) / 2)
     return Timing(
-        config.number("broker.heartbeat.interval.ms"),
+        interval_ms,
         config.number("initial.broker.registration.timeout.ms"),
     )

@@ -44,7 +44,7 @@ class Controllers:
 
     async def fetch(self, server: Server, request: ApiMessage, kind: type[Response], timeout_ms: float) -> Response:
         """A controller's answer about the metadata log. Raises TransportError, KafkaError UNSUPPORTED_VERSION."""
-        return await self._request(server, _METADATA, request, kind, timeout_ms)
+        return await self.request(server, _METADATA, request, kind, timeout_ms)
 
     async def ask(self, request: ApiMessage, kind: type[Response], timeout_ms: float, purpose: Purpose) -> Response:
         """The active controller's answer. Implements `AskController`."""
@@ -52,13 +52,14 @@ class Controllers:
         if server is None:
             raise ControllerAway("The quorum has no leader that this broker knows.")
         try:
-            return await self._request(server, purpose, request, kind, timeout_ms)
+            return await self.request(server, purpose, request, kind, timeout_ms)
         except TransportError as error:
             raise ControllerAway(f"The controller cannot be reached: {error}") from error
 
-    async def _request(
+    async def request(
         self, server: Server, purpose: Purpose | None, request: ApiMessage, kind: type[Response], timeout_ms: float
     ) -> Response:
+        """This controller's answer. Raises TransportError, KafkaError UNSUPPORTED_VERSION."""
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 connection = await self._connection(server, purpose)

@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from odradek.broker.kraft.controllers import Controllers
+from odradek.broker.kraft.followed_metadata import OnImage
 from odradek.broker.kraft.metadata_snapshots import MetadataSnapshots
 from odradek.client.errors import TransportError
 from odradek.kraft.checkpoints import Checkpoint
@@ -35,8 +36,6 @@ _REPORTED_AFTER: Final = 8
 """Failed requests in a row before a line in the log."""
 
 Entry = MetadataEntry | ControlEntry
-OnImage = Callable[[ClusterImage, int], Awaitable[None]]
-"""Takes an image and the offset after its last record."""
 
 
 class MetadataFollower:
@@ -96,6 +95,11 @@ class MetadataFollower:
     def end_offset(self) -> int:
         """The offset after the last record of `image`."""
         return self._replay.end_offset
+
+    @property
+    def log(self) -> DurableMetadataLog:
+        """The log on this broker's disk."""
+        return self._log
 
     @property
     def epoch(self) -> int:

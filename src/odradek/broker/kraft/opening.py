@@ -17,8 +17,10 @@ from odradek.broker.cluster.peers import PeerLimits
 from odradek.broker.cluster.stored_configs import without_leaders
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.configuration.quorum_addresses import controller_listener, quorum_servers
+from odradek.broker.configuration.refusals import is_combined
 from odradek.broker.kraft.broker_logins import TO_CONTROLLERS, broker_login
 from odradek.broker.kraft.controllers import Controllers
+from odradek.broker.kraft.followed_metadata import FollowedMetadata
 from odradek.broker.kraft.metadata_follower import MetadataFollower
 from odradek.broker.kraft.metadata_snapshots import MetadataSnapshots
 from odradek.broker.network.tls_listeners import TlsListeners
@@ -64,8 +66,15 @@ async def open_quorum_storage(
     opened.callback(controllers.close)
     servers = quorum_servers(config)
     patience = config.number("initial.broker.registration.timeout.ms") / 1000
-    cluster_id = identity.cluster_id or await _cluster_id(config, ports, controllers, servers, patience)
-    follower = await _follow(config, ports, controllers, servers, cluster_id)
+    follower: FollowedMetadata
+    if is_combined(config):
+        # A broker whose controllers are other processes starts without the modules of one.
+        from odradek.broker.quorum.local_opening import open_local_metadata
+
+        cluster_id, follower = await open_local_metadata(config, ports, controllers)
+    else:
+        cluster_id = identity.cluster_id or await _cluster_id(config, ports, controllers, servers, patience)
+        follower = await _follow(config, ports, controllers, servers, cluster_id)
     opened.push_async_callback(follower.close)
     if not await follower.wait_until_caught_up(patience):
         raise StoreError(f"no controller has answered within {patience:g} s: {follower.problem or 'no answer'}")

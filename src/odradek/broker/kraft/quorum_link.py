@@ -16,9 +16,11 @@ from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.configuration.described_configs import DescribedConfigs
 from odradek.broker.kraft.controllers import Controllers
 from odradek.controller.configs import AlteredResource, ResourceChanges
+from odradek.controller.elections import Elected
 from odradek.controller.in_sync import IsrChange, IsrChanged
 from odradek.controller.internal_topics import creatable
 from odradek.controller.outcome import Decision
+from odradek.controller.reassignments import Reassigned, Reassignment
 from odradek.controller.topics import (
     CreatedTopic,
     DeletedTopic,
@@ -29,6 +31,7 @@ from odradek.controller.topics import (
 )
 from odradek.metadata.configs.described import Described
 from odradek.metadata.image import ClusterImage
+from odradek.records.topic_partition import PartitionKey
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.envelope import EnvelopeRequest
 
@@ -66,6 +69,10 @@ class QuorumLink:
         """See ControllerService."""
         return declared.is_forwarded or declared.is_decided_by_quorum
 
+    def accepts_forwarded(self, declared: Declaration) -> bool:
+        """See ControllerService."""
+        return False
+
     async def forward(self, envelope: EnvelopeRequest, timeout_ms: int) -> bytes:
         """See ControllerService."""
         return await self._remote.forward(envelope, timeout_ms)
@@ -93,6 +100,16 @@ class QuorumLink:
         _not_here()
 
     async def change(self, decide: Callable[[ClusterImage], Decision[T]]) -> Sequence[T]:
+        """Raises NotTheController."""
+        _not_here()
+
+    async def elect_leaders(self, election_type: int, partitions: Sequence[PartitionKey] | None) -> Sequence[Elected]:
+        """Raises NotTheController."""
+        _not_here()
+
+    async def alter_reassignments(
+        self, moves: Sequence[Reassignment], *, allow_replication_factor_change: bool
+    ) -> Sequence[Reassigned]:
         """Raises NotTheController."""
         _not_here()
 

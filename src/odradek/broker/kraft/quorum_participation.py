@@ -1,7 +1,8 @@
 """How a broker takes part in a KRaft cluster: registration, heartbeats, and images from the metadata log.
 
 A heartbeat that finds the broker unfenced is its lease of leadership: the controller fences it, and elects others, no
-earlier than a session after it has received that heartbeat. Source: Kafka's `BrokerServer`, `BrokerLifecycleManager`.
+earlier than a session after it has received that heartbeat. `lease_ms` says what a change of controllers costs.
+Source: Kafka's `BrokerServer`, `BrokerLifecycleManager`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Final
 
 from odradek.api.requests.context import Configuration
 from odradek.broker.cluster.cluster_view import ClusterView
-from odradek.broker.kraft.metadata_follower import MetadataFollower
+from odradek.broker.kraft.followed_metadata import FollowedMetadata
 from odradek.broker.kraft.registrar import Registrar
 from odradek.kraft.broker_life_cycle import BrokerState
 from odradek.metadata.image import Broker, ClusterImage
@@ -27,6 +28,16 @@ _SHUTDOWN_SECONDS: Final = 300.0
 
 Registers = Callable[[Broker], Registrar]
 """Makes the registrar of this broker, once its listeners are bound."""
+
+
+def lease_ms(config: Configuration) -> float:
+    """How long a broker may lead after it sent a heartbeat that found it unfenced.
+
+    A leader of the quorum that is cut off answers heartbeats until it resigns, 1.5 fetch timeouts after a majority has
+    fetched from it. The next one may be elected after one fetch timeout, and fences the broker a session later.
+    """
+    session, margin = config.number("broker.session.timeout.ms"), config.number("odradek.self.fence.margin.ms")
+    return session - margin - config.number("controller.quorum.fetch.timeout.ms") / 2
 
 
 class QuorumParticipation:
@@ -47,7 +58,7 @@ class QuorumParticipation:
         self,
         config: Configuration,
         view: ClusterView,
-        follower: MetadataFollower,
+        follower: FollowedMetadata,
         leadership: Leadership,
         registers: Registers,
     ) -> None:
@@ -64,6 +75,11 @@ class QuorumParticipation:
     def broker_epoch(self) -> int:
         """See `Participation`."""
         return -1 if self._registrar is None else self._registrar.broker_epoch
+
+    @property
+    def follower(self) -> FollowedMetadata:
+        """The metadata log as this broker has it."""
+        return self._follower
 
     @property
     def metadata_offset(self) -> int:
@@ -99,15 +115,23 @@ class QuorumParticipation:
         if registrar is None or not self._config.flag("controlled.shutdown.enable"):
             return
         registrar.begin_controlled_shutdown()
-        try:
-            async with asyncio.timeout(_SHUTDOWN_SECONDS):
-                await registrar.wait_for()
-        except TimeoutError:
-            logger.warning(
-                "controlled shutdown failed: no permission of the controller within %g s (%s); stopping without it",
-                _SHUTDOWN_SECONDS,
-                registrar.problem or "leaders remain here",
-            )
+        # Without a controller no leader can move, and this broker leads no longer than a session.
+        session = self._config.number("broker.session.timeout.ms") / 1000
+        waited = 0.0
+        while waited < _SHUTDOWN_SECONDS:
+            try:
+                async with asyncio.timeout(session):
+                    await registrar.wait_for()
+                return
+            except TimeoutError:
+                waited += session
+            if registrar.problem and self._follower.problem:
+                break
+        logger.warning(
+            "controlled shutdown failed: no permission of the controller within %g s (%s); stopping without it",
+            waited,
+            registrar.problem or "leaders remain here",
+        )
 
     def cease(self) -> None:
         """See `Participation`."""
@@ -151,9 +175,7 @@ class QuorumParticipation:
 
     def unfenced(self, asked_at: float) -> None:
         """A heartbeat of that time (seconds, monotonic) has found this broker unfenced."""
-        session = self._config.number("broker.session.timeout.ms")
-        margin = self._config.number("odradek.self.fence.margin.ms")
-        self._leadership.extend(asked_at, (session - margin) / 1000)
+        self._leadership.extend(asked_at, lease_ms(self._config) / 1000)
 
     def _stop(self, _error: BaseException) -> None:
         """The metadata log cannot be followed: what this broker knows of its leadership may be wrong."""

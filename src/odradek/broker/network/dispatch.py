@@ -104,13 +104,15 @@ class Dispatcher:
         loop: asyncio.AbstractEventLoop,
         limits: RequestLimits | None = None,
         holds: LoopHolds | None = None,
+        endpoints: Callable[[int], Endpoint | None] | None = None,
     ) -> None:
+        """`endpoints`: what is served, where it is not all that a broker serves."""
         self._limits = limits or RequestLimits()
         # A topic and a partition take a byte each at least: what is smaller exceeds no limit.
         self._small = min(COUNTED_FROM_BYTES, *self._limits)
         self._services = services
         # A broker without an authorizer does no work for one.
-        self._endpoint = endpoint_of(services)
+        self._endpoint = endpoints or endpoint_of(services)
         self._routes: dict[int, _Route] = {}
         self._now = services.clock.monotonic
         self._time_quota = services.quotas.request

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
+from odradek.api.requests.context import Configuration
 from odradek.api.requests.declarations import DECLARATIONS, Audience, Declaration, Size
 from odradek.api.requests.session import Session
 from odradek.wire.apis import ApiKey
+from odradek.wire.frames import ReceiveBuffers
 
 _SMALL_BYTES: Final = 65_536
 _FEW_ELEMENTS: Final = 20_000
@@ -77,3 +79,18 @@ def _partitions(topic: Any) -> int:
         if isinstance(found, list):
             return len(found)
     return 0
+
+
+def request_limits(config: Configuration) -> RequestLimits:
+    """The limits of requests that a node's configuration sets."""
+    return RequestLimits(
+        config.number("odradek.max.control.request.bytes"),
+        config.number("odradek.max.request.topics"),
+        config.number("odradek.max.request.partitions"),
+    )
+
+
+def receive_buffers(config: Configuration) -> ReceiveBuffers:
+    """The bytes of requests that a node has received and not served: `queued.max.request.bytes`."""
+    limit = config.number("queued.max.request.bytes")
+    return ReceiveBuffers(limit if limit > 0 else None)

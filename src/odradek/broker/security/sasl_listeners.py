@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from odradek.broker.configuration.broker_config import Listener
 from odradek.broker.configuration.config_errors import ConfigError
-from odradek.broker.configuration.refusals import SASL_PROTOCOLS
 from odradek.broker.security.kerberos_logins import KerberosKey
 from odradek.broker.security.oauth import BearerTokens, OAuthSettings
 from odradek.metadata.configs.definitions import split_list
@@ -61,13 +60,9 @@ class SaslListener(NamedTuple):
     """The broker's key for GSSAPI; None if it is not enabled."""
 
 
-def sasl_listeners(config: SaslSettings, disk: Disk, clock: Clock) -> dict[str, SaslListener]:
-    """All SASL listeners by name. Raises ConfigError."""
-    return {
-        listener.name: _sasl_listener(config, listener.name, disk, clock)
-        for listener in config.listeners()
-        if listener.security_protocol in SASL_PROTOCOLS
-    }
+def sasl_listeners(config: SaslSettings, disk: Disk, clock: Clock, names: Iterable[str]) -> dict[str, SaslListener]:
+    """These SASL listeners by name. Raises ConfigError."""
+    return {name: _sasl_listener(config, name, disk, clock) for name in names}
 
 
 def _sasl_listener(config: SaslSettings, name: str, disk: Disk, clock: Clock) -> SaslListener:

@@ -9,7 +9,7 @@ from typing import Final
 
 from odradek.cli.arguments.errors import CommandError, UsageError, client_log
 from odradek.cli.arguments.examples import add_examples
-from odradek.cli.arguments.options import add_connection, client_settings
+from odradek.cli.arguments.options import add_connection, client_settings, pairs
 from odradek.cli.commands.console import address_of
 from odradek.client.config import ADMIN_DEFAULTS
 from odradek.ports.hosts import is_loopback
@@ -25,6 +25,8 @@ odradek connect run
 odradek connect check orders-to-db.yml
 # let configurations name files of passwords: ${file:/etc/odradek/secrets/db.properties:password}
 odradek connect run orders-to-db.yml --secrets /etc/odradek/secrets
+# run queries in Spark SQL on a cluster of Spark
+odradek connect run big-orders.yml --master spark://spark:7077
 # list the kinds of connectors and their settings
 odradek connect plugins
 """
@@ -72,6 +74,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--secrets", type=Path, metavar="DIR", help="folder whose files configurations may name as ${file:PATH:KEY}"
+    )
+    parser.add_argument(
+        "--master", default="local[*]", metavar="URL", help="master of Spark for SparkSql (default: local[*])"
+    )
+    parser.add_argument(
+        "--conf", action="append", default=[], metavar="NAME=VALUE", help="setting of Spark for SparkSql (repeatable)"
+    )
+    parser.add_argument(
+        "--spark-log",
+        type=Path,
+        metavar="FILE",
+        help="file for Spark's messages (default: a temporary file, which is removed when the worker ends)",
     )
     add_connection(parser)
     add_examples(parser, EXAMPLES)
@@ -127,6 +141,7 @@ def _run(arguments: argparse.Namespace, connectors: dict[str, dict[str, str]]) -
     from odradek.broker.log_output import configure_logging
     from odradek.client.errors import ClientError
     from odradek.connect.errors import ConnectError
+    from odradek.connect.queries.shared_session import SparkSettings
     from odradek.connect.worker import WorkerSettings
     from odradek.wire.errors import KafkaError
 
@@ -136,6 +151,7 @@ def _run(arguments: argparse.Namespace, connectors: dict[str, dict[str, str]]) -
         offsets_topic=arguments.offsets_topic,
         configs_topic=None if connectors else arguments.configs_topic,
         secrets=arguments.secrets,
+        spark=SparkSettings(arguments.master, pairs(arguments.conf, "conf"), arguments.spark_log),
     )
     hosts = frozenset({host.lower(), *(each.lower() for each in arguments.allowed_host)})
     try:

@@ -57,6 +57,8 @@ odradek pipeline run flights.py --checkpoint ./state
 odradek pipeline run spark-pipeline.yml
 # write an archive for a cluster whose Python lacks this package
 odradek pipeline pack odradek-env.zip
+# write an archive for sessions of Spark Connect whose server lacks this package
+odradek pipeline pack --connect odradek-connect.zip
 """
 
 
@@ -115,6 +117,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="emit events for OpenLineage, whose own settings say where to (OPENLINEAGE_URL, openlineage.yml)",
     )
     parser.add_argument("--traceback", action="store_true", help="print the traceback of a failure")
+    parser.add_argument(
+        "--connect", action="store_true", help="with pack: an archive that a client of Spark Connect brings along"
+    )
     _add_spec_options(parser)
     add_examples(parser, EXAMPLES)
 
@@ -140,7 +145,9 @@ def _add_spec_options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the program until it ends or a signal stops it; its exit code. After a failure, start again if allowed."""
     if arguments.action == "pack":
-        return _pack(arguments.file)
+        return _pack(arguments.file, connect=arguments.connect)
+    if arguments.connect:
+        raise UsageError("--connect goes with pack only")
     began = time.monotonic()
     try:
         return _run(arguments)
@@ -156,15 +163,18 @@ def run(arguments: argparse.Namespace) -> int:
         raise
 
 
-def _pack(file: str) -> int:
+def _pack(file: str, *, connect: bool) -> int:
     from odradek.spark.packing import PackingError, pack, settings
 
     if not file.endswith(".zip"):
         raise UsageError(f"{file}: the name of a .zip file expected")
     try:
-        count = pack(Path(file))
+        count = pack(Path(file), connect=connect)
     except PackingError as error:
         raise CommandError(str(error)) from error
+    if connect:
+        print(f"{file}: {count:,} files; for clients: from odradek_connect import attach; attach(spark)")
+        return 0
     given = " ".join(f"--conf {name}={value}" for name, value in settings(file).items())
     print(f"{file}: {count:,} files; for spark-submit and odradek pipeline run: {given}")
     return 0

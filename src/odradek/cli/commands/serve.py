@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import json
 import os
 import signal
@@ -15,18 +14,19 @@ from typing import Final
 
 from odradek.broker.configuration.broker_config import BrokerConfig, is_secret
 from odradek.broker.configuration.config_errors import ConfigError
-from odradek.broker.lifecycle import Broker, StartError
+from odradek.broker.configuration.refusals import is_controller_only
+from odradek.broker.lifecycle import Broker
 from odradek.broker.log_output import configure_logging
+from odradek.broker.start_error import StartError
 from odradek.cli.arguments.errors import UsageError
 from odradek.cli.arguments.examples import add_examples
 from odradek.cli.serving.console_process import ConsoleProcess, check_console
 from odradek.cli.serving.data_directories import reject_broker_directory, reject_cluster_directory
+from odradek.cli.serving.process_life import collect_rarely, look_for_end
 from odradek.cli.serving.service_manager import ServiceManager
 from odradek.ports.clock import process_age
 
 DEFAULT_LISTEN: Final = "127.0.0.1:9092"
-_FULL_COLLECTION_THRESHOLD: Final = 100
-"""Collections of the middle generation, of 7,000 new objects each, between two full ones; Python's default is 10."""
 _START_SECONDS: Final = 10.0
 """A start that is to stop may come to its end first, so that the logs are closed; it may as well wait for others."""
 _LAST_ID: Final = 2**31 - 1
@@ -165,7 +165,7 @@ def run(arguments: argparse.Namespace) -> int:
             return await Supervisor(arguments, config, settings, sys.stdout).run()
 
         return asyncio.run(supervise())
-    reject_cluster_directory(config.log_dirs[0])
+    _check_directory(arguments, config)
     try:
         import uvloop
     except ImportError:
@@ -173,9 +173,25 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
     with runner:
-        return runner.run(
-            _serve(config, arguments.console, arguments.accept_from, until_input_ends=arguments.until_input_ends)
-        )
+        return runner.run(_node(arguments, config))
+
+
+def _check_directory(arguments: argparse.Namespace, config: BrokerConfig) -> None:
+    """Raises UsageError."""
+    if not is_controller_only(config):
+        reject_cluster_directory(config.log_dirs[0])
+    elif arguments.console:
+        raise UsageError("--console shows what a broker serves: a process with process.roles=controller has no broker")
+
+
+async def _node(arguments: argparse.Namespace, config: BrokerConfig) -> int:
+    until_input_ends = arguments.until_input_ends
+    if is_controller_only(config):
+        # A broker starts without the modules of a controller.
+        from odradek.cli.serving.controller_process import serve_controller
+
+        return await serve_controller(config, until_input_ends=until_input_ends)
+    return await _serve(config, arguments.console, arguments.accept_from, until_input_ends=until_input_ends)
 
 
 def _check_first_id(first_id: int, brokers: int) -> None:
@@ -244,9 +260,9 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     if until_input_ends:
-        loop.add_reader(sys.stdin.fileno(), _look_for_end, stop)
+        loop.add_reader(sys.stdin.fileno(), look_for_end, stop)
     starting = loop.create_task(broker.start())
-    if not await _started(starting, stop, lambda: broker.waits_for_store):
+    if not await started(starting, stop, lambda: broker.waits_for_store):
         return 0
     try:
         starting.result()
@@ -274,18 +290,6 @@ async def _serve(
     return 0
 
 
-def collect_rarely() -> None:
-    """Make the interpreter's full collections of garbage cycles rare: each holds the event loop.
-
-    They look at every object, 20 ms at the start and 100 ms with 5,000 open logs, and by default a burst of new objects
-    causes several. Reference counts free nearly all that a broker drops. What it starts with is left out of them; it
-    stays for as long as the process.
-    """
-    gc.freeze()
-    young, middle, _ = gc.get_threshold()
-    gc.set_threshold(young, middle, _FULL_COLLECTION_THRESHOLD)
-
-
 def ready_line(bootstrap: str, bound: str, http: str = "") -> str:
     """The line that says where clients find the broker, the address of its socket if that is another one, and where
     metrics are served.
@@ -295,7 +299,7 @@ def ready_line(bootstrap: str, bound: str, http: str = "") -> str:
     return f"odradek ready bootstrap={bootstrap} pid={os.getpid()} seconds={process_age():.2f}{socket}{served}"
 
 
-async def _started(starting: asyncio.Task[None], stop: asyncio.Event, is_waiting: Callable[[], bool]) -> bool:
+async def started(starting: asyncio.Task[None], stop: asyncio.Event, is_waiting: Callable[[], bool]) -> bool:
     """Whether the start came to its end, a good one or not. Who is to stop meanwhile does not wait for ever."""
     stopping = asyncio.get_running_loop().create_task(stop.wait())
     await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -306,9 +310,3 @@ async def _started(starting: asyncio.Task[None], stop: asyncio.Event, is_waiting
         starting.cancel()
         await asyncio.wait((starting,))
     return not starting.cancelled()
-
-
-def _look_for_end(stop: asyncio.Event) -> None:
-    if not os.read(sys.stdin.fileno(), 4096):
-        asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
-        stop.set()

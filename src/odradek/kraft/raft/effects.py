@@ -30,6 +30,8 @@ class Answered(NamedTuple):
 
     request_id: int
     answer: Answer | None
+    is_refused: bool = False
+    """The request has failed since no process listens at the address: a leader there has ended."""
 
 
 class Propose(NamedTuple):

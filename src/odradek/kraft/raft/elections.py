@@ -134,6 +134,17 @@ class Elections:
             quorum.role.unnotified.discard(voter)
         return True
 
+    def on_refused(self, node: int) -> None:
+        """The process of a node has ended. A follower of it asks for pre-votes soon, and not after the fetch timeout.
+
+        Kafka waits for the timeout. A pre-vote changes nothing where the other voters still have the leader.
+        """
+        quorum = self._quorum
+        role = quorum.role
+        if isinstance(role, Follower) and quorum.leader_id == node:
+            role.has_fetched = False
+            role.deadline_ms = min(role.deadline_ms, quorum.refused_deadline())
+
     # --- time ---
 
     def poll(self) -> None:

@@ -102,6 +102,8 @@ class RaftMachine:
             return
         if event.answer is None or not self._take_answer(found, event.answer):
             self.quorum.requests.pause(found, self.quorum.now_ms)
+        if event.is_refused:
+            self._elections.on_refused(found.to)
 
     def _take_answer(self, found: Pending, answer: Answer) -> bool:
         request = found.request

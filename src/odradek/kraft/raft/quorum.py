@@ -63,10 +63,10 @@ class Quorum:
     def _first_role(self) -> Role:
         """The role after a start. A former leader does not lead its epoch again: its log may have lost records."""
         if self.leader_id == self.identity.node_id:
-            return Resigned(self.election_deadline())
+            return Resigned(self.candidacy_deadline())
         if self.leader_id != NO_NODE:
             return Follower(self.now_ms + self.settings.fetch_timeout_ms)
-        return Unattached(self.election_deadline())
+        return Unattached(self.candidacy_deadline())
 
     # --- predicates ---
 
@@ -93,6 +93,15 @@ class Quorum:
         """One to two election timeouts from now."""
         return self.now_ms + self.settings.election_timeout_ms * (1.0 + self._jitter())
 
+    def refused_deadline(self) -> float:
+        """Up to a quarter of an election timeout from now: voters that notice an end at once do not all stand."""
+        return self.now_ms + self.settings.election_timeout_ms * self._jitter() / 4
+
+    def candidacy_deadline(self) -> float:
+        """When a voter that knows no leader asks for votes: a sole voter at once, as it waits for no other."""
+        is_sole = self.identity.voters == {self.identity.node_id}
+        return self.now_ms if is_sole else self.election_deadline()
+
     # --- transitions ---
 
     def become_unattached(self, epoch: int) -> None:
@@ -101,7 +110,7 @@ class Quorum:
         if epoch > self.epoch:
             self.epoch, self.voted_id = epoch, NO_NODE
         self.leader_id = NO_NODE
-        self.role = Unattached(self.election_deadline())
+        self.role = Unattached(self.candidacy_deadline())
 
     def become_follower(self, epoch: int, leader_id: int) -> None:
         """Follow the leader of this epoch."""

@@ -326,7 +326,10 @@ DOCUMENTATION: dict[str, str] = {
     "controller.quorum.voters": "Voters of a KRaft quorum, as ID@HOST:PORT.",
     "controller.quorum.bootstrap.servers": "Where a KRaft quorum is found.",
     "controller.quorum.election.timeout.ms": "How long a KRaft voter waits before it calls an election.",
-    "controller.quorum.fetch.timeout.ms": "How long a KRaft voter does without its leader.",
+    "controller.quorum.fetch.timeout.ms": (
+        "How long a KRaft voter does without its leader; a broker has to know the voters' value, by half of which its "
+        "leadership ends before its session."
+    ),
     "controller.quorum.election.backoff.max.ms": "Longest wait between elections of a KRaft quorum.",
     "controller.quorum.append.linger.ms": "How long a KRaft leader gathers records.",
     "controller.quorum.request.timeout.ms": "Timeout of requests in a KRaft quorum.",

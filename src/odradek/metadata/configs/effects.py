@@ -91,6 +91,7 @@ FILE_SETTINGS = TLS_SETTINGS | SASL_SETTINGS
 QUORUM_SETTINGS = frozenset(
     (
         "broker.heartbeat.interval.ms",
+        "controller.quorum.fetch.timeout.ms",
         "controller.quorum.request.timeout.ms",
         "controller.quorum.retry.backoff.ms",
         "initial.broker.registration.timeout.ms",
@@ -101,11 +102,21 @@ QUORUM_SETTINGS = frozenset(
         "sasl.mechanism.inter.broker.protocol",
     )
 )
-"""Implemented, for a broker of a KRaft cluster whose controllers are other processes (`process.roles=broker`)."""
+"""Implemented, for nodes of a KRaft cluster (`process.roles=broker` or `controller`)."""
+
+CONTROLLER_SETTINGS = frozenset(
+    (
+        "controller.quorum.append.linger.ms",
+        "controller.quorum.election.backoff.max.ms",
+        "controller.quorum.election.timeout.ms",
+    )
+)
+"""Implemented, for a controller of a KRaft cluster (`process.roles=controller`)."""
 
 IMPLEMENTED = (
     FILE_SETTINGS
     | QUORUM_SETTINGS
+    | CONTROLLER_SETTINGS
     | frozenset(
         (
             "advertised.host.name",
@@ -360,12 +371,8 @@ HARMLESS = (
         (
             "controller.performance.always.log.threshold.ms",
             "controller.performance.sample.period.ms",
-            "controller.quorum.append.linger.ms",
-            "controller.quorum.election.backoff.max.ms",
-            "controller.quorum.election.timeout.ms",
             "controller.quorum.fetch.max.bytes",
             "controller.quorum.fetch.snapshot.max.bytes",
-            "controller.quorum.fetch.timeout.ms",
             "internal.metadata.delete.delay.millis",
             "internal.metadata.log.segment.bytes",
             "internal.metadata.max.batch.size.in.bytes",
@@ -722,13 +729,13 @@ REFUSED = (
     Refused(
         _OTHER_CONTROLLER,
         ("controller.quorum.bootstrap.servers", "controller.quorum.voters"),
-        accepted_if="it names this node alone, or process.roles=broker",
+        accepted_if="it names this node alone, or process.roles=broker or controller",
     ),
     Refused(_OTHER_CONTROLLER, ("controller.quorum.auto.join.enable",)),
     Refused(
         "metadata lies in the first of log.dirs, or where odradek.metadata.store says",
         ("metadata.log.dir",),
-        accepted_if="it is the first of log.dirs, or process.roles=broker",
+        accepted_if="it is the first of log.dirs, or process.roles=broker or controller",
     ),
     Refused("this version has no tiered storage", ("remote.log.storage.system.enable",)),
 )

@@ -12,6 +12,7 @@ from typing import Final
 from odradek.kraft.checkpoints import Checkpoint, CheckpointId, parse_file_name, read_checkpoint
 from odradek.kraft.errors import CorruptMetadata
 from odradek.kraft.metadata_observer import BEGINNING, LogEnd
+from odradek.kraft.raft.log_index import LogIndex
 from odradek.log.append import Origin
 from odradek.log.config import UNLIMITED, LogConfig
 from odradek.log.environment import LogEnvironment
@@ -141,6 +142,23 @@ class DurableMetadataLog:
         """Make the log durable, and return its end."""
         self._log.durability.flush(snapshot=False)
         return self.log_end
+
+    async def sync_in_thread(self, lane: str) -> LogEnd | None:
+        """Make durable what the log holds now, in the disk's thread `lane`, and return the end that is durable.
+
+        None where the log was truncated meanwhile. One call at a time; changes of the log may happen beside it.
+        """
+        end, durability = self.log_end, self._log.durability
+        plan = durability.plan_flush(snapshot=False)
+        if plan is not None:
+            await self._disk.run(lane, plan.sync, self._disk)
+            durability.finish_flush(plan)
+        return end if self._log.durability.recovery_point >= end.offset else None
+
+    def index(self) -> LogIndex:
+        """What Raft decides by, after `open`: all of the log is durable then."""
+        size = self._disk.size(self._path(self._snapshots[-1])) if self._snapshots else 0
+        return LogIndex(start=self.start, epochs=self.epochs, end_offset=self._log.end_offset, snapshot_size=size)
 
     # --- snapshots ---
 

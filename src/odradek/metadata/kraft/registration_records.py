@@ -29,10 +29,10 @@ def broker_of(record: RegisterBrokerRecord) -> Broker:
         record.broker_id,
         record.broker_epoch,
         record.rack,
-        _endpoints(record.end_points),
+        endpoints_of(record.end_points),
         record.fenced,
         incarnation_id=record.incarnation_id,
-        features=_features(record.features),
+        features=features_of(record.features),
         log_dirs=tuple(record.log_dirs),
         cordoned_log_dirs=tuple(record.cordoned_log_dirs or ()),
         in_controlled_shutdown=record.in_controlled_shutdown,
@@ -93,7 +93,7 @@ def broker_change(before: Broker, after: Broker) -> RegisterBrokerRecord | Broke
 def controller_of(record: RegisterControllerRecord) -> ControllerRegistration:
     """The controller that a registration describes. Raises UnknownMetadata for an unknown security protocol."""
     return ControllerRegistration(
-        record.controller_id, record.incarnation_id, _endpoints(record.end_points), _features(record.features)
+        record.controller_id, record.incarnation_id, endpoints_of(record.end_points), features_of(record.features)
     )
 
 
@@ -117,7 +117,8 @@ def protocol_number(endpoint: Endpoint) -> int:
     return _PROTOCOLS.index(endpoint.security_protocol)
 
 
-def _endpoints(rows: Iterable[Any]) -> Mapping[str, Endpoint]:
+def endpoints_of(rows: Iterable[Any]) -> Mapping[str, Endpoint]:
+    """Listeners of a record or a request, by name. Raises UnknownMetadata for an unknown security protocol."""
     found = {}
     for row in rows:
         if not 0 <= row.security_protocol < len(_PROTOCOLS):
@@ -126,5 +127,6 @@ def _endpoints(rows: Iterable[Any]) -> Mapping[str, Endpoint]:
     return found
 
 
-def _features(rows: Iterable[Any]) -> Mapping[str, tuple[int, int]]:
+def features_of(rows: Iterable[Any]) -> Mapping[str, tuple[int, int]]:
+    """The lowest and the highest supported level of each feature, of a record or a request."""
     return {row.name: (row.min_supported_version, row.max_supported_version) for row in rows}

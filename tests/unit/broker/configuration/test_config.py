@@ -4,7 +4,12 @@ import pytest
 
 from odradek.broker.configuration.broker_config import BrokerConfig, Listener
 from odradek.broker.configuration.config_errors import ConfigError
-from odradek.broker.configuration.quorum_addresses import controller_listener, quorum_servers
+from odradek.broker.configuration.quorum_addresses import (
+    controller_listener,
+    controller_listeners,
+    quorum_servers,
+    voter_addresses,
+)
 from odradek.kraft.metadata_observer import Server
 from odradek.metadata.configs.catalog import BROKER
 from odradek.metadata.configs.definitions import ConfigSource, SetValue
@@ -49,6 +54,13 @@ def test_controllers_are_reached_by_bootstrap_servers_before_voters() -> None:
 def test_broker_of_a_quorum_needs_its_id_and_its_controllers(name: str) -> None:
     with pytest.raises(ConfigError, match=f"{name} is not set"):
         BrokerConfig({key: value for key, value in JOINING.items() if key != name})
+
+
+def test_session_of_a_quorum_in_which_no_broker_could_lead_is_rejected() -> None:
+    settings = {**JOINING, "broker.session.timeout.ms": "1200"}
+    with pytest.raises(ConfigError, match=r"broker\.session\.timeout\.ms=1200 is refused: it must exceed"):
+        BrokerConfig(settings)
+    assert BrokerConfig({**settings, "controller.quorum.fetch.timeout.ms": "1000"}).joins_quorum
 
 
 @pytest.mark.parametrize(
@@ -99,7 +111,7 @@ def test_quorum_servers_without_a_port_are_rejected() -> None:
 
 def test_settings_of_a_broker_of_a_quorum_have_no_effect_elsewhere() -> None:
     config = BrokerConfig({"broker.heartbeat.interval.ms": "1000"})
-    purpose = "brokers of a KRaft cluster, with process.roles=broker"
+    purpose = "nodes of a KRaft cluster, with process.roles=broker or controller"
     assert config.without_effect() == {purpose: ["broker.heartbeat.interval.ms"]}
     assert BrokerConfig({**JOINING, "broker.heartbeat.interval.ms": "1000"}).without_effect() == {}
 
@@ -107,7 +119,6 @@ def test_settings_of_a_broker_of_a_quorum_have_no_effect_elsewhere() -> None:
 @pytest.mark.parametrize(
     ("settings", "refused"),
     [
-        ({"process.roles": "controller"}, "process.roles"),
         ({"controller.quorum.voters": "1@a:1,2@b:1,3@c:1"}, "controller.quorum.voters"),
         ({"controller.quorum.voters": "2@localhost:9093"}, "controller.quorum.voters"),
         ({"controller.quorum.bootstrap.servers": "c1:9093"}, "controller.quorum.bootstrap.servers"),
@@ -145,6 +156,55 @@ def test_other_controllers_metadata_and_protocols_are_rejected(settings: dict[st
         BrokerConfig(settings)
 
 
+CONTROLLING = {
+    "process.roles": "controller",
+    "node.id": "100",
+    "controller.listener.names": "CONTROLLER",
+    "listeners": "CONTROLLER://c1:9093",
+    "controller.quorum.voters": "100@c1:9093,101@c2:9093",
+}
+
+
+def test_controller_has_its_own_listeners_and_voters() -> None:
+    config = BrokerConfig(CONTROLLING)
+    assert config.listeners() == []
+    assert [each.name for each in controller_listeners(config)] == ["CONTROLLER"]
+    assert voter_addresses(config) == {100: Server("c1", 9093), 101: Server("c2", 9093)}
+
+
+def test_settings_of_a_controller_have_no_effect_on_brokers() -> None:
+    name = "controller.quorum.election.timeout.ms"
+    purpose = "controllers of a KRaft cluster, with process.roles=controller"
+    assert BrokerConfig({name: "100"}).without_effect() == {purpose: [name]}
+    assert BrokerConfig({**CONTROLLING, name: "100"}).without_effect() == {}
+
+
+@pytest.mark.parametrize("name", ["node.id", "controller.quorum.voters"])
+def test_controller_needs_its_id_and_the_voters(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name} is not set"):
+        BrokerConfig({each: value for each, value in CONTROLLING.items() if each != name})
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"node.id": "7"}, "controller.quorum.voters is refused: node.id=7 is not among them"),
+        ({"listeners": "CONTROLLER://c1:9093,PLAINTEXT://c1:9092"}, "listeners: PLAINTEXT is refused"),
+        ({"zookeeper.connect": "z:2181"}, "zookeeper.connect is refused"),
+        ({"listener.security.protocol.map": "CONTROLLER:SASL_PLAINTEXT"}, "sasl.mechanism.controller.protocol=GSSAPI"),
+    ],
+)
+def test_what_a_controller_lacks_is_rejected(settings: dict[str, str], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        BrokerConfig({**CONTROLLING, **settings})
+
+
+@pytest.mark.parametrize("voters", ["100", "100@c1", "100@c1:1,x@c1:1", "100@c1:1,100@c2:1"])
+def test_voters_that_cannot_be_read_are_rejected(voters: str) -> None:
+    with pytest.raises(ConfigError, match=r"controller\.quorum\.voters"):
+        voter_addresses(BrokerConfig({**CONTROLLING, "controller.quorum.voters": voters}))
+
+
 @pytest.mark.parametrize(
     "settings",
     [
@@ -167,7 +227,7 @@ def test_all_problems_are_shown_with_file_and_line(tmp_path: Path) -> None:
     path = tmp_path / "server.properties"
     path.write_text(
         "# a comment\nnum.partitons=3\n\nlog.dirs=/a,\\\n  /b\n"
-        "process.roles=controller\nnum.io.threads=no\nzookeeper.ssl.crl.enable=true\n"
+        "controller.quorum.auto.join.enable=true\nnum.io.threads=no\nzookeeper.ssl.crl.enable=true\n"
     )
     with pytest.raises(ConfigError) as raised:
         BrokerConfig.load(str(path), {"nonsense": "1"})
@@ -178,7 +238,7 @@ def test_all_problems_are_shown_with_file_and_line(tmp_path: Path) -> None:
         "command line",
     ]
     assert lines[1].endswith(": unknown configuration num.partitons (did you mean num.partitions?)")
-    assert "process.roles=controller is refused: " in lines[2]
+    assert "controller.quorum.auto.join.enable=true is refused: " in lines[2]
     assert lines[3].endswith(": Invalid value no for configuration num.io.threads: Not a number of type INT")
     assert lines[4].endswith(": zookeeper.ssl.crl.enable=true is refused: revoked certificates are not looked up")
     assert lines[5].endswith(": unknown configuration nonsense")

@@ -42,7 +42,11 @@ class World:
         self.leadership = Leadership(SELF, lambda: self.now)
         self.follower = SimpleNamespace(epoch=9, follow=self._follow)
         self.registrar = ARegistrar()
-        settings = {"broker.session.timeout.ms": 9000, "odradek.self.fence.margin.ms": 500}
+        settings = {
+            "broker.session.timeout.ms": 9000,
+            "odradek.self.fence.margin.ms": 500,
+            "controller.quorum.fetch.timeout.ms": 2000,
+        }
         config: Any = SimpleNamespace(number=settings.__getitem__, flag=lambda _name: True)
         self.part = QuorumParticipation(
             config, self.view, cast(Any, self.follower), self.leadership, lambda _broker: cast(Any, self.registrar)
@@ -94,7 +98,9 @@ def test_clients_see_this_broker_as_the_controller() -> None:
     asyncio.run(scenario())
 
 
-def test_broker_leads_for_a_session_after_a_heartbeat_was_sent() -> None:
+def test_broker_leads_until_another_controller_may_fence_it() -> None:
+    """A controller that is cut off answers for half a fetch timeout after the next one was elected."""
+
     async def scenario() -> None:
         world = World()
         await world.join()
@@ -102,9 +108,9 @@ def test_broker_leads_for_a_session_after_a_heartbeat_was_sent() -> None:
         assert not world.may_lead
         world.part.unfenced(100.0)
         assert world.may_lead
-        world.now = 100.0 + 8.4
+        world.now = 100.0 + 7.4
         assert world.may_lead
-        world.now = 100.0 + 8.6
+        world.now = 100.0 + 7.6
         assert not world.may_lead
 
     asyncio.run(scenario())

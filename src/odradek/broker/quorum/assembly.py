@@ -1,0 +1,187 @@
+"""The parts of a controller, made from its storage and connected. None of them works before it is started."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from odradek.broker.authorization.broker_authorization import BrokerAuthorization, ClusterAcls, authorizer_settings
+from odradek.broker.cluster.cluster_secret import ClusterSecret
+from odradek.broker.cluster.cluster_view import ClusterView
+from odradek.broker.cluster.peers import PeerLimits
+from odradek.broker.configuration.broker_config import BrokerConfig
+from odradek.broker.configuration.quorum_addresses import controller_listener, voter_addresses
+from odradek.broker.kraft.broker_logins import TO_CONTROLLERS, broker_login
+from odradek.broker.kraft.controllers import Controllers
+from odradek.broker.kraft.image_acls import ImageAcls
+from odradek.broker.kraft.metadata_snapshots import MetadataSnapshots
+from odradek.broker.log_levels import BrokerLoggers
+from odradek.broker.network.dispatch import Dispatcher
+from odradek.broker.network.limits import receive_buffers, request_limits
+from odradek.broker.network.server import Allowance, Guards, Server
+from odradek.broker.network.tls_listeners import TlsListeners
+from odradek.broker.ports import Ports
+from odradek.broker.quorum.acl_records import AclRecords
+from odradek.broker.quorum.broker_requests import BrokerRequests
+from odradek.broker.quorum.committed_metadata import CommittedMetadata
+from odradek.broker.quorum.controller_service import DecidingController
+from odradek.broker.quorum.endpoints import controller_endpoint, guarded_controller_endpoint
+from odradek.broker.quorum.opening import ControllerStorage
+from odradek.broker.quorum.quorum_controller import QuorumController
+from odradek.broker.quorum.raft_replica import RaftReplica
+from odradek.broker.quorum.raft_requests import RaftRequests
+from odradek.broker.quorum.services import ControllerServices
+from odradek.broker.quorum.voter_requests import VoterRequests
+from odradek.broker.security.logins import Credentials, Logins
+from odradek.broker.security.stored_tokens import StoredTokens, token_settings
+from odradek.kraft.metadata_observer import Server as Address
+from odradek.kraft.raft.machine import RaftMachine
+from odradek.kraft.raft.quorum import Identity
+from odradek.kraft.raft.settings import QuorumSettings
+from odradek.kraft.raft.wire_requests import Sender
+from odradek.metadata.image import ClusterImage
+from odradek.metadata.stores.memory_store import MemoryStore
+from odradek.quotas.client_quotas import ClientQuotas
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from odradek.api.requests.context import Services
+    from odradek.broker.security.sasl_listeners import SaslListener
+
+
+class ControllerParts(NamedTuple):
+    """All parts of a controller."""
+
+    storage: ControllerStorage
+    replica: RaftReplica
+    metadata: CommittedMetadata
+    controller: QuorumController
+    brokers: BrokerRequests
+    controllers: Controllers
+    """Connections to the other controllers."""
+    addresses: Mapping[int, Address]
+    view: ClusterView
+    """The committed metadata, as handlers and the authorizer see them."""
+    quotas: ClientQuotas
+    authorization: BrokerAuthorization | None
+    dispatcher: Dispatcher
+    server: Server
+    tls: TlsListeners
+
+
+def assemble(
+    config: BrokerConfig,
+    ports: Ports,
+    storage: ControllerStorage,
+    tls: TlsListeners,
+    sasl: Mapping[str, SaslListener],
+    failed: Callable[[BaseException], None],
+) -> ControllerParts:
+    """Make the parts and connect them. Must run on the event loop that the controller uses. Raises ConfigError."""
+    name, _protocol = controller_listener(config)
+    addresses = voter_addresses(config)
+    prove = broker_login(config, ports.random, name, TO_CONTROLLERS)
+    limits = PeerLimits.of(config)
+    controllers = Controllers(ports.network, config.node_id, tls.connector(name), prove, limits)
+    replica = _replica(config, ports, storage, controllers, addresses)
+    metadata = CommittedMetadata(
+        storage.log,
+        ports.clock,
+        MetadataSnapshots(
+            ports.clock,
+            config.number("metadata.log.max.record.bytes.between.snapshots"),
+            config.number("metadata.log.max.snapshot.interval.ms") / 1000,
+        ),
+        storage.cluster_id,
+        replica.snapshot_written,
+        failed,
+    )
+    controller = QuorumController(replica, metadata, config, ports.clock, ports.random, storage.bootstrap)
+    brokers = BrokerRequests(controller, storage.cluster_id, ports.clock)
+    view = ClusterView(config)
+    view.begin(ClusterImage(storage.cluster_id))
+    authorization = _authorization(config, ports, view, controller)
+    quotas = ClientQuotas(
+        config.number("quota.window.num"),
+        config.number("quota.window.size.seconds"),
+        config.number("controller.quota.window.num"),
+        config.number("controller.quota.window.size.seconds"),
+    )
+    deciding = DecidingController(controller, view, config)
+    logins = _logins(config, ports, view, sasl)
+    services = ControllerServices(
+        config.node_id,
+        config,
+        ports.clock,
+        deciding,
+        deciding,
+        RaftRequests(replica, addresses, name, ports.clock),
+        brokers,
+        BrokerLoggers(config.node_id),
+        tls,
+        quotas,
+        logins,
+        lambda: view.image,
+        authorization,
+    )
+    requests = request_limits(config)
+    endpoints = controller_endpoint if authorization is None else guarded_controller_endpoint
+    # A dispatcher reads no other services than those that both kinds of nodes have.
+    dispatcher = Dispatcher(cast("Services", services), asyncio.get_running_loop(), requests, endpoints=endpoints)
+    allowance = Allowance(requests, quotas.connections, receive_buffers(config))
+    server = Server(ports.network, dispatcher, config, ports.clock, allowance, Guards(tls, logins))
+    return ControllerParts(
+        storage, replica, metadata, controller, brokers, controllers, addresses, view, quotas, authorization,
+        dispatcher, server, tls,
+    )  # fmt: skip
+
+
+def _authorization(
+    config: BrokerConfig, ports: Ports, view: ClusterView, controller: QuorumController
+) -> BrokerAuthorization | None:
+    if not config.text("authorizer.class.name"):
+        return None
+    return BrokerAuthorization(
+        authorizer_settings(config),
+        lambda on_change: ClusterAcls(ImageAcls(view, on_change), AclRecords(controller, ports.random)),
+    )
+
+
+def _logins(config: BrokerConfig, ports: Ports, view: ClusterView, sasl: Mapping[str, SaslListener]) -> Logins:
+    """Logins by the credentials of the metadata log and of the file; tokens and secrets of a store there are none."""
+    store = MemoryStore()
+    tokens = StoredTokens(token_settings(config), store, ports.disk, ports.clock, ports.random)
+    credentials = Credentials(ClusterSecret(store, ports.random), lambda: view.image, tokens)
+    return Logins(config.node_id, config, sasl, credentials, ports.clock, None)
+
+
+def _replica(
+    config: BrokerConfig,
+    ports: Ports,
+    storage: ControllerStorage,
+    controllers: Controllers,
+    addresses: Mapping[int, Address],
+) -> RaftReplica:
+    name, _protocol = controller_listener(config)
+    timeout_ms = config.number("controller.quorum.request.timeout.ms")
+    settings = QuorumSettings(
+        election_timeout_ms=config.number("controller.quorum.election.timeout.ms"),
+        fetch_timeout_ms=config.number("controller.quorum.fetch.timeout.ms"),
+        election_backoff_max_ms=config.number("controller.quorum.election.backoff.max.ms"),
+        request_timeout_ms=timeout_ms,
+        retry_backoff_ms=config.number("controller.quorum.retry.backoff.ms"),
+        append_linger_ms=config.number("controller.quorum.append.linger.ms"),
+    )
+    machine = RaftMachine(
+        Identity(storage.cluster_id, config.node_id, frozenset(addresses)),
+        settings,
+        storage.log_index,
+        storage.state,
+        ports.random.random,
+        ports.clock.monotonic() * 1000,
+    )
+    sender = Sender(storage.directory_id, name, addresses[config.node_id])
+    ask = VoterRequests(controllers, addresses, sender, timeout_ms)
+    return RaftReplica(machine, storage.log, ports.disk, ports.clock, ask)

@@ -1,0 +1,227 @@
+"""The active controller of the quorum: decisions on the newest image, whose records the quorum commits.
+
+`RecordController` decides, `RaftReplica` commits. A decision is answered once its records are committed; the next one
+is made on the image that this one left. Source: Kafka's `QuorumController`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
+
+from odradek.api.services.controller_service import NotTheController
+from odradek.broker.configuration.broker_config import BrokerConfig
+from odradek.broker.quorum.committed_metadata import CommittedMetadata
+from odradek.broker.quorum.raft_replica import RaftReplica
+from odradek.broker.task_failures import logs_failure
+from odradek.controller.broker_sessions import BrokerSessions
+from odradek.controller.change_report import change_report
+from odradek.controller.record_controller import RecordController, Recorded
+from odradek.kraft.raft.effects import LeaderAndEpoch
+from odradek.metadata.features import METADATA_VERSION, RECORD_FEATURES
+from odradek.metadata.image import ClusterImage
+from odradek.ports.clock import Clock
+from odradek.ports.randomness import Random
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.messages import cluster_metadata as md
+
+logger = logging.getLogger("odradek.broker.quorum")
+_log_failure = logs_failure(logger, "the active controller failed")
+
+_RECORDS_IN_A_BATCH: Final = 5_000
+"""More are a metadata transaction of several batches, each some hundred KB (KIP-868)."""
+_LOOK_SECONDS: Final = 0.25
+"""The pause between two looks at the sessions of brokers."""
+_NEWEST: Final = next(each.max_level for each in RECORD_FEATURES if each.name == METADATA_VERSION)
+
+T = TypeVar("T")
+
+
+class QuorumController:
+    """`leader_changed` and `replayed` drive it; `decide` while it is active."""
+
+    __slots__ = (
+        "_active",
+        "_balanced_at",
+        "_bootstrap",
+        "_clock",
+        "_config",
+        "_epoch",
+        "_looking",
+        "_metadata",
+        "_node_id",
+        "_random",
+        "_replica",
+        "_starting",
+        "sessions",
+    )
+
+    def __init__(
+        self,
+        replica: RaftReplica,
+        metadata: CommittedMetadata,
+        config: BrokerConfig,
+        clock: Clock,
+        random: Random,
+        bootstrap: Sequence[Any],
+    ) -> None:
+        """`bootstrap` are the first records of a cluster that has none (its features)."""
+        self._replica = replica
+        self._metadata = metadata
+        self._config = config
+        self._node_id = config.node_id
+        self._clock = clock
+        self._random = random
+        self._bootstrap = bootstrap
+        self._epoch = -1
+        self._active: RecordController | None = None
+        self._starting: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
+        self._balanced_at = 0.0
+        self.sessions = BrokerSessions(config.number("broker.session.timeout.ms") / 1000)
+        """The sessions of brokers."""
+        metadata.subscribe(self._replayed)
+
+    # --- state ---
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this controller decides."""
+        return self._active is not None
+
+    @property
+    def image(self) -> ClusterImage:
+        """The newest image: of the decisions while active, else of the committed records."""
+        return self._metadata.image if self._active is None else self._active.image
+
+    @property
+    def next_offset(self) -> int:
+        """The offset of the next record."""
+        return self._replica.next_offset
+
+    # --- the quorum ---
+
+    def leader_changed(self, leader: LeaderAndEpoch) -> None:
+        """Stop deciding when the leader or the epoch is another; begin once all committed records are known."""
+        if self._active is not None or self._starting is not None:
+            logger.info("controller %d is no longer active in epoch %d", self._node_id, self._epoch)
+        self._end()
+        if leader.leader_id == self._node_id:
+            self._epoch = leader.epoch
+            self._replayed()
+
+    def _end(self) -> None:
+        self._epoch, self._active = -1, None
+        for task in (self._starting, self._looking):
+            if task is not None:
+                task.cancel()
+        self._starting = self._looking = None
+
+    def close(self) -> None:
+        """Decide nothing further."""
+        self._end()
+
+    def _replayed(self) -> None:
+        """Begin to decide, once all that earlier leaders committed is in the image."""
+        since = self._replica.leads_since
+        if self._epoch < 0 or since is None or self._active is not None or self._starting is not None:
+            return
+        if self._metadata.end_offset > since:
+            self._starting = asyncio.get_running_loop().create_task(self._begin(self._epoch))
+            self._starting.add_done_callback(_log_failure)
+
+    async def _begin(self, epoch: int) -> None:
+        try:
+            if self._metadata.is_in_transaction:
+                # Its leader is gone, and no other replica has its last records.
+                await self._commit(epoch, [md.AbortTransactionRecord("the leader that began it is gone")])
+            if METADATA_VERSION not in (self._metadata.image.features or {}):
+                await self._commit(epoch, self._bootstrap)
+        except NotTheController:
+            return
+        level = (self._metadata.image.features or {}).get(METADATA_VERSION)
+        if level != _NEWEST:
+            logger.critical(
+                "controller %d cannot lead: it writes metadata.version %d, and that of the cluster is %s",
+                self._node_id,
+                _NEWEST,
+                level,
+            )
+            self._replica.resign()
+            return
+        self._active = RecordController(self._metadata.image, self._config, self._random)
+        now = self._clock.monotonic()
+        self.sessions.begin(self.image.brokers.values(), now)
+        self._balanced_at = now
+        self._starting = None
+        logger.info("controller %d is active in epoch %d", self._node_id, epoch)
+        self._looking = asyncio.get_running_loop().create_task(self._look_after_brokers())
+        self._looking.add_done_callback(_log_failure)
+        try:
+            await self.decide(lambda controller: controller.begin())
+        except NotTheController:
+            return
+
+    async def _commit(self, epoch: int, records: Sequence[Any]) -> None:
+        """Commit records while no decision is made, and wait until they are in the image."""
+        await self._replica.propose(epoch, records)
+        await self._metadata.wait_until_replayed(self._replica.next_offset)
+
+    # --- decisions ---
+
+    async def decide(self, decision: Callable[[RecordController], Recorded[T]]) -> Sequence[T]:
+        """The replies of a decision, once its records are committed.
+
+        Raises NotTheController where this controller is not active, and what the decision raises.
+        """
+        active, epoch = self._active, self._epoch
+        if active is None:
+            raise NotTheController(ErrorCode.NOT_CONTROLLER)
+        before = active.image
+        recorded = decision(active)
+        if logger.isEnabledFor(logging.INFO) and recorded.records:
+            for level, text in change_report(before, recorded.image):
+                logger.log(level, "%s", text)
+        await self._propose(epoch, recorded.records)
+        return recorded.replies
+
+    async def _propose(self, epoch: int, records: Sequence[Any]) -> None:
+        if len(records) <= _RECORDS_IN_A_BATCH:
+            await self._replica.propose(epoch, records)
+            return
+        parts = [records[i : i + _RECORDS_IN_A_BATCH] for i in range(0, len(records), _RECORDS_IN_A_BATCH)]
+        parts[0] = [md.BeginTransactionRecord(), *parts[0]]
+        parts[-1] = [*parts[-1], md.EndTransactionRecord()]
+        # All are passed on at once, so that no other decision's records come between them.
+        await asyncio.gather(*(self._replica.propose(epoch, part) for part in parts))
+
+    # --- time ---
+
+    async def _look_after_brokers(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            try:
+                await self._fence_silent()
+                await self._balance_leaders()
+            except NotTheController:
+                return
+            except KafkaError as error:
+                logger.warning("cannot look after brokers: %s; retrying", error)
+
+    async def _fence_silent(self) -> None:
+        silent = self.sessions.expired(self.image.brokers, self._clock.monotonic())
+        if silent:
+            for broker_id in silent:
+                logger.warning("fencing broker %d: no heartbeat within its session", broker_id)
+            await self.decide(lambda controller: controller.fence_brokers(silent))
+
+    async def _balance_leaders(self) -> None:
+        now = self._clock.monotonic()
+        pause = self._config.number("leader.imbalance.check.interval.seconds")
+        if not self._config.flag("auto.leader.rebalance.enable") or now - self._balanced_at < pause:
+            return
+        self._balanced_at = now
+        percentage = self._config.number("leader.imbalance.per.broker.percentage")
+        await self.decide(lambda controller: controller.balance_leaders(percentage))

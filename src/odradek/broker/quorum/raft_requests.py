@@ -1,0 +1,107 @@
+"""Requests of the other replicas of the quorum, and what tools ask of it: `DescribeQuorum`."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from odradek.broker.quorum.raft_replica import RaftReplica
+from odradek.kraft.raft.roles import Leader, Progress
+from odradek.kraft.raft.wire_answers import Addresses, encode_answer
+from odradek.kraft.raft.wire_requests import TOPIC, decode_request
+from odradek.metadata.image import ClusterImage
+from odradek.ports.clock import Clock
+from odradek.wire.errors import ErrorCode
+from odradek.wire.message import ApiMessage
+from odradek.wire.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    DescribeQuorumResponseListener,
+    DescribeQuorumResponseNode,
+    DescribeQuorumResponsePartition,
+    DescribeQuorumResponseReplicaState,
+    DescribeQuorumResponseTopic,
+)
+
+_SILENT_OBSERVER_MS: Final = 300_000
+"""An observer that has not fetched for this time is gone (Kafka's `LeaderState.OBSERVER_SESSION_TIMEOUT_MS`)."""
+_WITH_NODES: Final = 2
+"""The first version of the answer that has the controllers' listeners (KIP-853)."""
+
+
+class RaftRequests:
+    """Answers on behalf of a replica."""
+
+    __slots__ = ("_addresses", "_clock", "_listener_name", "_replica")
+
+    def __init__(self, replica: RaftReplica, addresses: Addresses, listener_name: str, clock: Clock) -> None:
+        """`addresses` are those of the voters, on the listener of that name."""
+        self._replica = replica
+        self._addresses = addresses
+        self._listener_name = listener_name
+        self._clock = clock
+
+    async def serve(self, message: Any) -> ApiMessage:
+        """The answer to Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch or FetchSnapshot. Raises KafkaError."""
+        identity = self._replica.machine.quorum.identity
+        request = decode_request(message, identity.node_id, cluster_id=identity.cluster_id)
+        served = await self._replica.receive(request)
+        return encode_answer(request, served.answer, self._addresses, served.records)
+
+    def describe(self, request: DescribeQuorumRequest, image: ClusterImage, version: int) -> DescribeQuorumResponse:
+        """The replicas as the leader knows them; NOT_LEADER_OR_FOLLOWER on another replica.
+
+        Listeners of the controllers are answered from version 2 on.
+        """
+        asked = [(topic.topic_name, [part.partition_index for part in topic.partitions]) for topic in request.topics]
+        if asked != [(TOPIC, [0])]:
+            return DescribeQuorumResponse(int(ErrorCode.INVALID_REQUEST), f"only partition 0 of {TOPIC} is here")
+        quorum = self._replica.machine.quorum
+        role = quorum.role
+        if not isinstance(role, Leader):
+            part = DescribeQuorumResponsePartition(
+                0, int(ErrorCode.NOT_LEADER_OR_FOLLOWER), None, quorum.leader_id, quorum.epoch
+            )
+            return DescribeQuorumResponse(error_message=None, topics=[DescribeQuorumResponseTopic(TOPIC, [part])])
+        known = {i: each for i, each in role.progress.items() if i >= 0}
+        fresh = {i for i, each in known.items() if quorum.now_ms - each.fetched_ms < _SILENT_OBSERVER_MS}
+        voters = [self._state(i, known.get(i, Progress())) for i in sorted(quorum.identity.voters)]
+        observers = [self._state(i, known[i]) for i in sorted(fresh - quorum.identity.voters)]
+        high_watermark = quorum.high_watermark if role.has_committed else -1
+        part = DescribeQuorumResponsePartition(
+            0, 0, None, quorum.leader_id, quorum.epoch, high_watermark, voters, observers
+        )
+        nodes = self._nodes(image) if version >= _WITH_NODES else []
+        return DescribeQuorumResponse(
+            error_message=None, topics=[DescribeQuorumResponseTopic(TOPIC, [part])], nodes=nodes
+        )
+
+    def _state(self, node_id: int, progress: Progress) -> DescribeQuorumResponseReplicaState:
+        quorum = self._replica.machine.quorum
+        now_ms = self._clock.now_ms()
+        end_offset = quorum.log.end_offset
+        if node_id == quorum.identity.node_id:
+            return DescribeQuorumResponseReplicaState(
+                node_id, log_end_offset=end_offset, last_fetch_timestamp=now_ms, last_caught_up_timestamp=now_ms
+            )
+        if progress.fetched_ms < 0:
+            return DescribeQuorumResponseReplicaState(node_id, log_end_offset=progress.end_offset)
+        fetched_ms = int(now_ms - (self._clock.monotonic() * 1000 - progress.fetched_ms))
+        return DescribeQuorumResponseReplicaState(
+            node_id,
+            log_end_offset=progress.end_offset,
+            last_fetch_timestamp=fetched_ms,
+            last_caught_up_timestamp=fetched_ms if progress.end_offset >= end_offset else -1,
+        )
+
+    def _nodes(self, image: ClusterImage) -> list[DescribeQuorumResponseNode]:
+        nodes = []
+        for node_id, server in sorted(self._addresses.items()):
+            registered = image.controllers.get(node_id)
+            listeners = [DescribeQuorumResponseListener(self._listener_name, *server)]
+            if registered is not None:
+                listeners = [
+                    DescribeQuorumResponseListener(name, each.host, each.port)
+                    for name, each in registered.endpoints.items()
+                ]
+            nodes.append(DescribeQuorumResponseNode(node_id, listeners))
+        return nodes

@@ -1,0 +1,249 @@
+"""Formatting the directories of a KRaft node before its first start, and reading how they are formatted.
+
+A directory is formatted once `meta.properties` is in it; the file is written last. Source: Kafka's `StorageTool`,
+`Formatter`, `MetaPropertiesEnsemble`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from odradek.broker.configuration.broker_config import BrokerConfig
+from odradek.broker.configuration.refusals import is_controller_only
+from odradek.broker.storage.bootstrap_records import BOOTSTRAP, InvalidFormat, first_records
+from odradek.log.directories.checkpoint_formats import (
+    META_PROPERTIES,
+    CorruptCheckpoint,
+    MetaProperties,
+    decode_uuid,
+    encode_uuid,
+    format_meta_properties,
+    parse_meta_properties,
+)
+from odradek.log.directories.ownership import CLUSTER_METADATA
+from odradek.ports.clock import Clock
+from odradek.ports.disk import Disk
+from odradek.ports.randomness import Random
+
+_UUID: Final = re.compile(r"[A-Za-z0-9_-]{22}")
+_RESERVED_IDS: Final = 100
+"""Kafka keeps the lowest UUIDs for itself, of clusters as of directories (`DirectoryId.reserved`)."""
+
+
+class UnfitDirectories(Exception):
+    """The directories cannot be formatted as they are: one line that says why."""
+
+
+class FormatRequest(NamedTuple):
+    """What `storage format` is asked for, as texts of its options."""
+
+    cluster_id: str
+    features: Sequence[str] = ()
+    release: str | None = None
+    users: Sequence[str] = ()
+    ignore_formatted: bool = False
+
+
+class FormatPlan(NamedTuple):
+    """What will be written, into directories that are not formatted yet."""
+
+    metadata_directory: str
+    release: str
+    """The metadata.version by name."""
+    bootstrap: bytes
+    properties: Mapping[str, bytes]
+    """Directory -> its `meta.properties`."""
+
+
+class StorageInfo(NamedTuple):
+    """How the directories of a node are formatted."""
+
+    directories: Sequence[str]
+    """Those that exist."""
+    properties: Mapping[str, str] | None
+    """The fields of the first `meta.properties`; None where there is none."""
+    problems: Sequence[str]
+
+
+class _Found(NamedTuple):
+    """A directory and its `meta.properties`, None where it is not formatted."""
+
+    path: str
+    properties: MetaProperties | None = None
+
+
+def metadata_directory(config: BrokerConfig) -> str:
+    """`metadata.log.dir`, or the first of `log.dirs`."""
+    return config.text("metadata.log.dir") or config.log_dirs[0]
+
+
+def new_cluster_id(random: Random) -> str:
+    """A random id for a new cluster, in Kafka's form of a UUID."""
+    return encode_uuid(random.uuid())
+
+
+# --- format ---
+
+
+def plan_format(config: BrokerConfig, disk: Disk, clock: Clock, random: Random, request: FormatRequest) -> FormatPlan:
+    """Check everything and write nothing. Raises InvalidFormat, UnfitDirectories."""
+    if not (config.joins_quorum or is_controller_only(config)):
+        raise InvalidFormat(_not_formatted(config))
+    _check_cluster_id(request.cluster_id)
+    decides = "controller" in config.words("process.roles")
+    first = first_records(request.features, request.release, request.users, random, for_controller=decides)
+    directories = [_inspected(disk, path) for path in _directories(config, disk)]
+    used = _checked(directories, request.cluster_id, config.node_id)
+    formatted = [each.path for each in directories if each.properties is not None]
+    if formatted and not request.ignore_formatted:
+        text = "--ignore-formatted skips it and formats the others"
+        raise UnfitDirectories(f"{formatted[0]} is already formatted: {text}")
+    properties = {}
+    for each in directories:
+        if each.properties is None:
+            directory_id = random.uuid()
+            while directory_id in used:
+                directory_id = random.uuid()
+            used.add(directory_id)
+            own = MetaProperties(request.cluster_id, config.node_id, directory_id)
+            properties[each.path] = format_meta_properties(own)
+    return FormatPlan(metadata_directory(config), first.release, first.file_content(clock.now_ms()), properties)
+
+
+def format_directories(disk: Disk, plan: FormatPlan) -> Iterator[str]:
+    """Format the directories of a plan, each durable before it is yielded. Raises OSError."""
+    for path, properties in plan.properties.items():
+        _make_durable_directory(disk, path)
+        disk.write_atomic(f"{path}/{BOOTSTRAP}", plan.bootstrap)
+        disk.write_atomic(f"{path}/{META_PROPERTIES}", properties)
+        yield path
+
+
+def _not_formatted(config: BrokerConfig) -> str:
+    roles = ",".join(config.words("process.roles"))
+    if not roles:
+        return "process.roles is not set: only nodes of a KRaft cluster are formatted"
+    return (
+        f"process.roles={roles} with a sole voter keeps its metadata in SQLite here: it starts without being formatted"
+    )
+
+
+def _check_cluster_id(text: str) -> None:
+    if not _UUID.fullmatch(text):
+        form = "22 characters of URL-safe base64, as `odradek storage random-uuid` prints"
+        raise InvalidFormat(f"--cluster-id {text!r} is not a UUID: {form}")
+    if _is_reserved(decode_uuid(text)):
+        raise InvalidFormat(f"--cluster-id {text} is reserved by Kafka")
+
+
+def _is_reserved(uuid: bytes) -> bool:
+    return int.from_bytes(uuid) < _RESERVED_IDS
+
+
+def _inspected(disk: Disk, path: str) -> _Found:
+    """Raises UnfitDirectories where the directory cannot be used or judged."""
+    try:
+        if not disk.exists(path):
+            return _Found(path)
+        if not disk.is_directory(path):
+            raise UnfitDirectories(f"{path} is not a directory")
+        if not disk.exists(f"{path}/{META_PROPERTIES}"):
+            if disk.exists(f"{path}/{CLUSTER_METADATA}"):
+                text = f"{path} has a metadata log ({CLUSTER_METADATA}) and no {META_PROPERTIES}"
+                raise UnfitDirectories(f"{text}: restore that file, or remove the log")
+            return _Found(path)
+        return _Found(path, parse_meta_properties(disk.read_file(f"{path}/{META_PROPERTIES}")))
+    except CorruptCheckpoint as error:
+        raise UnfitDirectories(f"{path}: {error}") from error
+    except OSError as error:
+        raise UnfitDirectories(f"{error.filename or path}: {error.strerror or error}") from error
+
+
+def _checked(directories: Sequence[_Found], cluster_id: str, node_id: int) -> set[bytes]:
+    """The ids of formatted directories. Raises UnfitDirectories for one of another cluster or node."""
+    owners: dict[bytes, str] = {}
+    for path, found in directories:
+        if found is None:
+            continue
+        if found.version == 0:
+            raise UnfitDirectories(
+                f"{path} is formatted for a broker with ZooKeeper: `odradek import` takes its data over"
+            )
+        if found.cluster_id != cluster_id:
+            raise UnfitDirectories(f"{path} belongs to cluster {found.cluster_id}, and --cluster-id is {cluster_id}")
+        if found.node_id != node_id:
+            raise UnfitDirectories(f"{path} belongs to node {found.node_id}, and node.id is {node_id}")
+        if found.directory_id is None:
+            continue
+        if _is_reserved(found.directory_id):
+            raise UnfitDirectories(f"{path} has the reserved directory.id {encode_uuid(found.directory_id)}")
+        if found.directory_id in owners:
+            same = owners[found.directory_id]
+            raise UnfitDirectories(f"{path} and {same} have the same directory.id: one is a copy of the other")
+        owners[found.directory_id] = path
+    return set(owners)
+
+
+def _directories(config: BrokerConfig, disk: Disk) -> list[str]:
+    """Log directories and that of the metadata log, sorted, each once."""
+    found = {disk.absolute(path).rstrip("/") or "/": path for path in (*config.log_dirs, metadata_directory(config))}
+    return sorted(found.values())
+
+
+def _make_durable_directory(disk: Disk, path: str) -> None:
+    """Create the directory; the names of all that had to be created survive a power loss."""
+    missing = []
+    current = disk.absolute(path).rstrip("/")
+    while current and not disk.exists(current):
+        missing.append(current)
+        current = current.rpartition("/")[0]
+    disk.make_directories(path)
+    for each in missing:
+        disk.sync_directory(each.rpartition("/")[0] or "/")
+
+
+# --- info ---
+
+
+def describe_storage(config: BrokerConfig, disk: Disk) -> StorageInfo:
+    """How the directories are formatted, and what is wrong with them. Raises nothing for what lies on the disk."""
+    existing: list[str] = []
+    problems: list[str] = []
+    first: MetaProperties | None = None
+    for path in _directories(config, disk):
+        try:
+            if not disk.is_directory(path):
+                problems.append(f"{path} {'is not a directory' if disk.exists(path) else 'does not exist'}")
+                continue
+            existing.append(path)
+            if not disk.exists(f"{path}/{META_PROPERTIES}"):
+                problems.append(f"{path} is not formatted.")
+                continue
+            found = parse_meta_properties(disk.read_file(f"{path}/{META_PROPERTIES}"))
+        except (CorruptCheckpoint, OSError) as error:
+            problems.append(f"Error loading {path}/{META_PROPERTIES}: {error}")
+            continue
+        if first is None:
+            first = found
+        elif first.cluster_id != found.cluster_id:
+            problems.append("Mismatched cluster IDs between storage directories.")
+        elif first.node_id != found.node_id:
+            problems.append("Mismatched node IDs between storage directories.")
+    if first is not None and first.node_id not in (None, config.node_id):
+        problems.append(f"The directories are of node {first.node_id}, and node.id is {config.node_id}.")
+    if first is not None and first.version == 0 and config.words("process.roles"):
+        problems.append("The directories are formatted for a broker with ZooKeeper, and process.roles is set.")
+    return StorageInfo(existing, None if first is None else _fields(first), problems)
+
+
+def _fields(found: MetaProperties) -> dict[str, str]:
+    node = "node.id" if found.version else "broker.id"
+    fields = {
+        "cluster.id": found.cluster_id,
+        "directory.id": None if found.directory_id is None else encode_uuid(found.directory_id),
+        node: None if found.node_id is None else str(found.node_id),
+        "version": str(found.version),
+    }
+    return {name: value for name, value in sorted(fields.items()) if value is not None}

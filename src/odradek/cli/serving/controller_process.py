@@ -1,0 +1,44 @@
+"""`odradek serve` for a controller of a KRaft quorum (`process.roles=controller`)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+
+from odradek.broker.configuration.broker_config import BrokerConfig
+from odradek.broker.quorum.controller_node import ControllerNode
+from odradek.broker.start_error import StartError
+from odradek.cli.serving.process_life import collect_rarely, look_for_end
+from odradek.cli.serving.service_manager import ServiceManager
+from odradek.ports.clock import process_age
+
+
+async def serve_controller(config: BrokerConfig, *, until_input_ends: bool) -> int:
+    """Serve until SIGTERM or SIGINT; the exit status: 1 where the metadata log failed, 2 for a wrong configuration."""
+    manager = ServiceManager.from_environment(os.environ)
+    manager.status("starting")
+    node = ControllerNode(config)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    if until_input_ends:
+        loop.add_reader(sys.stdin.fileno(), look_for_end, stop)
+    try:
+        await node.start()
+    except StartError as error:
+        print(f"odradek serve: {error}", file=sys.stderr)
+        return 2 if error.misconfigured else 1
+    print(f"odradek ready controller={node.bound} pid={os.getpid()} seconds={process_age():.2f}", flush=True)
+    manager.ready(f"controller {config.node_id} serves on {node.bound}")
+    collect_rarely()
+    alive = loop.create_task(manager.keep_alive())
+    ends = [loop.create_task(stop.wait()), loop.create_task(node.has_failed.wait())]
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    manager.stopping("handing the leadership of the quorum over")
+    await node.stop()
+    for task in (*ends, alive):
+        task.cancel()
+    return 1 if node.has_failed.is_set() else 0

@@ -1,0 +1,153 @@
+"""Controllers of a quorum, and brokers on them, in this process: real sockets and files, short timeouts."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from odradek.broker.configuration.broker_config import BrokerConfig
+from odradek.broker.lifecycle import Broker
+from odradek.broker.quorum.controller_node import ControllerNode
+from odradek.log.directories.checkpoint_formats import MetaProperties, format_meta_properties
+from odradek.ports.randomness import SystemRandom
+
+CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
+_CONTROLLER = {
+    "controller.quorum.election.timeout.ms": "150",
+    "controller.quorum.append.linger.ms": "0",
+}
+_QUICK = {
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "100",
+    "odradek.self.fence.margin.ms": "500",
+    "offsets.topic.num.partitions": "2",
+    "group.initial.rebalance.delay.ms": "0",
+}
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of loopback that nothing listens on."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def format_directory(directory: Path, node_id: int, cluster_id: str = CLUSTER) -> None:
+    """Write `meta.properties` as `storage format` does."""
+    directory.mkdir(parents=True, exist_ok=True)
+    content = format_meta_properties(MetaProperties(cluster_id, node_id, SystemRandom().uuid()))
+    (directory / "meta.properties").write_bytes(content)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition."""
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+class Quorum:
+    """Controllers by id, from 100 on; brokers by id, from 1 on."""
+
+    def __init__(self, directory: Path, controllers: int, settings: Mapping[str, str]) -> None:
+        ids = range(100, 100 + controllers)
+        self.directory = directory
+        self.ports = dict(zip(ids, free_ports(controllers), strict=True))
+        self.controllers: dict[int, ControllerNode] = {}
+        self.brokers: dict[int, Broker] = {}
+        self._settings = {**_QUICK, **settings}
+        for node in ids:
+            format_directory(directory / f"controller-{node}", node)
+
+    @property
+    def voters(self) -> str:
+        """`controller.quorum.voters`."""
+        return ",".join(f"{node}@127.0.0.1:{port}" for node, port in self.ports.items())
+
+    @property
+    def active(self) -> ControllerNode:
+        """The only active controller. Raises StopIteration without one."""
+        (found,) = (each for each in self.controllers.values() if each.parts.controller.is_active)
+        return found
+
+    @property
+    def bootstrap(self) -> str:
+        """Addresses of the brokers."""
+        return ",".join(each.bootstrap for each in self.brokers.values())
+
+    def config(self, node: int) -> BrokerConfig:
+        """The settings of a controller."""
+        return BrokerConfig(
+            {
+                **_CONTROLLER,
+                **self._settings,
+                "process.roles": "controller",
+                "node.id": str(node),
+                "controller.listener.names": "CONTROLLER",
+                "listeners": f"CONTROLLER://127.0.0.1:{self.ports[node]}",
+                "controller.quorum.voters": self.voters,
+                "log.dirs": str(self.directory / f"controller-{node}"),
+            }
+        )
+
+    async def start(self, *nodes: int) -> None:
+        """Start controllers."""
+        for node in nodes:
+            self.controllers[node] = ControllerNode(self.config(node))
+            await self.controllers[node].start()
+
+    async def stop(self, node: int) -> None:
+        """Stop a controller."""
+        await self.controllers.pop(node).stop()
+
+    async def wait_until_active(self) -> ControllerNode:
+        """The active controller, once there is exactly one."""
+        await until(lambda: sum(each.parts.controller.is_active for each in self.controllers.values()) == 1)
+        return self.active
+
+    async def start_brokers(self, *nodes: int) -> None:
+        """Start brokers that join the cluster."""
+        for node in nodes:
+            config = BrokerConfig(
+                {
+                    **self._settings,
+                    "process.roles": "broker",
+                    "node.id": str(node),
+                    "listeners": "PLAINTEXT://127.0.0.1:0",
+                    "controller.listener.names": "CONTROLLER",
+                    "controller.quorum.voters": self.voters,
+                    "log.dirs": str(self.directory / f"broker-{node}"),
+                    "offsets.topic.replication.factor": "1",
+                    "transaction.state.log.replication.factor": "1",
+                    "transaction.state.log.min.isr": "1",
+                }
+            )
+            self.brokers[node] = Broker(config)
+        await asyncio.gather(*(self.brokers[node].start() for node in nodes))
+
+    async def close(self) -> None:
+        """Stop all, the brokers first."""
+        for broker in self.brokers.values():
+            await broker.stop()
+        for node in list(self.controllers):
+            await self.stop(node)
+
+
+@asynccontextmanager
+async def quorum(
+    directory: Path, controllers: int = 1, brokers: Iterable[int] = (), settings: Mapping[str, str] | None = None
+) -> AsyncIterator[Quorum]:
+    """A running cluster."""
+    running = Quorum(directory, controllers, settings or {})
+    try:
+        await running.start(*running.ports)
+        await running.wait_until_active()
+        await running.start_brokers(*brokers)
+        yield running
+    finally:
+        await running.close()

@@ -1,0 +1,156 @@
+"""Carrying out what the state machine of a quorum decides: order, failures, and proposals that are never committed."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from odradek.api.services.controller_service import NotTheController
+from odradek.broker.quorum.raft_replica import Asked, RaftReplica
+from odradek.kraft.checkpoints import Checkpoint
+from odradek.kraft.metadata_log import read_entries
+from odradek.kraft.raft.effects import LeaderAndEpoch
+from odradek.kraft.raft.machine import RaftMachine
+from odradek.kraft.raft.messages import Request
+from odradek.kraft.raft.quorum import Identity
+from odradek.kraft.raft.settings import QuorumSettings
+from odradek.log.environment import LogEnvironment
+from odradek.metadata.kraft.durable_log import DurableMetadataLog
+from odradek.metadata.kraft.quorum_state_file import load_quorum_state
+from odradek.ports.clock import SystemClock
+from odradek.ports.disk import SystemDisk
+from odradek.wire.messages.cluster_metadata import NoOpRecord
+from odradek.wire.messages.quorum_state import QuorumStateData
+from tests.unit.broker.quorum.controllers_in_process import until
+
+
+class Notes:
+    """Implements `Follower`."""
+
+    def __init__(self) -> None:
+        self.high_watermark = 0
+        self.leaders: list[LeaderAndEpoch] = []
+        self.failures: list[BaseException] = []
+        self.appended_at: list[int] = []
+
+    def appended(self, batches: bytes | memoryview) -> None:
+        self.appended_at += [each.offset for each in read_entries(bytes(batches), whole=True)]
+
+    def truncated(self, offset: int) -> None:
+        raise AssertionError(f"no other leader truncates to {offset}")
+
+    def installed(self, content: Checkpoint, end_offset: int) -> None:
+        raise AssertionError(f"no other leader has a snapshot {content} of {end_offset}")
+
+    def committed(self, high_watermark: int) -> None:
+        self.high_watermark = high_watermark
+
+    def leader_changed(self, leader: LeaderAndEpoch) -> None:
+        self.leaders.append(leader)
+
+    def failed(self, error: BaseException) -> None:
+        self.failures.append(error)
+
+
+async def no_voter_answers(_to: int, _request: Request) -> Asked:
+    return Asked(None)
+
+
+def replica(directory: Path, voters: frozenset[int] = frozenset((1,))) -> tuple[RaftReplica, DurableMetadataLog]:
+    disk, clock = SystemDisk(), SystemClock()
+    log = DurableMetadataLog.open(str(directory), LogEnvironment(disk, clock))
+    state = load_quorum_state(disk, log.directory) or QuorumStateData()
+    settings = QuorumSettings(append_linger_ms=0.0, election_timeout_ms=20.0)
+    identity = Identity("cluster", 1, voters)
+    machine = RaftMachine(identity, settings, log.index(), state, lambda: 0.0, clock.monotonic() * 1000)
+    return RaftReplica(machine, log, disk, clock, no_voter_answers), log
+
+
+def test_sole_voter_commits_what_is_synced(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        own, log = replica(tmp_path)
+        notes = Notes()
+        own.start(notes)
+        epoch = own.leader.epoch
+        assert own.leader.leader_id == 1
+        await asyncio.gather(*(own.propose(epoch, [NoOpRecord(), NoOpRecord()]) for _ in range(10)))
+        assert (notes.high_watermark, log.log_end.offset) == (21, 21)
+        assert notes.appended_at == list(range(21))
+        own.stop()
+        log.close()
+
+    asyncio.run(scenario())
+
+
+def test_vote_is_on_the_disk_before_the_replica_leads(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        own, log = replica(tmp_path)
+        own.start(Notes())
+        state = load_quorum_state(SystemDisk(), log.directory)
+        assert state is not None
+        assert (state.voted_id, state.leader_id, state.leader_epoch) == (1, 1, own.leader.epoch)
+        own.stop()
+
+    asyncio.run(scenario())
+
+
+def test_proposal_without_a_majority_is_rejected_when_the_replica_stops(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        own, _log = replica(tmp_path, frozenset((1, 2, 3)))
+        own.start(Notes())
+        with pytest.raises(NotTheController):
+            await own.propose(1, [NoOpRecord()])
+        own.stop()
+
+    asyncio.run(scenario())
+
+
+def test_stop_rejects_what_is_not_committed(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        own, _log = replica(tmp_path)
+        own.start(Notes())
+        waiting = asyncio.ensure_future(own.propose(own.leader.epoch, [NoOpRecord()]))
+        await asyncio.sleep(0)
+        own.stop()
+        with pytest.raises(NotTheController):
+            await waiting
+
+    asyncio.run(scenario())
+
+
+def test_failing_disk_ends_the_replica(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        own, log = replica(tmp_path)
+        notes = Notes()
+        own.start(notes)
+        await until(lambda: notes.high_watermark == 1)
+
+        def fail(_batches: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(log, "append", fail)
+        with pytest.raises(NotTheController):
+            await own.propose(own.leader.epoch, [NoOpRecord()])
+        assert [type(each) for each in notes.failures] == [OSError]
+
+    asyncio.run(scenario())
+
+
+def test_step_that_a_mistake_interrupts_ends_the_replica(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        own, log = replica(tmp_path)
+        notes = Notes()
+        own.start(notes)
+        await until(lambda: notes.high_watermark == 1)
+
+        def fail(_batches: object) -> None:
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(log, "append", fail)
+        with pytest.raises(ZeroDivisionError):
+            await own.propose(own.leader.epoch, [NoOpRecord()])
+        assert len(notes.failures) == 1
+
+    asyncio.run(scenario())
