@@ -120,8 +120,9 @@ class Kafka:
         settings = [part for name, value in SETTINGS.items() for part in ("--set", f"{name}={value}")]
         self._process = subprocess.Popen([*command, "--for", "86400", *settings], stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
-        line = self._process.stdout.readline().split()
-        if line[:1] != ["ready"]:
+        # The first run on a machine fetches the distribution and says so before the line that counts.
+        line = next((words for words in map(str.split, self._process.stdout) if words[:1] == ["ready"]), None)
+        if line is None:
             raise RuntimeError("Apache Kafka did not start")
         values = dict(word.split("=", 1) for word in line[2:])
         self.start_seconds = float(values["seconds"])
