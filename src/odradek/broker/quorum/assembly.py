@@ -175,13 +175,13 @@ def _replica(
         append_linger_ms=config.number("controller.quorum.append.linger.ms"),
     )
     machine = RaftMachine(
-        Identity(storage.cluster_id, config.node_id, frozenset(addresses)),
+        Identity(storage.cluster_id, config.node_id, frozenset(addresses), storage.directory_id),
         settings,
         storage.log_index,
         storage.state,
         ports.random.random,
         ports.clock.monotonic() * 1000,
     )
-    sender = Sender(storage.directory_id, name, addresses[config.node_id])
+    sender = Sender(name, addresses[config.node_id])
     ask = VoterRequests(controllers, addresses, sender, timeout_ms)
     return RaftReplica(machine, storage.log, ports.disk, ports.clock, ask)

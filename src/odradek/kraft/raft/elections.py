@@ -14,6 +14,7 @@ from odradek.kraft.raft.messages import (
 )
 from odradek.kraft.raft.quorum import Quorum
 from odradek.kraft.raft.roles import Ballot, Follower, Leader, Progress, Resigned, Unattached
+from odradek.kraft.raft.voters import ReplicaKey
 from odradek.wire.errors import ErrorCode
 
 
@@ -91,8 +92,9 @@ class Elections:
             role = quorum.role
             if isinstance(role, Follower):
                 role.has_fetched = False
-                if quorum.identity.node_id in request.successors:
-                    place = request.successors.index(quorum.identity.node_id)
+                ids = [each.node_id for each in request.successors]
+                if quorum.identity.node_id in ids:
+                    place = ids.index(quorum.identity.node_id)
                     backoff = quorum.settings.successor_backoff_ms(place, len(request.successors))
                     role.deadline_ms = quorum.now_ms + backoff
         quorum.reply(token, EpochAnswer(error, quorum.leader_id, quorum.epoch))
@@ -212,7 +214,7 @@ class Elections:
         """Resign, and name the voters with the longest logs first."""
         quorum = self._quorum
         ends = {each: leader.progress.get(each, Progress()).end_offset for each in quorum.other_voters}
-        quorum.become_resigned(tuple(sorted(ends, key=lambda each: (-ends[each], each))))
+        quorum.become_resigned(tuple(ReplicaKey(each) for each in sorted(ends, key=lambda each: (-ends[each], each))))
 
     # --- requests ---
 
@@ -227,7 +229,13 @@ class Elections:
                 quorum.send(
                     voter,
                     VoteRequest(
-                        identity.cluster_id, voter, quorum.epoch, identity.node_id, log_end, ballot.is_pre_vote
+                        identity.cluster_id,
+                        voter,
+                        quorum.epoch,
+                        identity.node_id,
+                        log_end,
+                        ballot.is_pre_vote,
+                        candidate_directory_id=identity.directory_id,
                     ),
                 )
 
@@ -241,7 +249,7 @@ class Elections:
                 leader.announced_ms[voter] = quorum.now_ms
                 quorum.send(voter, BeginEpochRequest(identity.cluster_id, voter, quorum.epoch, identity.node_id))
 
-    def _send_end(self, voter: int, successors: tuple[int, ...]) -> None:
+    def _send_end(self, voter: int, successors: tuple[ReplicaKey, ...]) -> None:
         quorum = self._quorum
         if quorum.requests.is_ready(voter, EndEpochRequest, quorum.now_ms):
             identity = quorum.identity

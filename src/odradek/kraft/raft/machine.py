@@ -30,6 +30,7 @@ from odradek.kraft.raft.messages import (
     SnapshotAnswer,
     SnapshotRequest,
     VoteAnswer,
+    VoterChangeAnswer,
     VoteRequest,
 )
 from odradek.kraft.raft.quorum import NEVER, Identity, Quorum
@@ -37,6 +38,7 @@ from odradek.kraft.raft.replication import Replication
 from odradek.kraft.raft.requests import Pending
 from odradek.kraft.raft.roles import Follower, Leader
 from odradek.kraft.raft.settings import QuorumSettings
+from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.quorum_state import QuorumStateData
 
 
@@ -93,8 +95,12 @@ class RaftMachine:
             self._elections.on_end_epoch(request, event.token)
         elif isinstance(request, FetchRequest):
             self._replication.on_fetch(request, event.token)
-        else:
+        elif isinstance(request, SnapshotRequest):
             self._replication.on_fetch_snapshot(request, event.token)
+        else:
+            quorum = self.quorum
+            error = ErrorCode.UNSUPPORTED_VERSION
+            quorum.reply(event.token, VoterChangeAnswer(error, "kraft.version is 0", quorum.leader_id, quorum.epoch))
 
     def _complete(self, event: Answered) -> None:
         found = self.quorum.requests.complete(event.request_id)

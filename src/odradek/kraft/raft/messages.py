@@ -1,7 +1,7 @@
 """The requests and answers between the replicas of a quorum, without their bytes.
 
 Each request has the id of the cluster and an epoch. Each answer has an error, and the epoch and the leader that its
-sender knows (-1 without a leader). Sources: KIP-595, KIP-630, KIP-996; Kafka's `RaftUtil`.
+sender knows (-1 without a leader). Sources: KIP-595, KIP-630, KIP-853, KIP-996; Kafka's `RaftUtil`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from typing import Any, Final, NamedTuple
 
 from odradek.kraft.checkpoints import CheckpointId
 from odradek.kraft.metadata_observer import LogEnd
+from odradek.kraft.raft.voters import ReplicaKey, Voter
 from odradek.wire.errors import ErrorCode
+from odradek.wire.primitives import ZERO_UUID
 
 NO_NODE: Final = -1
 """The id of no replica: no leader, no vote."""
@@ -23,6 +25,8 @@ class Batch(NamedTuple):
     epoch: int
     record_count: int
     payload: Any
+    controls: tuple[Any, ...] = ()
+    """All records of a control batch; None in the place of one of an unknown type."""
 
 
 class VoteRequest(NamedTuple):
@@ -34,6 +38,18 @@ class VoteRequest(NamedTuple):
     candidate_id: int
     log_end: LogEnd
     is_pre_vote: bool
+    voter_directory_id: bytes = ZERO_UUID
+    candidate_directory_id: bytes = ZERO_UUID
+
+    @property
+    def voter(self) -> ReplicaKey:
+        """The replica that is asked."""
+        return ReplicaKey(self.voter_id, self.voter_directory_id)
+
+    @property
+    def candidate(self) -> ReplicaKey:
+        """The replica that asks."""
+        return ReplicaKey(self.candidate_id, self.candidate_directory_id)
 
 
 class VoteAnswer(NamedTuple):
@@ -52,6 +68,12 @@ class BeginEpochRequest(NamedTuple):
     voter_id: int
     epoch: int
     leader_id: int
+    voter_directory_id: bytes = ZERO_UUID
+
+    @property
+    def voter(self) -> ReplicaKey:
+        """The replica to which the leader announces itself."""
+        return ReplicaKey(self.voter_id, self.voter_directory_id)
 
 
 class EndEpochRequest(NamedTuple):
@@ -60,7 +82,7 @@ class EndEpochRequest(NamedTuple):
     cluster_id: str
     epoch: int
     leader_id: int
-    successors: tuple[int, ...]
+    successors: tuple[ReplicaKey, ...]
 
 
 class EpochAnswer(NamedTuple):
@@ -80,6 +102,12 @@ class FetchRequest(NamedTuple):
     log_end: LogEnd
     high_watermark: int
     max_wait_ms: float
+    directory_id: bytes = ZERO_UUID
+
+    @property
+    def replica(self) -> ReplicaKey:
+        """The sender."""
+        return ReplicaKey(self.replica_id, self.directory_id)
 
 
 class FetchAnswer(NamedTuple):
@@ -106,6 +134,12 @@ class SnapshotRequest(NamedTuple):
     epoch: int
     snapshot: CheckpointId
     position: int
+    directory_id: bytes = ZERO_UUID
+
+    @property
+    def replica(self) -> ReplicaKey:
+        """The sender."""
+        return ReplicaKey(self.replica_id, self.directory_id)
 
 
 class SnapshotAnswer(NamedTuple):
@@ -120,5 +154,43 @@ class SnapshotAnswer(NamedTuple):
     data: bytes = b""
 
 
-Request = VoteRequest | BeginEpochRequest | EndEpochRequest | FetchRequest | SnapshotRequest
-Answer = VoteAnswer | EpochAnswer | FetchAnswer | SnapshotAnswer
+class AddVoterRequest(NamedTuple):
+    """AddRaftVoter (80): let a replica vote that has caught up. The leader serves it, in any epoch."""
+
+    cluster_id: str
+    epoch: int
+    """Of the sender that is a replica; not sent."""
+    voter: Voter
+    ack_when_committed: bool = True
+    """False: the answer leaves once the record is appended (KIP-1186)."""
+
+
+class RemoveVoterRequest(NamedTuple):
+    """RemoveRaftVoter (81). The leader serves it, in any epoch."""
+
+    cluster_id: str
+    epoch: int
+    """Of the sender that is a replica; not sent."""
+    voter: ReplicaKey
+
+
+class UpdateVoterRequest(NamedTuple):
+    """UpdateRaftVoter (82): a voter reports its listeners and kraft.versions to the leader of `epoch`."""
+
+    cluster_id: str
+    epoch: int
+    voter: Voter
+
+
+class VoterChangeAnswer(NamedTuple):
+    """The answer to AddRaftVoter, RemoveRaftVoter and UpdateRaftVoter. `message` explains an error."""
+
+    error: ErrorCode
+    message: str | None
+    leader_id: int
+    epoch: int
+
+
+VoterChangeRequest = AddVoterRequest | RemoveVoterRequest | UpdateVoterRequest
+Request = VoteRequest | BeginEpochRequest | EndEpochRequest | FetchRequest | SnapshotRequest | VoterChangeRequest
+Answer = VoteAnswer | EpochAnswer | FetchAnswer | SnapshotAnswer | VoterChangeAnswer

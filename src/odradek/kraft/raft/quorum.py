@@ -11,19 +11,28 @@ from odradek.kraft.raft.messages import NO_NODE, Answer, Batch, FetchAnswer, Req
 from odradek.kraft.raft.requests import RequestTable
 from odradek.kraft.raft.roles import Ballot, Follower, Leader, Resigned, Role, Unattached
 from odradek.kraft.raft.settings import QuorumSettings
+from odradek.kraft.raft.voters import ReplicaKey
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.control_records import LeaderChangeMessage, LeaderChangeMessageVoter
 from odradek.wire.messages.quorum_state import QuorumStateData, QuorumStateDataVoter
+from odradek.wire.primitives import ZERO_UUID
 
 NEVER: Final = float("inf")
 
 
 class Identity(NamedTuple):
-    """A replica of the quorum of this cluster, and the ids of all voters."""
+    """A replica of the quorum of this cluster, and the ids of the voters of the settings (kraft.version 0)."""
 
     cluster_id: str
     node_id: int
     voters: frozenset[int]
+    directory_id: bytes = ZERO_UUID
+    """Of the directory with the metadata log."""
+
+    @property
+    def key(self) -> ReplicaKey:
+        """This replica."""
+        return ReplicaKey(self.node_id, self.directory_id)
 
 
 class Quorum:
@@ -141,7 +150,7 @@ class Quorum:
         self.role = Leader(self.log.end_offset, self.now_ms)
         self.append(1, LeaderChangeMessage(0, self.identity.node_id, voters, granting))
 
-    def become_resigned(self, successors: tuple[int, ...]) -> None:
+    def become_resigned(self, successors: tuple[ReplicaKey, ...]) -> None:
         """Lead no longer, and ask the voters to elect another leader."""
         self._leave_role()
         self.role = Resigned(self.election_deadline(), successors, set(self.other_voters))

@@ -253,7 +253,12 @@ class Replication:
             quorum.send(
                 quorum.leader_id,
                 SnapshotRequest(
-                    identity.cluster_id, identity.node_id, quorum.epoch, role.snapshot, role.snapshot_bytes
+                    identity.cluster_id,
+                    identity.node_id,
+                    quorum.epoch,
+                    role.snapshot,
+                    role.snapshot_bytes,
+                    identity.directory_id,
                 ),
             )
 
@@ -280,5 +285,6 @@ class Replication:
                     log.end,
                     quorum.high_watermark,
                     quorum.settings.fetch_max_wait_ms,
+                    identity.directory_id,
                 ),
             )

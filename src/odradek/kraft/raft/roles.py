@@ -10,6 +10,7 @@ from typing import Any
 
 from odradek.kraft.checkpoints import CheckpointId
 from odradek.kraft.raft.messages import FetchRequest
+from odradek.kraft.raft.voters import ReplicaKey
 
 
 @dataclass(slots=True)
@@ -80,7 +81,7 @@ class Resigned:
     """The replica led this epoch and does so no longer; at `deadline_ms` it may vote in the next epoch."""
 
     deadline_ms: float
-    successors: tuple[int, ...] = ()
+    successors: tuple[ReplicaKey, ...] = ()
     unnotified: set[int] = field(default_factory=set)
 
 

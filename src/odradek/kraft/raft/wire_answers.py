@@ -13,23 +13,34 @@ from odradek.kraft.checkpoints import CheckpointId
 from odradek.kraft.metadata_observer import LogEnd, Server
 from odradek.kraft.raft.messages import (
     NO_NODE,
+    AddVoterRequest,
     Answer,
     Batch,
     BeginEpochRequest,
     EpochAnswer,
     FetchAnswer,
+    RemoveVoterRequest,
     Request,
     SnapshotAnswer,
     VoteAnswer,
+    VoterChangeAnswer,
 )
-from odradek.kraft.raft.wire_requests import TOPIC, TOPIC_ID
+from odradek.kraft.raft.wire_requests import NO_EPOCH, TOPIC, TOPIC_ID
 from odradek.records.batch import LOG_OVERHEAD, check_batch, split_batches
 from odradek.wire.errors import ErrorCode, error_code
 from odradek.wire.message import ApiMessage
-from odradek.wire.messages import begin_quorum_epoch, end_quorum_epoch, fetch, fetch_snapshot, vote
+from odradek.wire.messages import (
+    add_raft_voter,
+    begin_quorum_epoch,
+    end_quorum_epoch,
+    fetch,
+    fetch_snapshot,
+    remove_raft_voter,
+    update_raft_voter,
+    vote,
+)
 
 _AT_THE_TOP: Final = frozenset((ErrorCode.INCONSISTENT_CLUSTER_ID,))
-_NO_EPOCH: Final = -1
 
 Addresses = Mapping[int, Server]
 """Where the voters are reached, by id."""
@@ -53,9 +64,22 @@ def encode_answer(request: Request, answer: Answer, addresses: Addresses, record
         return _epoch_message(module, name, answer, known, is_at_top=is_at_top)
     if isinstance(answer, FetchAnswer):
         return fetch.FetchResponse(error_code=error) if is_at_top else _fetched(answer, known, records)
+    if isinstance(answer, VoterChangeAnswer):
+        return _change_message(request, answer, leader)
     if is_at_top:
         return fetch_snapshot.FetchSnapshotResponse(error_code=error)
     return _snapshot_part(answer, known)
+
+
+def _change_message(request: Request, answer: VoterChangeAnswer, leader: Server | None) -> ApiMessage:
+    error = int(answer.error)
+    if isinstance(request, AddVoterRequest):
+        return add_raft_voter.AddRaftVoterResponse(error_code=error, error_message=answer.message)
+    if isinstance(request, RemoveVoterRequest):
+        return remove_raft_voter.RemoveRaftVoterResponse(error_code=error, error_message=answer.message)
+    at = leader or Server("", 0)
+    current = update_raft_voter.UpdateRaftVoterResponseCurrentLeader(answer.leader_id, answer.epoch, *at)
+    return update_raft_voter.UpdateRaftVoterResponse(error_code=error, current_leader=current)
 
 
 def _epoch_message(module: Any, name: str, answer: EpochAnswer, known: list[Any], *, is_at_top: bool) -> ApiMessage:
@@ -104,19 +128,24 @@ def _snapshot_part(answer: SnapshotAnswer, known: list[Any]) -> fetch_snapshot.F
 
 def decode_answer(message: Any) -> Answer:
     """The answer in a message. Raises CorruptRecords for damaged batches of records."""
+    if isinstance(message, add_raft_voter.AddRaftVoterResponse | remove_raft_voter.RemoveRaftVoterResponse):
+        return VoterChangeAnswer(error_code(message.error_code), message.error_message, NO_NODE, NO_EPOCH)
+    if isinstance(message, update_raft_voter.UpdateRaftVoterResponse):
+        current = message.current_leader
+        return VoterChangeAnswer(error_code(message.error_code), None, current.leader_id, current.leader_epoch)
     part = _partition(message)
     if isinstance(message, vote.VoteResponse):
         if part is None:
-            return VoteAnswer(_error(message), NO_NODE, _NO_EPOCH, is_granted=False)
+            return VoteAnswer(_error(message), NO_NODE, NO_EPOCH, is_granted=False)
         return VoteAnswer(error_code(part.error_code), part.leader_id, part.leader_epoch, part.vote_granted)
     if isinstance(message, begin_quorum_epoch.BeginQuorumEpochResponse | end_quorum_epoch.EndQuorumEpochResponse):
         if part is None:
-            return EpochAnswer(_error(message), NO_NODE, _NO_EPOCH)
+            return EpochAnswer(_error(message), NO_NODE, NO_EPOCH)
         return EpochAnswer(error_code(part.error_code), part.leader_id, part.leader_epoch)
     if isinstance(message, fetch.FetchResponse):
-        return FetchAnswer(_error(message), NO_NODE, _NO_EPOCH) if part is None else _fetch_answer(part)
+        return FetchAnswer(_error(message), NO_NODE, NO_EPOCH) if part is None else _fetch_answer(part)
     if part is None:
-        return SnapshotAnswer(_error(message), NO_NODE, _NO_EPOCH)
+        return SnapshotAnswer(_error(message), NO_NODE, NO_EPOCH)
     return SnapshotAnswer(
         error_code(part.error_code),
         part.current_leader.leader_id,

@@ -15,6 +15,7 @@ from odradek.kraft.raft.messages import (
     VoteAnswer,
     VoteRequest,
 )
+from odradek.kraft.raft.voters import ReplicaKey
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.quorum_state import QuorumStateData
 from tests.unit.kraft.raft.raft_bench import CLUSTER, Replica
@@ -149,12 +150,12 @@ def test_leader_names_the_longest_log_as_first_successor() -> None:
     replica = _elect()
     replica.ask(FetchRequest(CLUSTER, 3, 1, LogEnd(0, 0), 0, 0))
     replica.step(Resign())
-    assert {each.successors for each in replica.sent(EndEpochRequest)} == {(3, 2)}
+    assert {each.successors for each in replica.sent(EndEpochRequest)} == {(ReplicaKey(3), ReplicaKey(2))}
 
 
 def test_first_successor_starts_an_election_at_once() -> None:
     replica = Replica(state=QuorumStateData(leader_epoch=5, leader_id=2))
-    replica.ask(EndEpochRequest(CLUSTER, 5, 2, (1, 3)))
+    replica.ask(EndEpochRequest(CLUSTER, 5, 2, (ReplicaKey(1), ReplicaKey(3))))
     assert replica.role == "Ballot"
     assert [each.epoch for each in replica.sent(VoteRequest)] == [5, 5]
 

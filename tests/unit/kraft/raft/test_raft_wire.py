@@ -13,27 +13,32 @@ from odradek.kraft.metadata_log import encode_metadata_batch
 from odradek.kraft.metadata_observer import LogEnd, Server
 from odradek.kraft.metadata_records import VersionedRecord
 from odradek.kraft.raft.messages import (
+    AddVoterRequest,
     Answer,
     BeginEpochRequest,
     EndEpochRequest,
     EpochAnswer,
     FetchAnswer,
     FetchRequest,
+    RemoveVoterRequest,
     Request,
     SnapshotAnswer,
     SnapshotRequest,
+    UpdateVoterRequest,
     VoteAnswer,
+    VoterChangeAnswer,
     VoteRequest,
 )
+from odradek.kraft.raft.voters import Endpoint, ReplicaKey, Voter
 from odradek.kraft.raft.wire_answers import decode_answer, encode_answer
-from odradek.kraft.raft.wire_requests import Sender, decode_request, encode_request
+from odradek.kraft.raft.wire_requests import NO_EPOCH, Sender, decode_request, encode_request
 from odradek.records.errors import CorruptRecords
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.cluster_metadata import NoOpRecord
 from odradek.wire.messages.fetch import FetchRequest as FetchMessage
 from odradek.wire.messages.vote import VoteRequest as VoteMessage
 
-SENDER = Sender(bytes(15) + b"\x07", "CONTROLLER", Server("h1", 9093))
+SENDER = Sender("CONTROLLER", Server("h1", 9093))
 ADDRESSES = {1: Server("h1", 9093), 2: Server("h2", 9094)}
 _nodes = st.integers(0, 5)
 _epochs = st.integers(0, 1 << 30)
@@ -42,18 +47,30 @@ _ends = st.builds(LogEnd, _offsets, _epochs)
 _ids = st.builds(CheckpointId, _offsets, _epochs)
 _errors = st.sampled_from((ErrorCode.NONE, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.INVALID_VOTER_KEY))
 _text = st.just("cluster")
+_directories = st.binary(min_size=16, max_size=16)
+_keys = st.builds(ReplicaKey, _nodes, _directories)
+_endpoints = st.lists(st.builds(Endpoint, st.just("CONTROLLER"), st.text("h12"), st.integers(0, 65535))).map(tuple)
+_voters = st.tuples(_keys, _endpoints).map(lambda each: Voter(*each))
 
 REQUESTS = st.one_of(
-    st.builds(VoteRequest, _text, _nodes, _epochs, _nodes, _ends, st.booleans()),
-    st.builds(BeginEpochRequest, _text, _nodes, _epochs, _nodes),
-    st.builds(EndEpochRequest, _text, _epochs, _nodes, st.lists(_nodes).map(tuple)),
-    st.builds(FetchRequest, _text, _nodes, _epochs, _ends, _offsets, st.just(500.0)),
-    st.builds(SnapshotRequest, _text, _nodes, _epochs, _ids, _offsets),
+    st.builds(VoteRequest, _text, _nodes, _epochs, _nodes, _ends, st.booleans(), _directories, _directories),
+    st.builds(BeginEpochRequest, _text, _nodes, _epochs, _nodes, _directories),
+    st.builds(EndEpochRequest, _text, _epochs, _nodes, st.lists(_keys).map(tuple)),
+    st.builds(FetchRequest, _text, _nodes, _epochs, _ends, _offsets, st.just(500.0), _directories),
+    st.builds(SnapshotRequest, _text, _nodes, _epochs, _ids, _offsets, _directories),
+    st.builds(AddVoterRequest, _text, st.just(NO_EPOCH), _voters, st.booleans()),
+    st.builds(RemoveVoterRequest, _text, st.just(NO_EPOCH), _keys),
+    st.builds(UpdateVoterRequest, _text, _epochs, st.builds(Voter, _keys, _endpoints, st.just(0), st.integers(0, 1))),
 )
 VOTE = VoteRequest("cluster", 1, 1, 2, LogEnd(0, 0), is_pre_vote=False)
 BEGIN = BeginEpochRequest("cluster", 1, 1, 2)
 FETCH = FetchRequest("cluster", 2, 1, LogEnd(0, 0), 0, 500.0)
 SNAPSHOT = SnapshotRequest("cluster", 2, 1, CheckpointId(4, 1), 0)
+ADD = AddVoterRequest("cluster", NO_EPOCH, Voter(ReplicaKey(4)))
+REMOVE = RemoveVoterRequest("cluster", NO_EPOCH, ReplicaKey(4))
+UPDATE = UpdateVoterRequest("cluster", 3, Voter(ReplicaKey(4)))
+NO_ID = st.just(-1)
+_messages = st.none() | st.text()
 
 
 def over_the_wire(message: Any) -> Any:
@@ -93,6 +110,8 @@ def test_request_arrives_as_it_was_sent(request: Any) -> None:
             st.just(SNAPSHOT),
             st.builds(SnapshotAnswer, _errors, _nodes, _epochs, _ids, _offsets, _offsets, st.binary()),
         ),
+        st.tuples(st.sampled_from((ADD, REMOVE)), st.builds(VoterChangeAnswer, _errors, _messages, NO_ID, NO_ID)),
+        st.tuples(st.just(UPDATE), st.builds(VoterChangeAnswer, _errors, st.none(), _nodes, _epochs)),
     )
 )
 def test_answer_arrives_as_it_was_sent(exchange: tuple[Any, Any]) -> None:
