@@ -12,13 +12,14 @@ import os
 import resource
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from bench.linear.broker import MeasuredBroker
-from bench.linear.cases import SUBJECTS, Figure
+from bench.linear.broker import MeasuredBroker, MeasuredKafka
+from bench.linear.cases import SUBJECTS, Figure, partitions_of_peer
 
 QUICK = 0.05
 SETTINGS = {
@@ -32,17 +33,31 @@ SETTINGS = {
 
 def measure(names: list[str], scale: float) -> list[Figure]:
     """Run the subjects; each has a new broker."""
-    figures = []
+    figures: list[Figure] = []
     for name in names:
         with tempfile.TemporaryDirectory(prefix="odradek-bench-linear-") as folder:
             broker = MeasuredBroker(Path(folder), SETTINGS)
             try:
-                for figure in SUBJECTS[name](broker, scale):
-                    print(f"  {figure.value:10.3f} {figure.unit:8}  {figure.name}", file=sys.stderr, flush=True)
-                    figures.append(figure)
+                figures += _shown(SUBJECTS[name](broker, scale))
             finally:
                 broker.close()
     return figures
+
+
+def measure_peer(scale: float) -> list[Figure]:
+    """The costs per partition of Apache Kafka."""
+    with tempfile.TemporaryDirectory(prefix="odradek-bench-linear-", ignore_cleanup_errors=True) as folder:
+        peer = MeasuredKafka(Path(folder))
+        try:
+            return list(_shown(partitions_of_peer(peer, scale)))
+        finally:
+            peer.close()
+
+
+def _shown(figures: Iterator[Figure]) -> Iterator[Figure]:
+    for figure in figures:
+        print(f"  {figure.value:10.3f} {figure.unit:8}  {figure.name}", file=sys.stderr, flush=True)
+        yield figure
 
 
 def main(arguments: list[str]) -> int:
@@ -52,13 +67,17 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("subject", nargs="*", help=f"default: all of {' '.join(SUBJECTS)}")
     parser.add_argument("--scale", type=float, default=1.0, help="multiplies all numbers")
     parser.add_argument("--quick", action="store_true", help=f"the same as --scale {QUICK}, for a look")
+    parser.add_argument("--peer", action="store_true", help="the costs per partition of Apache Kafka, too")
     given = parser.parse_args(arguments)
     if unknown := set(given.subject) - set(SUBJECTS):
         parser.error(f"no subject {', '.join(sorted(unknown))}")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    figures = measure(given.subject or list(SUBJECTS), QUICK if given.quick else given.scale)
+    scale = QUICK if given.quick else given.scale
+    figures = measure(given.subject or list(SUBJECTS), scale)
+    if given.peer:
+        figures += measure_peer(scale)
     load = f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
     table = Table(title=f"growth ({load})", title_justify="left")
     for column in ("", "figure", "unit", "at most", "met"):

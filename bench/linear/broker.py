@@ -1,4 +1,4 @@
-"""A broker whose processor time and memory are read from outside."""
+"""Brokers whose processor time and memory are read from outside."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench.holds.broker import Connection
 from bench.peers.broker import BrokerProcess
-from bench.servers import rss_mb
+from bench.servers import Kafka, rss_mb
 
 IDLE_SECONDS = 20.0
 _CALM_SECONDS = 5.0
@@ -16,8 +16,36 @@ _START_SECONDS = 300
 _REST_SECONDS = 0.05
 
 
-class MeasuredBroker:
-    """One broker on its own data, and a connection to it."""
+class Measured:
+    """A broker's process, and a connection to it."""
+
+    connection: Connection
+    pid: int
+
+    def cpu_ms(self) -> float:
+        """Processor time of all threads since the start, in ms, once they have had time to go to sleep."""
+        time.sleep(_REST_SECONDS)  # the kernel counts what a thread has used when it gives up the processor
+        tasks = Path(f"/proc/{self.pid}/task").glob("*/schedstat")
+        return sum(int(each.read_text().split()[0]) for each in tasks) / 1e6
+
+
+class MeasuredKafka(Measured):
+    """Apache Kafka on its own data."""
+
+    def __init__(self, folder: Path) -> None:
+        self._server = Kafka(folder)
+        running = self._server.start()
+        self.pid = running.pid
+        self.connection = Connection(running.address()[1])
+
+    def close(self) -> None:
+        """End the broker."""
+        self.connection.close()
+        self._server.kill()
+
+
+class MeasuredBroker(Measured):
+    """One broker of Odradek on its own data."""
 
     def __init__(self, folder: Path, settings: Mapping[str, object]) -> None:
         self._folder = folder
@@ -29,6 +57,7 @@ class MeasuredBroker:
         began = time.perf_counter()
         self._process.start(_START_SECONDS)
         took = time.perf_counter() - began
+        self.pid = self._process.pid
         self.connection = Connection(self._process.port)
         return took
 
@@ -43,12 +72,6 @@ class MeasuredBroker:
         """Another connection."""
         return Connection(self._process.port)
 
-    def cpu_ms(self) -> float:
-        """Processor time of all threads since the start, in ms, once they have had time to go to sleep."""
-        time.sleep(_REST_SECONDS)  # the kernel counts what a thread has used when it gives up the processor
-        tasks = Path(f"/proc/{self._process.pid}/task").glob("*/schedstat")
-        return sum(int(each.read_text().split()[0]) for each in tasks) / 1e6
-
     def warm_page_cache(self, size: int) -> None:
         """Write a file of that many bytes beside the broker's data and delete it.
 
@@ -62,7 +85,7 @@ class MeasuredBroker:
 
     def rss_mb(self) -> float:
         """Resident memory in MB."""
-        return rss_mb(self._process.pid)
+        return rss_mb(self.pid)
 
     def idle_percent(self) -> float:
         """Processor time without clients, in percent of a core."""

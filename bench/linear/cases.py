@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from bench.holds.broker import Connection, decoded, framed
-from bench.linear.broker import MeasuredBroker
+from bench.linear.broker import Measured, MeasuredBroker
 from odradek.records.builder import BatchFields, encode_batch
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages import (
@@ -30,6 +30,8 @@ _LATEST: Final = -1
 _NOT_YET: Final = {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 _PATIENCE_SECONDS: Final = 300
 _RUNS_OF_LARGE: Final = 3
+_SIZES: Final = (1000, 5000)
+"""Numbers of partitions that are compared, with the peer's also."""
 _PARTITIONS_OF_A_RUN: Final = 20_000
 
 
@@ -119,7 +121,7 @@ def _exchange(connection: Connection, frames: Sequence[bytes]) -> None:
             connection.receive()
 
 
-def _append_to_all(broker: MeasuredBroker, topics: Sequence[tuple[str, int]]) -> None:
+def _append_to_all(broker: Measured, topics: Sequence[tuple[str, int]]) -> None:
     """A record in each partition, which opens the logs; returns when every partition has accepted one."""
     for topic in topics:
         frame, end = _produce([topic], _record()), time.monotonic() + _PATIENCE_SECONDS
@@ -142,7 +144,7 @@ def _await_coordinator(connection: Connection, group: str) -> None:
         time.sleep(0.01)
 
 
-def _least_cpu_ms(broker: MeasuredBroker, run: Run, frames: Sequence[bytes], repeats: int = _REPEATS) -> float:
+def _least_cpu_ms(broker: Measured, run: Run, frames: Sequence[bytes], repeats: int = _REPEATS) -> float:
     """The smallest processor time of several runs: other programs make it larger only."""
     found = []
     for _ in range(repeats):
@@ -152,7 +154,7 @@ def _least_cpu_ms(broker: MeasuredBroker, run: Run, frames: Sequence[bytes], rep
     return min(found)
 
 
-def _ratios(figures: dict[int, float], what: str, most: Sequence[float]) -> Iterator[Figure]:
+def _ratios(figures: dict[int, float], what: str, most: Sequence[float | None]) -> Iterator[Figure]:
     """Microseconds per element for each number, and how many times that of the first."""
     first = next(iter(figures.values()))
     for number, us in figures.items():
@@ -166,7 +168,26 @@ def _ratios(figures: dict[int, float], what: str, most: Sequence[float]) -> Iter
 
 def partitions(broker: MeasuredBroker, scale: float) -> Iterator[Figure]:
     """One request for all partitions that a broker has; then a broker with the most of them, started again."""
-    steps = [max(10, int(number * scale)) for number in (1000, 5000, 50_000)]
+    steps = [max(10, int(number * scale)) for number in (*_SIZES, 50_000)]
+    for name, figures in _per_partition(broker, steps).items():
+        yield from _ratios(figures, f"{name} per partition", (1.2, 1.5))
+    most = steps[-1]
+    yield Figure(f"memory, {most:,} partitions with open logs", broker.rss_mb(), "MB")
+    yield Figure(f"clean stop, {most:,} partitions", broker.stop(), "s")
+    yield Figure(f"start, {most:,} partitions", broker.start(), "s", 2.0)
+    yield Figure(f"memory after the start, {most:,} partitions", broker.rss_mb(), "MB", 120.0)
+    yield Figure(f"idle CPU, {most:,} partitions", broker.idle_percent(), "%", 2.0)
+
+
+def partitions_of_peer(broker: Measured, scale: float) -> Iterator[Figure]:
+    """The same requests at another broker: how its costs grow on this machine's caches and page cache."""
+    steps = [max(10, int(number * scale)) for number in _SIZES]
+    for name, figures in _per_partition(broker, steps).items():
+        yield from _ratios(figures, f"Apache Kafka, {name} per partition", (None,))
+
+
+def _per_partition(broker: Measured, steps: Sequence[int]) -> dict[str, dict[int, float]]:
+    """Microseconds for a partition of a request that names all: by kind of request, by their number."""
     requests: dict[str, Callable[[Sequence[tuple[str, int]]], bytes]] = {
         "Produce": partial(_produce, batch=_record()),
         "Fetch": _fetch,
@@ -177,22 +198,15 @@ def partitions(broker: MeasuredBroker, scale: float) -> Iterator[Figure]:
     present: set[str] = set()
     for step in steps:
         topics = _topics(step)
-        _create(broker.connection, [topic for topic in topics if topic[0] not in present])
         new = [topic for topic in topics if topic[0] not in present]
+        _create(broker.connection, new)
         present |= {name for name, _ in topics}
         _append_to_all(broker, new)
         for name, make in requests.items():
             times = max(1, _PARTITIONS_OF_A_RUN // step)
             frames = [make(topics)] * times
             found[name][step] = _least_cpu_ms(broker, _exchange, frames) * 1000 / step / times
-    for name, figures in found.items():
-        yield from _ratios(figures, f"{name} per partition", (1.2, 1.5))
-    most = steps[-1]
-    yield Figure(f"memory, {most:,} partitions with open logs", broker.rss_mb(), "MB")
-    yield Figure(f"clean stop, {most:,} partitions", broker.stop(), "s")
-    yield Figure(f"start, {most:,} partitions", broker.start(), "s", 2.0)
-    yield Figure(f"memory after the start, {most:,} partitions", broker.rss_mb(), "MB", 120.0)
-    yield Figure(f"idle CPU, {most:,} partitions", broker.idle_percent(), "%", 2.0)
+    return found
 
 
 def commits(broker: MeasuredBroker, scale: float) -> Iterator[Figure]:
