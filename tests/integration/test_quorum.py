@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -26,14 +26,19 @@ _ACTIVE = re.compile(r"controller (\d) is active in epoch (\d+)")
 class Nodes:
     """Three processes of both roles, by id."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        settings: Mapping[str, str] | None = None,
+        form: Callable[[Nodes, int], None] | None = None,
+    ) -> None:
+        """`form` formats the directory of a node."""
         self.directory = directory
         self.ports = dict(zip(NODES, free_ports(3), strict=True))
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         controllers = free_ports(3)
         voters = ",".join(f"{node}@127.0.0.1:{port}" for node, port in zip(NODES, controllers, strict=True))
         for node in NODES:
-            format_directory(directory / f"data-{node}", node)
             lines = {
                 "process.roles": "broker,controller",
                 "node.id": node,
@@ -44,9 +49,14 @@ class Nodes:
                 "broker.heartbeat.interval.ms": 500,
                 "offsets.topic.num.partitions": 3,
                 "log.dirs": directory / f"data-{node}",
+                **(settings or {}),
             }
             text = "".join(f"{name}={value}\n" for name, value in lines.items())
             (directory / f"{node}.properties").write_text(text)
+            if form is None:
+                format_directory(directory / f"data-{node}", node)
+            else:
+                form(self, node)
 
     @property
     def bootstrap(self) -> str:

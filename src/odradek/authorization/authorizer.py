@@ -78,16 +78,25 @@ that at the level TRACE)."""
 class Authorizer:
     """Decides for all connections of a broker by the newest ACLs."""
 
-    __slots__ = ("_report", "index", "settings")
+    __slots__ = ("_allow_without_acl", "_report", "index", "settings")
 
-    def __init__(self, settings: Settings, report: Report = lambda _question, _decision, _quiet: None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        report: Report = lambda _question, _decision, _quiet: None,
+        *,
+        knows_acls: bool = True,
+    ) -> None:
+        """Unless it `knows_acls`, no resource is free to all before the first `update`."""
         self.settings = settings
+        self._allow_without_acl = settings.allow_without_acl and knows_acls
         self._report = report
         self.index = AclIndex()
         """The ACLs that count now; another object after every change."""
 
     def update(self, acls: Acls) -> None:
         """Decide by these ACLs from now on."""
+        self._allow_without_acl = self.settings.allow_without_acl
         self.index = AclIndex(acls, self.index)
 
     def subject(self, principal: str, host: str, roles: Collection[str] = ()) -> Subject:
@@ -101,14 +110,13 @@ class Authorizer:
             return Decision(True, Reason.SUPER_USER)
         if name == AUDIT_TOPIC and kind == ResourceType.TOPIC and operation not in _READS:
             return Decision(False, Reason.RESERVED)
-        allow = self.settings.allow_without_acl
-        return decide(self.index, subject, operation, kind, name, allow_without_acl=allow)
+        return decide(self.index, subject, operation, kind, name, allow_without_acl=self._allow_without_acl)
 
     def decide_on_any(self, subject: Subject, operation: AclOperation, kind: ResourceType) -> Decision:
         """Whether the operation is allowed on some resource of the type."""
         if self._is_super(subject):
             return Decision(True, Reason.SUPER_USER)
-        return decide_on_any(self.index, subject, operation, kind, allow_without_acl=self.settings.allow_without_acl)
+        return decide_on_any(self.index, subject, operation, kind, allow_without_acl=self._allow_without_acl)
 
     def _is_super(self, subject: Subject) -> bool:
         super_users = self.settings.super_users

@@ -126,13 +126,14 @@ class Broker:
         for purpose, names in self._config.without_effect().items():
             logger.warning("settings without effect: %s (%s)", ", ".join(names), purpose)
         secured = [each.name for each in self._config.listeners() if each.security_protocol in TLS_PROTOCOLS]
+        controllers: list[str] = []
         if self._config.joins_quorum:
             from odradek.broker.configuration.quorum_addresses import controller_listener
 
             name, protocol = controller_listener(self._config)
-            secured += [name] * (protocol in TLS_PROTOCOLS)
+            controllers += [name] * (protocol in TLS_PROTOCOLS)
         try:
-            tls = TlsListeners(self._config, secured, self._ports.clock)
+            tls = TlsListeners(self._config, secured, self._ports.clock, controllers)
             sasl = _sasl_listeners(self._config, self._ports)
             # A failed start gives back what it took: the next attempt may come from this very process.
             async with AsyncExitStack() as opened:

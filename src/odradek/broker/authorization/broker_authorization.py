@@ -108,10 +108,13 @@ class BrokerAuthorization:
 
     __slots__ = ("_changes", "authorizer", "stored")
 
-    def __init__(self, settings: Settings, source: Source, audit: AuditTrail | None = None) -> None:
-        """`audit`: records denials as well."""
+    def __init__(
+        self, settings: Settings, source: Source, audit: AuditTrail | None = None, *, knows_acls: bool = True
+    ) -> None:
+        """`audit`: records denials as well; `knows_acls`: see `Authorizer`."""
         log = report_of(settings.mode)
-        self.authorizer = Authorizer(settings, log if audit is None else _audited(log, audit, settings.mode))
+        report = log if audit is None else _audited(log, audit, settings.mode)
+        self.authorizer = Authorizer(settings, report, knows_acls=knows_acls)
         """Decides."""
         found = source(self.authorizer.update)
         self.stored = found.acls

@@ -129,7 +129,10 @@ def _tls(config: RoleSettings, listeners: set[str]) -> Iterator[Problem]:
             yield Problem(name, f"{name} is refused: {prefix} is not a listener with TLS")
         elif not listeners:
             yield Problem(name, f"{name} is refused: no listener has TLS")
+    controllers = {name.upper() for name in config.words("controller.listener.names")}
     for name in sorted(listeners):
+        if name in controllers and config.words("process.roles") == ["broker"]:
+            continue  # it only connects there
         if not any(config.listener_text(name, each) for each in ("ssl.keystore.location", "ssl.keystore.key")):
             text = "ssl.keystore.location is not set: a TLS listener needs a key and a certificate"
             yield Problem("listeners", f"listeners: {name} is refused: {text}")

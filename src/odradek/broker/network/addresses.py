@@ -54,6 +54,23 @@ def bootstrap_of(bound: BoundListener, advertised: Mapping[str, Endpoint]) -> st
     return bound.address if endpoint is None else host_port(endpoint.host, endpoint.port)
 
 
+def controller_notice(bound: BoundListener, *, authenticates: bool, has_authorizer: bool) -> str:
+    """A warning where strangers can act as a controller or a broker of the cluster; empty where they cannot."""
+    if is_loopback(bound.host) or (authenticates and has_authorizer):
+        return ""
+    everywhere = " (all interfaces)" if is_wildcard(bound.host) else ""
+    subject = f"listener {bound.listener.name} is bound to {bound.address}{everywhere}"
+    if authenticates:
+        return (
+            f"{subject} without an authorizer: every client that logs in can act as a controller or a broker; "
+            "set authorizer.class.name, and super.users to the principals of all nodes"
+        )
+    return (
+        f"{subject} without authentication: every host that reaches this port can act as a controller or a broker; "
+        "let only the cluster's nodes reach the port, or set TLS client certificates or SASL"
+    )
+
+
 def address_notices(
     bound: BoundListener, advertised: Mapping[str, Endpoint], *, is_derived: bool, authenticates: bool = False
 ) -> Iterator[tuple[int, str]]:

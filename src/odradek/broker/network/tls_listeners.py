@@ -56,23 +56,30 @@ class _Listener(NamedTuple):
     stamps: tuple[object, ...]
     settings: TlsSettings
     rules: Sequence[PrincipalRule]
-    server: ssl.SSLContext
+    server: ssl.SSLContext | None
+    """None for a listener of others to which this node connects."""
     client: ssl.SSLContext
 
 
 class TlsListeners:
     """What each TLS listener accepts connections with, by its name."""
 
-    __slots__ = ("_clock", "_config", "_listeners", "_timer", "check_seconds")
+    __slots__ = ("_clock", "_config", "_connects_to", "_listeners", "_timer", "check_seconds")
 
-    def __init__(self, config: ListenerSettings, names: Iterable[str], clock: Clock) -> None:
-        """Raises ConfigError, which names the listener and the setting."""
+    def __init__(
+        self, config: ListenerSettings, names: Iterable[str], clock: Clock, connects_to: Iterable[str] = ()
+    ) -> None:
+        """`connects_to` are listeners of others, which need no certificate of this node.
+
+        Raises ConfigError, which names the listener and the setting.
+        """
         self._config = config
         self._clock = clock
+        self._connects_to = frozenset(connects_to)
         self._timer: asyncio.TimerHandle | None = None
         self.check_seconds = CHECK_SECONDS
         """Pause between two looks at the files."""
-        self._listeners = {name: self._load(name, self._stamps(name)) for name in names}
+        self._listeners = {name: self._load(name, self._stamps(name)) for name in (*names, *self._connects_to)}
 
     def _load(self, name: str, stamps: tuple[object, ...], text: Callable[[str], str] | None = None) -> _Listener:
         from odradek.broker.network.principal_rules import parse_rules
@@ -89,7 +96,8 @@ class TlsListeners:
                 rules = parse_rules(self._config.listener_text(name, "ssl.principal.mapping.rules"))
             except ValueError as error:
                 raise TlsSettingError(f"ssl.principal.mapping.rules: {error}") from error
-            return _Listener(stamps, settings, rules, server_context(settings), client_context(settings))
+            server = None if name in self._connects_to else server_context(settings)
+            return _Listener(stamps, settings, rules, server, client_context(settings))
         except TlsSettingError as error:
             raise ConfigError(f"listener {name}: {error}") from error
 
@@ -117,6 +125,8 @@ class TlsListeners:
     def _reloaded(self, name: str, old: _Listener, stamps: tuple[object, ...]) -> _Listener:
         """The listener with the new files; with the old contents where the new ones cannot be used."""
         try:
+            if name in self._connects_to:
+                return self._load(name, stamps)
             fresh, expiry = self._valid(name, stamps)
         except ValueError as error:
             logger.warning("cannot use the changed certificates: %s; connections get the previous ones", error)

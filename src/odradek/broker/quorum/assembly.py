@@ -32,6 +32,7 @@ from odradek.broker.quorum.quorum_controller import QuorumController
 from odradek.broker.quorum.raft_replica import RaftReplica
 from odradek.broker.quorum.raft_requests import RaftRequests
 from odradek.broker.quorum.services import ControllerServices
+from odradek.broker.quorum.start_credentials import StartCredentials
 from odradek.broker.quorum.voter_requests import VoterRequests
 from odradek.broker.security.logins import Credentials, Logins
 from odradek.broker.security.stored_tokens import StoredTokens, token_settings
@@ -57,6 +58,7 @@ class ControllerParts(NamedTuple):
     storage: ControllerStorage
     replica: RaftReplica
     metadata: CommittedMetadata
+    credentials: StartCredentials
     controller: QuorumController
     brokers: BrokerRequests
     controllers: Controllers
@@ -110,7 +112,8 @@ def assemble(
         config.number("controller.quota.window.size.seconds"),
     )
     deciding = DecidingController(controller, view, config)
-    logins = _logins(config, ports, view, sasl)
+    credentials = StartCredentials(view, metadata, storage.bootstrap)
+    logins = _logins(config, ports, credentials, sasl)
     services = ControllerServices(
         config.node_id,
         config,
@@ -133,8 +136,8 @@ def assemble(
     allowance = Allowance(requests, quotas.connections, receive_buffers(config))
     server = Server(ports.network, dispatcher, config, ports.clock, allowance, Guards(tls, logins))
     return ControllerParts(
-        storage, replica, metadata, controller, brokers, controllers, addresses, view, quotas, authorization,
-        dispatcher, server, tls,
+        storage, replica, metadata, credentials, controller, brokers, controllers, addresses, view, quotas,
+        authorization, dispatcher, server, tls,
     )  # fmt: skip
 
 
@@ -146,14 +149,15 @@ def _authorization(
     return BrokerAuthorization(
         authorizer_settings(config),
         lambda on_change: ClusterAcls(ImageAcls(view, on_change), AclRecords(controller, ports.random)),
+        knows_acls=False,
     )
 
 
-def _logins(config: BrokerConfig, ports: Ports, view: ClusterView, sasl: Mapping[str, SaslListener]) -> Logins:
+def _logins(config: BrokerConfig, ports: Ports, known: StartCredentials, sasl: Mapping[str, SaslListener]) -> Logins:
     """Logins by the credentials of the metadata log and of the file; tokens and secrets of a store there are none."""
     store = MemoryStore()
     tokens = StoredTokens(token_settings(config), store, ports.disk, ports.clock, ports.random)
-    credentials = Credentials(ClusterSecret(store, ports.random), lambda: view.image, tokens)
+    credentials = Credentials(ClusterSecret(store, ports.random), known.image, tokens)
     return Logins(config.node_id, config, sasl, credentials, ports.clock, None)
 
 

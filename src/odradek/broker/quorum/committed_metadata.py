@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 from odradek.broker.kraft.metadata_snapshots import MetadataSnapshots
 from odradek.broker.task_failures import logs_failure
 from odradek.kraft.checkpoints import Checkpoint, CheckpointId
 from odradek.kraft.metadata_log import ControlEntry, MetadataEntry, read_entries
+from odradek.kraft.metadata_records import decode_metadata_record
 from odradek.metadata.image import ClusterImage
 from odradek.metadata.kraft.durable_log import DurableMetadataLog
 from odradek.metadata.kraft.metadata_replay import MetadataReplay
@@ -85,6 +86,18 @@ class CommittedMetadata:
     def end_offset(self) -> int:
         """The offset after the last replayed record."""
         return self._replay.end_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset after the last record of the log, committed or not."""
+        return self._log.log_end.offset
+
+    def waiting_records(self) -> Iterator[Any]:
+        """The records of the log that are not replayed, in their order. Raises CorruptMetadata."""
+        for _offset, batch in self._pending:
+            for entry in read_entries(batch, whole=True):
+                if isinstance(entry, MetadataEntry) and entry.offset >= self.end_offset:
+                    yield decode_metadata_record(entry.value).record
 
     @property
     def is_in_transaction(self) -> bool:

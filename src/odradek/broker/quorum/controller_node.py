@@ -18,7 +18,7 @@ from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.configuration.config_errors import ConfigError
 from odradek.broker.configuration.quorum_addresses import controller_listeners
 from odradek.broker.configuration.refusals import SASL_PROTOCOLS, TLS_PROTOCOLS, is_controller_only
-from odradek.broker.network.addresses import BoundListener
+from odradek.broker.network.addresses import BoundListener, controller_notice
 from odradek.broker.network.tls_listeners import TlsListeners
 from odradek.broker.ports import Ports
 from odradek.broker.quorum.assembly import ControllerParts, assemble
@@ -102,7 +102,8 @@ class ControllerNode:
                     ports.clock,
                 )  # fmt: skip
                 storage = open_controller_storage(config, ports, opened)
-                parts = self._parts = assemble(config, ports, storage, tls, _sasl(config, ports), self.failed)
+                sasl = _sasl(config, ports)
+                parts = self._parts = assemble(config, ports, storage, tls, sasl, self.failed)
                 opened.callback(parts.controllers.close)
                 opened.push_async_callback(parts.metadata.close)
                 opened.callback(parts.replica.stop)
@@ -114,6 +115,8 @@ class ControllerNode:
                 self._registration = OwnRegistration(own, self._register)
                 opened.callback(self._registration.close)
                 await parts.metadata.load()
+                if sasl:
+                    parts.credentials.load()
                 parts.metadata.subscribe(self._publish)
                 parts.view.subscribe(self._took)
                 if parts.authorization is not None:
@@ -155,8 +158,19 @@ class ControllerNode:
                 raise StartError(f"cannot listen on {listener.host}:{listener.port}: {reason}") from error
             bound = BoundListener(listener._replace(port=opened.port), opened.host)
             self.bound = self.bound or bound.address
+            self._warn_of_strangers(bound, parts)
             endpoints[listener.name] = Endpoint(listener.host or own.host, opened.port, listener.security_protocol)
         return endpoints
+
+    def _warn_of_strangers(self, bound: BoundListener, parts: ControllerParts) -> None:
+        has_sasl = bound.listener.security_protocol in SASL_PROTOCOLS
+        notice = controller_notice(
+            bound,
+            authenticates=has_sasl or parts.tls.authenticates(bound.listener.name),
+            has_authorizer=parts.authorization is not None,
+        )
+        if notice:
+            logger.warning("%s", notice)
 
     # --- what follows the log: `raft_replica.Follower` ---
 

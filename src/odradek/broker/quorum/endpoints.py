@@ -16,6 +16,7 @@ from odradek.api.requests.registry import Endpoint, endpoint
 from odradek.api.requests.session import Authentication
 from odradek.broker.quorum.services import ControllerServices
 from odradek.metadata.features import RECORD_FEATURES
+from odradek.metadata.image import NO_BROKER
 from odradek.wire.acls import AclOperation
 from odradek.wire.apis import ApiKey, request_class
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -86,7 +87,7 @@ def guarded_controller_endpoint(key: int) -> Endpoint | None:
         if plain is None or key in _OPEN:
             return plain
         if key in _OWN or key in _OF_BROKERS:
-            found = plain._replace(handle=_cluster_action(plain.handle, _RIGHTS.get(key, AclOperation.CLUSTER_ACTION)))
+            found = plain._replace(handle=_of_cluster(plain, _RIGHTS.get(key, AclOperation.CLUSTER_ACTION)))
         else:
             from odradek.api.authorization.endpoints import guarded_endpoint
 
@@ -97,9 +98,13 @@ def guarded_controller_endpoint(key: int) -> Endpoint | None:
     return found
 
 
-def _cluster_action(handle: Callable[..., Any], operation: AclOperation) -> Callable[..., Any]:
+def _of_cluster(plain: Endpoint, operation: AclOperation) -> Callable[..., Any]:
+    handle, name = plain.handle, plain.key.name
+
     def guarded(request: Any, context: Context) -> Any:
-        if not context.access.allows_cluster(operation):
+        access = context.access
+        access.request, access.client_id = name, context.client_id
+        if not access.allows_cluster(operation):
             raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         return handle(request, context)
 
@@ -165,7 +170,8 @@ def _describe_cluster(request: DescribeClusterRequest, context: Context) -> Desc
     return DescribeClusterResponse(
         endpoint_type=_CONTROLLERS,
         cluster_id=image.cluster_id,
-        controller_id=image.controller_id,
+        # One that has not registered yet is in no list.
+        controller_id=image.controller_id if image.controller_id in image.controllers else NO_BROKER,
         brokers=[
             DescribeClusterResponseBroker(each.id, each.endpoints[listener].host, each.endpoints[listener].port)
             for _, each in sorted(image.controllers.items())
@@ -189,10 +195,9 @@ _OWN: Final[dict[int, Callable[..., Any]]] = {
     ApiKey.CONTROLLER_REGISTRATION: _register_controller,
     ApiKey.ASSIGN_REPLICAS_TO_DIRS: _assign_directories,
 }
-_OPEN: Final = frozenset((ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE))
-"""APIs that need no right: a client asks them before it has logged in."""
-_RIGHTS: Final[dict[int, AclOperation]] = {
-    ApiKey.DESCRIBE_QUORUM: AclOperation.DESCRIBE,
-    ApiKey.DESCRIBE_CLUSTER: AclOperation.DESCRIBE,
-}
+_OPEN: Final = frozenset(
+    (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.DESCRIBE_CLUSTER)
+)
+"""APIs that need no right: a client asks them before it has logged in, or for the controllers' addresses."""
+_RIGHTS: Final[dict[int, AclOperation]] = {ApiKey.DESCRIBE_QUORUM: AclOperation.DESCRIBE}
 """Rights on the cluster for what tools ask; all others need CLUSTER_ACTION."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.lifecycle import Broker
 from odradek.broker.quorum.controller_node import ControllerNode
+from odradek.broker.storage.bootstrap_records import BOOTSTRAP, first_records
 from odradek.log.directories.checkpoint_formats import MetaProperties, format_meta_properties
 from odradek.ports.randomness import SystemRandom
 
@@ -19,6 +20,7 @@ _CONTROLLER = {
     "controller.quorum.election.timeout.ms": "150",
     "controller.quorum.append.linger.ms": "0",
 }
+_OF_CONTROLLERS = "controllers:"
 _QUICK = {
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "100",
@@ -37,11 +39,16 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-def format_directory(directory: Path, node_id: int, cluster_id: str = CLUSTER) -> None:
-    """Write `meta.properties` as `storage format` does."""
+def format_directory(
+    directory: Path, node_id: int, cluster_id: str = CLUSTER, features: Sequence[str] = (), users: Sequence[str] = ()
+) -> None:
+    """Write what `storage format` does; `features` as of `--feature`, and `users` as of `--add-scram`."""
     directory.mkdir(parents=True, exist_ok=True)
     content = format_meta_properties(MetaProperties(cluster_id, node_id, SystemRandom().uuid()))
     (directory / "meta.properties").write_bytes(content)
+    if features or users:
+        records = first_records(features, None, users, SystemRandom())
+        (directory / BOOTSTRAP).write_bytes(records.file_content(0))
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -54,15 +61,28 @@ async def until(condition: Callable[[], bool]) -> None:
 class Quorum:
     """Controllers by id, from 100 on; brokers by id, from 1 on."""
 
-    def __init__(self, directory: Path, controllers: int, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        controllers: int,
+        settings: Mapping[str, str],
+        form: Callable[[Path, int], None] = format_directory,
+    ) -> None:
+        """Settings of both kinds of nodes; those of names that begin with `controllers:` are of controllers alone."""
         ids = range(100, 100 + controllers)
         self.directory = directory
+        self.host = "127.0.0.1"
+        """Where controllers listen."""
         self.ports = dict(zip(ids, free_ports(controllers), strict=True))
         self.controllers: dict[int, ControllerNode] = {}
         self.brokers: dict[int, Broker] = {}
-        self._settings = {**_QUICK, **settings}
+        of_all = {name: value for name, value in settings.items() if not name.startswith(_OF_CONTROLLERS)}
+        self._settings = {**_QUICK, **of_all}
+        self._of_controllers = {
+            name.removeprefix(_OF_CONTROLLERS): value for name, value in settings.items() if name not in of_all
+        }
         for node in ids:
-            format_directory(directory / f"controller-{node}", node)
+            form(directory / f"controller-{node}", node)
 
     @property
     def voters(self) -> str:
@@ -86,10 +106,11 @@ class Quorum:
             {
                 **_CONTROLLER,
                 **self._settings,
+                **self._of_controllers,
                 "process.roles": "controller",
                 "node.id": str(node),
                 "controller.listener.names": "CONTROLLER",
-                "listeners": f"CONTROLLER://127.0.0.1:{self.ports[node]}",
+                "listeners": f"CONTROLLER://{self.host}:{self.ports[node]}",
                 "controller.quorum.voters": self.voters,
                 "log.dirs": str(self.directory / f"controller-{node}"),
             }
@@ -140,10 +161,14 @@ class Quorum:
 
 @asynccontextmanager
 async def quorum(
-    directory: Path, controllers: int = 1, brokers: Iterable[int] = (), settings: Mapping[str, str] | None = None
+    directory: Path,
+    controllers: int = 1,
+    brokers: Iterable[int] = (),
+    settings: Mapping[str, str] | None = None,
+    form: Callable[[Path, int], None] = format_directory,
 ) -> AsyncIterator[Quorum]:
-    """A running cluster."""
-    running = Quorum(directory, controllers, settings or {})
+    """A running cluster, its directories formatted by `form`."""
+    running = Quorum(directory, controllers, settings or {}, form)
     try:
         await running.start(*running.ports)
         await running.wait_until_active()
