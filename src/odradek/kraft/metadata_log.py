@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from odradek.kraft.control_records import decode_kraft_control
 from odradek.kraft.errors import CorruptMetadata
 from odradek.kraft.metadata_records import VersionedRecord, encode_metadata_record
-from odradek.records.batch import check_batch, split_batches
+from odradek.records.batch import check_batch, parse_header, split_batches
 from odradek.records.builder import BatchFields, encode_batch
 from odradek.records.errors import CorruptRecords
 from odradek.records.record import decode_records
@@ -52,6 +52,17 @@ def read_entries(data: bytes, *, whole: bool) -> Iterator[MetadataEntry | Contro
                     yield MetadataEntry(record.offset, epoch, memoryview(record.value))
     except CorruptRecords as error:
         raise CorruptMetadata(str(error)) from error
+
+
+def read_controls(batch: memoryview, position: int = 0) -> tuple[Any | None, ...]:
+    """The records of the batch at this position; empty unless it is a control batch.
+
+    Raises CorruptMetadata and CorruptRecords.
+    """
+    header = parse_header(batch, position)
+    if not header.is_control:
+        return ()
+    return tuple(decode_kraft_control(each) for each in decode_records(batch, header, position))
 
 
 def encode_metadata_batch(

@@ -24,12 +24,7 @@ NEEDED_BY_TESTS = {
 }
 """Functions that only tests call, and why they stay."""
 AHEAD_OF_THEIR_CALLERS: dict[str, str] = {
-    "forget_before": "the Raft machine with voters of the log",
     "has_overlapping_majority": "the simulator's checker of voter changes",
-    "to_record": "the Raft machine with voters of the log",
-    "with_update": "the Raft machine with voters of the log",
-    "with_voter": "the Raft machine with voters of the log",
-    "without_voter": "the Raft machine with voters of the log",
 }
 """What is tested before the part that needs it exists (formats, against Apache's files), and which part that is."""
 

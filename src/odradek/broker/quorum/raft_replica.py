@@ -31,6 +31,7 @@ from odradek.kraft.raft.effects import (
     Received,
     Resign,
     Send,
+    SnapshotInstalled,
     SnapshotWritten,
     Synced,
     Tick,
@@ -62,9 +63,6 @@ class Asked(NamedTuple):
     is_refused: bool = False
     """No process listens at the voter's address."""
 
-
-_KRAFT_VERSION: Final = 0
-"""Of the file with the vote: voters are those of the settings, not of the log (KIP-853)."""
 
 Ask = Callable[[int, Request], Awaitable[Asked]]
 """Sends a request to the voter with this id."""
@@ -275,7 +273,7 @@ class RaftReplica:
         follower = self._follower
         assert follower is not None, "events come after the start"
         if effects.state is not None:
-            save_quorum_state(self._disk, self._log.directory, effects.state, version=_KRAFT_VERSION)
+            save_quorum_state(self._disk, self._log.directory, effects.state, version=self._machine.quorum.version)
         for step in effects.log:
             self._change_log(step, follower)
         if effects.log:
@@ -306,7 +304,10 @@ class RaftReplica:
             self._log.truncate_to(step.offset)
             follower.truncated(step.offset)
         elif isinstance(step, InstallSnapshot):
-            follower.installed(self._log.install_snapshot(step.snapshot), step.snapshot.end_offset)
+            content = self._log.install_snapshot(step.snapshot)
+            # The machine takes the voters of the snapshot before any other event; the event in progress is the first.
+            self._events.insert(1, SnapshotInstalled(step.snapshot, tuple(content.controls)))
+            follower.installed(content, step.snapshot.end_offset)
         else:
             self._log.write_snapshot(step.snapshot, step.position, step.data)
 
@@ -318,7 +319,7 @@ class RaftReplica:
         now_ms = self._clock.now_ms()
         if not isinstance(payload, _Proposal):
             return encode_control_batch(
-                [payload], base_offset=batch.base_offset, leader_epoch=batch.epoch, timestamp_ms=now_ms
+                payload, base_offset=batch.base_offset, leader_epoch=batch.epoch, timestamp_ms=now_ms
             )
         payload.ends.append(batch.base_offset + batch.record_count)
         return encode_metadata_batch(

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from odradek.broker.quorum.raft_replica import RaftReplica
 from odradek.kraft.raft.roles import Leader, Progress
+from odradek.kraft.raft.voters import ReplicaKey
 from odradek.kraft.raft.wire_answers import Addresses, encode_answer
 from odradek.kraft.raft.wire_requests import TOPIC, decode_request
 from odradek.metadata.image import ClusterImage
@@ -21,6 +22,7 @@ from odradek.wire.messages.describe_quorum import (
     DescribeQuorumResponseReplicaState,
     DescribeQuorumResponseTopic,
 )
+from odradek.wire.primitives import ZERO_UUID
 
 _SILENT_OBSERVER_MS: Final = 300_000
 """An observer that has not fetched for this time is gone (Kafka's `LeaderState.OBSERVER_SESSION_TIMEOUT_MS`)."""
@@ -62,10 +64,14 @@ class RaftRequests:
                 0, int(ErrorCode.NOT_LEADER_OR_FOLLOWER), None, quorum.leader_id, quorum.epoch
             )
             return DescribeQuorumResponse(error_message=None, topics=[DescribeQuorumResponseTopic(TOPIC, [part])])
-        known = {i: each for i, each in role.progress.items() if i >= 0}
-        fresh = {i for i, each in known.items() if quorum.now_ms - each.fetched_ms < _SILENT_OBSERVER_MS}
-        voters = [self._state(i, known.get(i, Progress())) for i in sorted(quorum.identity.voters)]
-        observers = [self._state(i, known[i]) for i in sorted(fresh - quorum.identity.voters)]
+        known = {key: each for key, each in role.progress.items() if key.node_id >= 0}
+        fresh = {key for key, each in known.items() if quorum.now_ms - each.fetched_ms < _SILENT_OBSERVER_MS}
+        keys = sorted(quorum.voters.keys)
+        voters = [self._state(key, role.progress_of(key)) for key in keys]
+        observers = [self._state(key, known[key]) for key in sorted(fresh.difference(keys))]
+        if version < _WITH_NODES:  # which lacks directories
+            for each in (*voters, *observers):
+                each.replica_directory_id = ZERO_UUID
         high_watermark = quorum.high_watermark if role.has_committed else -1
         part = DescribeQuorumResponsePartition(
             0, 0, None, quorum.leader_id, quorum.epoch, high_watermark, voters, observers
@@ -75,19 +81,17 @@ class RaftRequests:
             error_message=None, topics=[DescribeQuorumResponseTopic(TOPIC, [part])], nodes=nodes
         )
 
-    def _state(self, node_id: int, progress: Progress) -> DescribeQuorumResponseReplicaState:
+    def _state(self, key: ReplicaKey, progress: Progress) -> DescribeQuorumResponseReplicaState:
         quorum = self._replica.machine.quorum
         now_ms = self._clock.now_ms()
         end_offset = quorum.log.end_offset
-        if node_id == quorum.identity.node_id:
-            return DescribeQuorumResponseReplicaState(
-                node_id, log_end_offset=end_offset, last_fetch_timestamp=now_ms, last_caught_up_timestamp=now_ms
-            )
+        if key.node_id == quorum.identity.node_id:
+            return DescribeQuorumResponseReplicaState(*key, end_offset, now_ms, now_ms)
         if progress.fetched_ms < 0:
-            return DescribeQuorumResponseReplicaState(node_id, log_end_offset=progress.end_offset)
+            return DescribeQuorumResponseReplicaState(*key, progress.end_offset)
         fetched_ms = int(now_ms - (self._clock.monotonic() * 1000 - progress.fetched_ms))
         return DescribeQuorumResponseReplicaState(
-            node_id,
+            *key,
             log_end_offset=progress.end_offset,
             last_fetch_timestamp=fetched_ms,
             last_caught_up_timestamp=fetched_ms if progress.end_offset >= end_offset else -1,

@@ -55,11 +55,18 @@ class SnapshotWritten(NamedTuple):
     size: int
 
 
+class SnapshotInstalled(NamedTuple):
+    """The control records of the snapshot that `InstallSnapshot` named: the first event after that step."""
+
+    snapshot: CheckpointId
+    controls: tuple[Any, ...]
+
+
 class Resign(NamedTuple):
     """The process shuts down: a leader resigns and names its successors."""
 
 
-Event = Tick | Received | Answered | Propose | Synced | SnapshotWritten | Resign
+Event = Tick | Received | Answered | Propose | Synced | SnapshotWritten | SnapshotInstalled | Resign
 
 
 class TruncateTo(NamedTuple):

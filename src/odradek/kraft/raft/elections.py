@@ -12,10 +12,11 @@ from odradek.kraft.raft.messages import (
     VoteAnswer,
     VoteRequest,
 )
-from odradek.kraft.raft.quorum import Quorum
-from odradek.kraft.raft.roles import Ballot, Follower, Leader, Progress, Resigned, Unattached
-from odradek.kraft.raft.voters import ReplicaKey
+from odradek.kraft.raft.quorum import NO_VOTE, Quorum
+from odradek.kraft.raft.roles import Ballot, Follower, Leader, Resigned, Unattached
+from odradek.kraft.raft.voters import STATIC_VOTERS, ReplicaKey
 from odradek.wire.errors import ErrorCode
+from odradek.wire.primitives import ZERO_UUID
 
 
 class Elections:
@@ -36,7 +37,7 @@ class Elections:
                 quorum.become_unattached(request.epoch)
             is_granted = self.can_grant(request)
             if is_granted and not request.is_pre_vote:
-                self._give_vote(request.candidate_id)
+                self._give_vote(request.candidate)
         quorum.reply(token, VoteAnswer(error, quorum.leader_id, quorum.epoch, is_granted))
 
     def _problem_of(self, request: VoteRequest) -> ErrorCode:
@@ -50,9 +51,12 @@ class Elections:
             return ErrorCode.INVALID_REQUEST
         if request.epoch < quorum.epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
-        if request.voter_id != quorum.identity.node_id:
-            return ErrorCode.INVALID_VOTER_KEY
-        return ErrorCode.NONE
+        return ErrorCode.NONE if self._is_meant(request.voter) else ErrorCode.INVALID_VOTER_KEY
+
+    def _is_meant(self, key: ReplicaKey) -> bool:
+        """Whether a request is for this replica. A replica whose sender does not know its directory is meant."""
+        own = self._quorum.identity.key
+        return key.node_id == own.node_id and key.directory_id in (ZERO_UUID, own.directory_id)
 
     def can_grant(self, request: VoteRequest) -> bool:
         """Whether this replica votes, or would vote, for the sender, whose epoch is its own."""
@@ -62,14 +66,16 @@ class Elections:
         if request.is_pre_vote:
             has_leader = isinstance(role, Leader) or (isinstance(role, Follower) and role.has_fetched)
             return is_current and not has_leader
-        if quorum.voted_id != NO_NODE:
-            return quorum.voted_id == request.candidate_id
+        if quorum.voted != NO_VOTE:
+            # A vote that was stored with kraft.version 0 has no directory.
+            is_same = quorum.voted.directory_id in (ZERO_UUID, request.candidate_directory_id)
+            return is_same and quorum.voted.node_id == request.candidate_id
         return is_current and quorum.leader_id == NO_NODE
 
-    def _give_vote(self, candidate_id: int) -> None:
+    def _give_vote(self, candidate: ReplicaKey) -> None:
         quorum = self._quorum
-        if quorum.voted_id == NO_NODE:
-            quorum.voted_id = candidate_id
+        if quorum.voted == NO_VOTE:
+            quorum.voted = candidate
             if isinstance(quorum.role, Unattached):
                 quorum.role.deadline_ms = quorum.election_deadline()
 
@@ -77,7 +83,7 @@ class Elections:
         """Follow the leader that announces itself."""
         quorum = self._quorum
         error = self._problem_of_leader(request.cluster_id, request.epoch, request.leader_id)
-        if error is ErrorCode.NONE and request.voter_id != quorum.identity.node_id:
+        if error is ErrorCode.NONE and not self._is_meant(request.voter):
             error = ErrorCode.INVALID_VOTER_KEY
         if error is ErrorCode.NONE:
             quorum.learn_leader(request.epoch, request.leader_id)
@@ -107,7 +113,7 @@ class Elections:
             return ErrorCode.INVALID_REQUEST
         if epoch < quorum.epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
-        if leader_id not in quorum.identity.voters:
+        if quorum.version == STATIC_VOTERS and leader_id not in quorum.voters.ids:
             return ErrorCode.INCONSISTENT_VOTER_SET
         known = quorum.leader_id if epoch == quorum.epoch else NO_NODE
         return ErrorCode.INVALID_REQUEST if known not in (NO_NODE, leader_id) else ErrorCode.NONE
@@ -169,7 +175,7 @@ class Elections:
         if isinstance(role, Ballot):
             return self._decide(role)
         if isinstance(role, Leader):
-            if self._has_lost_majority(role):
+            if self._has_lost_majority(role) or self._is_removed():
                 self.resign(role)
                 return True
             return False
@@ -191,7 +197,7 @@ class Elections:
             else:
                 quorum.become_leader(ballot.granted)
             return True
-        could_win = quorum.is_majority(set(quorum.identity.voters) - ballot.rejected)
+        could_win = quorum.is_majority(set(quorum.voters.ids) - ballot.rejected)
         if could_win and quorum.now_ms < ballot.deadline_ms:
             return False
         if ballot.is_pre_vote and quorum.leader_id not in (NO_NODE, quorum.identity.node_id):
@@ -207,21 +213,27 @@ class Elections:
         since = quorum.now_ms - quorum.settings.check_quorum_ms
         if leader.began_ms >= since:
             return False
-        recent = {each for each in quorum.other_voters if leader.progress.get(each, Progress()).fetched_ms > since}
-        return not quorum.is_majority({quorum.identity.node_id, *recent})
+        recent = {each.node_id for each in quorum.other_keys if leader.progress_of(each).fetched_ms > since}
+        return not quorum.is_majority({*quorum.own_votes, *recent})
+
+    def _is_removed(self) -> bool:
+        """Whether the voters without this leader are committed."""
+        quorum = self._quorum
+        offset = quorum.log.history.voters_offset
+        return not quorum.is_voter and offset is not None and offset < quorum.high_watermark
 
     def resign(self, leader: Leader) -> None:
         """Resign, and name the voters with the longest logs first."""
         quorum = self._quorum
-        ends = {each: leader.progress.get(each, Progress()).end_offset for each in quorum.other_voters}
-        quorum.become_resigned(tuple(ReplicaKey(each) for each in sorted(ends, key=lambda each: (-ends[each], each))))
+        ends = {each: leader.progress_of(each).end_offset for each in quorum.other_keys}
+        quorum.become_resigned(tuple(sorted(ends, key=lambda each: (-ends[each], each))))
 
     # --- requests ---
 
     def _ask_for_votes(self, ballot: Ballot) -> None:
         quorum = self._quorum
         identity = quorum.identity
-        for voter in quorum.other_voters:
+        for voter, directory_id in quorum.other_keys:
             if voter in ballot.granted | ballot.rejected:
                 continue
             if quorum.requests.is_ready(voter, VoteRequest, quorum.now_ms):
@@ -235,19 +247,24 @@ class Elections:
                         identity.node_id,
                         log_end,
                         ballot.is_pre_vote,
-                        candidate_directory_id=identity.directory_id,
+                        directory_id,
+                        identity.directory_id,
                     ),
                 )
 
     def _announce(self, leader: Leader) -> None:
         quorum = self._quorum
         identity = quorum.identity
-        for voter in quorum.other_voters:
-            heard = max(leader.progress.get(voter, Progress()).fetched_ms, leader.announced_ms.get(voter, -1.0))
+        for voter, directory_id in quorum.other_keys:
+            fetched_ms = leader.progress_of(ReplicaKey(voter, directory_id)).fetched_ms
+            heard = max(fetched_ms, leader.announced_ms.get(voter, -1.0))
             is_due = heard < 0 or heard + quorum.settings.begin_epoch_ms <= quorum.now_ms
             if is_due and quorum.requests.is_ready(voter, BeginEpochRequest, quorum.now_ms):
                 leader.announced_ms[voter] = quorum.now_ms
-                quorum.send(voter, BeginEpochRequest(identity.cluster_id, voter, quorum.epoch, identity.node_id))
+                quorum.send(
+                    voter,
+                    BeginEpochRequest(identity.cluster_id, voter, quorum.epoch, identity.node_id, directory_id),
+                )
 
     def _send_end(self, voter: int, successors: tuple[ReplicaKey, ...]) -> None:
         quorum = self._quorum

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from odradek.kraft.checkpoints import CheckpointId
 from odradek.kraft.errors import CorruptMetadata
 from odradek.kraft.metadata_observer import BEGINNING, LogEnd
+from odradek.kraft.raft.voter_history import VoterHistory
 
 
 class LogIndex:
     """`start` is the end of the snapshot with which the log begins, `epochs` are the (epoch, first offset) after it.
 
-    The records below `synced_offset` survive a power loss. Source: Kafka's `RaftLog` and `LeaderEpochFileCache`.
+    The records below `synced_offset` survive a power loss; `history` are the voters by offset.
+    Source: Kafka's `RaftLog` and `LeaderEpochFileCache`.
     """
 
     def __init__(
@@ -22,12 +24,14 @@ class LogIndex:
         epochs: Sequence[tuple[int, int]] = (),
         end_offset: int = 0,
         snapshot_size: int = 0,
+        history: VoterHistory | None = None,
     ) -> None:
         self.start = start
         self.end_offset = max(start.offset, end_offset)
         self.synced_offset = self.end_offset
         self.snapshot_size = snapshot_size
         """Bytes of the snapshot at `start`."""
+        self.history = history or VoterHistory()
         self._epochs = list(epochs)
 
     @property
@@ -60,6 +64,7 @@ class LogIndex:
         self._epochs = [(epoch, first) for epoch, first in self._epochs if first < offset]
         self.end_offset = offset
         self.synced_offset = min(self.synced_offset, offset)
+        self.history.truncate_to(offset)
 
     def begin_at(self, snapshot: CheckpointId, size: int) -> None:
         """Let the log begin at the end of a durable snapshot; records after it stay."""
@@ -69,9 +74,10 @@ class LogIndex:
         following = [first for _, first in kept[1:]] + [self.end_offset]
         self._epochs = [each for each, next_first in zip(kept, following, strict=True) if each[1] < next_first]
         self.start, self.snapshot_size = LogEnd(*snapshot), size
+        self.history.forget_before(self.start.offset)
 
     def replace_by(self, snapshot: CheckpointId, size: int) -> None:
-        """Replace the complete log by a durable snapshot."""
+        """Replace the complete log by a durable snapshot; `history` is replaced once its records are read."""
         self.start, self.snapshot_size = LogEnd(*snapshot), size
         self._epochs = []
         self.end_offset = self.synced_offset = snapshot.end_offset

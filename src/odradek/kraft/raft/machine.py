@@ -1,6 +1,6 @@
 """The state machine of one replica of the metadata quorum: an event and the time in, effects out.
 
-It reads no clock, no file, no socket and no source of randomness. Sources: KIP-595, KIP-630, KIP-996; Kafka's
+It reads no clock, no file, no socket and no source of randomness. Sources: KIP-595, KIP-630, KIP-853, KIP-996; Kafka's
 `KafkaRaftClient`.
 """
 
@@ -15,6 +15,7 @@ from odradek.kraft.raft.effects import (
     Propose,
     Received,
     Resign,
+    SnapshotInstalled,
     SnapshotWritten,
     Synced,
 )
@@ -36,9 +37,9 @@ from odradek.kraft.raft.messages import (
 from odradek.kraft.raft.quorum import NEVER, Identity, Quorum
 from odradek.kraft.raft.replication import Replication
 from odradek.kraft.raft.requests import Pending
-from odradek.kraft.raft.roles import Follower, Leader
+from odradek.kraft.raft.roles import Follower, Leader, Resigned
 from odradek.kraft.raft.settings import QuorumSettings
-from odradek.wire.errors import ErrorCode
+from odradek.kraft.raft.voter_changes import VoterChanges
 from odradek.wire.messages.quorum_state import QuorumStateData
 
 
@@ -61,6 +62,7 @@ class RaftMachine:
         """The epoch, the role and the log of this replica, to read."""
         self._elections = Elections(self.quorum)
         self._replication = Replication(self.quorum)
+        self._changes = VoterChanges(self.quorum)
 
     def step(self, event: Event, now_ms: float) -> Effects:
         """Take one event. Raises CorruptMetadata if the replica must stop: committed records would be lost."""
@@ -76,13 +78,18 @@ class RaftMachine:
             self._replication.on_synced(event.end)
         elif isinstance(event, SnapshotWritten):
             self._replication.on_snapshot_written(event)
+        elif isinstance(event, SnapshotInstalled):
+            self._replication.on_snapshot_installed(event)
         elif isinstance(event, Resign) and isinstance(quorum.role, Leader):
             self._elections.resign(quorum.role)
         quorum.requests.expire(quorum.now_ms)
         quorum.requests.forget_old_epochs(quorum.epoch)
+        self._changes.finish()  # a leader that has removed itself resigns next
         self._elections.poll()
         quorum.requests.forget_old_epochs(quorum.epoch)
         self._replication.poll()
+        self._changes.finish()
+        self._changes.poll()
         return quorum.take_effects(self._next_deadline())
 
     def _receive(self, event: Received) -> None:
@@ -98,9 +105,7 @@ class RaftMachine:
         elif isinstance(request, SnapshotRequest):
             self._replication.on_fetch_snapshot(request, event.token)
         else:
-            quorum = self.quorum
-            error = ErrorCode.UNSUPPORTED_VERSION
-            quorum.reply(event.token, VoterChangeAnswer(error, "kraft.version is 0", quorum.leader_id, quorum.epoch))
+            self._changes.on_request(request, event.token)
 
     def _complete(self, event: Answered) -> None:
         found = self.quorum.requests.complete(event.request_id)
@@ -121,18 +126,21 @@ class RaftMachine:
             return self._replication.on_fetch_answer(found.to, request, answer)
         if isinstance(request, SnapshotRequest) and isinstance(answer, SnapshotAnswer):
             return self._replication.on_snapshot_answer(found.to, request, answer)
-        return False
+        return isinstance(answer, VoterChangeAnswer) and self._changes.on_answer(answer)
 
     def _next_deadline(self) -> float:
         quorum = self.quorum
         role = quorum.role
         times = [quorum.requests.next_deadline(quorum.now_ms)]
         if not isinstance(role, Leader):
-            times.append(role.deadline_ms if quorum.is_voter or isinstance(role, Follower) else NEVER)
+            has_deadline = quorum.is_voter or isinstance(role, Follower | Resigned)
+            times.append(role.deadline_ms if has_deadline else NEVER)
             return min(times)
         times += [each.deadline_ms for each in role.parked]
         if role.pending:
             times.append(role.linger_ms)
+        if role.change is not None:
+            times.append(role.change.deadline_ms)
         if quorum.other_voters:
             # Checks of the quorum and announcements are due at times that every fetch moves: look at each half.
             times.append(quorum.now_ms + quorum.settings.begin_epoch_ms / 2)

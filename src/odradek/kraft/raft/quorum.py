@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from odradek.kraft.raft.effects import Effects, LeaderAndEpoch, LogStep, Reply, Send
 from odradek.kraft.raft.log_index import LogIndex
-from odradek.kraft.raft.messages import NO_NODE, Answer, Batch, FetchAnswer, Request
+from odradek.kraft.raft.messages import NO_NODE, Answer, Batch, FetchAnswer, Request, VoterChangeAnswer
 from odradek.kraft.raft.requests import RequestTable
 from odradek.kraft.raft.roles import Ballot, Follower, Leader, Resigned, Role, Unattached
 from odradek.kraft.raft.settings import QuorumSettings
-from odradek.kraft.raft.voters import ReplicaKey
+from odradek.kraft.raft.voter_history import BEFORE_THE_LOG
+from odradek.kraft.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
 from odradek.wire.errors import ErrorCode
-from odradek.wire.messages.control_records import LeaderChangeMessage, LeaderChangeMessageVoter
+from odradek.wire.messages.control_records import KRaftVersionRecord, LeaderChangeMessage, LeaderChangeMessageVoter
 from odradek.wire.messages.quorum_state import QuorumStateData, QuorumStateDataVoter
 from odradek.wire.primitives import ZERO_UUID
 
 NEVER: Final = float("inf")
+BOOTSTRAP_NODE: Final = -2
+"""The id under which requests are sent to the first bootstrap server; -3 is the second, and so on."""
+NO_VOTE: Final = ReplicaKey(NO_NODE)
 
 
 class Identity(NamedTuple):
@@ -28,11 +32,20 @@ class Identity(NamedTuple):
     voters: frozenset[int]
     directory_id: bytes = ZERO_UUID
     """Of the directory with the metadata log."""
+    endpoints: tuple[Endpoint, ...] = ()
+    """Where the other replicas reach this one."""
+    bootstrap_servers: int = 0
+    """How many servers a replica without a leader may ask beside the voters (`BOOTSTRAP_NODE`)."""
 
     @property
     def key(self) -> ReplicaKey:
         """This replica."""
         return ReplicaKey(self.node_id, self.directory_id)
+
+    @property
+    def voter(self) -> Voter:
+        """This replica as a voter."""
+        return Voter(self.key, self.endpoints)
 
 
 class Quorum:
@@ -58,13 +71,14 @@ class Quorum:
         self.epoch = max(state.leader_epoch, log.end.epoch, 0)
         is_current = state.leader_epoch == self.epoch
         self.leader_id = state.leader_id if is_current else NO_NODE
-        self.voted_id = state.voted_id if is_current else NO_NODE
+        self.voted = ReplicaKey(state.voted_id, state.voted_directory_id) if is_current else NO_VOTE
         self.high_watermark = log.start.offset
         self._jitter = jitter
         self._steps: list[LogStep] = []
         self._sends: list[Send] = []
         self._replies: list[Reply] = []
-        self._written = (self.epoch, self.voted_id, self.leader_id)
+        self._static = VoterSet.of_ids(identity.voters)
+        self._written = (self.epoch, self.voted, self.leader_id)
         self._reported = LeaderAndEpoch(NO_NODE, -1)
         self._reported_high_watermark = -1
         self.role: Role = self._first_role()
@@ -80,18 +94,39 @@ class Quorum:
     # --- predicates ---
 
     @property
+    def voters(self) -> VoterSet:
+        """The voters of the newest VotersRecord in the log, committed or not; without one those of the settings."""
+        found = self.log.history.voters
+        return self._static if found is None else found
+
+    @property
+    def version(self) -> int:
+        """The kraft.version of the log."""
+        return self.log.history.version
+
+    @property
     def is_voter(self) -> bool:
-        """Whether this replica votes."""
-        return self.identity.node_id in self.identity.voters
+        """Whether this replica votes; one with the id of a voter and another directory does not."""
+        return self.voters.is_voter(self.identity.key)
 
     @property
     def other_voters(self) -> list[int]:
         """The ids of the other voters, in order."""
-        return sorted(self.identity.voters - {self.identity.node_id})
+        return sorted(self.voters.ids - {self.identity.node_id})
+
+    @property
+    def other_keys(self) -> list[ReplicaKey]:
+        """The other voters in the order of their ids."""
+        return [each.key for each in self.voters.voters if each.key.node_id != self.identity.node_id]
+
+    @property
+    def own_votes(self) -> set[int]:
+        """This replica's id if it votes: what it adds to a majority."""
+        return {self.identity.node_id} if self.is_voter else set()
 
     def is_majority(self, replicas: set[int]) -> bool:
         """Whether these replicas hold more than half of the voters."""
-        return len(replicas & self.identity.voters) > len(self.identity.voters) // 2
+        return self.voters.is_majority(replicas)
 
     def is_log_current(self, log_end: tuple[int, int]) -> bool:
         """Whether a log with this end holds all that this log may have committed."""
@@ -108,7 +143,7 @@ class Quorum:
 
     def candidacy_deadline(self) -> float:
         """When a voter that knows no leader asks for votes: a sole voter at once, as it waits for no other."""
-        is_sole = self.identity.voters == {self.identity.node_id}
+        is_sole = self.is_voter and not self.other_voters
         return self.now_ms if is_sole else self.election_deadline()
 
     # --- transitions ---
@@ -117,7 +152,7 @@ class Quorum:
         """Enter an epoch whose leader is not known."""
         self._leave_role()
         if epoch > self.epoch:
-            self.epoch, self.voted_id = epoch, NO_NODE
+            self.epoch, self.voted = epoch, NO_VOTE
         self.leader_id = NO_NODE
         self.role = Unattached(self.candidacy_deadline())
 
@@ -125,30 +160,36 @@ class Quorum:
         """Follow the leader of this epoch."""
         self._leave_role()
         if epoch > self.epoch:
-            self.epoch, self.voted_id = epoch, NO_NODE
+            self.epoch, self.voted = epoch, NO_VOTE
         self.leader_id = leader_id
         self.role = Follower(self.now_ms + self.settings.fetch_timeout_ms)
 
     def become_prospective(self) -> None:
         """Ask whether the others would vote; epoch, vote and leader stay."""
         self._leave_role()
-        self.role = Ballot(True, self.election_deadline(), granted={self.identity.node_id})
+        self.role = Ballot(True, self.election_deadline(), granted=self.own_votes)
 
     def become_candidate(self) -> None:
         """Stand for election in the next epoch."""
         self._leave_role()
         self.epoch += 1
-        self.voted_id, self.leader_id = self.identity.node_id, NO_NODE
-        self.role = Ballot(False, self.election_deadline(), granted={self.identity.node_id})
+        self.voted, self.leader_id = self.identity.key, NO_NODE
+        self.role = Ballot(False, self.election_deadline(), granted=self.own_votes)
 
     def become_leader(self, granted: set[int]) -> None:
-        """Lead the epoch: append its LeaderChangeMessage."""
+        """Lead the epoch: append its LeaderChangeMessage.
+
+        The first leader adds the kraft.version and the voters with which its directory was formatted.
+        """
         self._leave_role()
         self.leader_id = self.identity.node_id
-        voters = [LeaderChangeMessageVoter(each) for each in sorted(self.identity.voters)]
+        voters = [LeaderChangeMessageVoter(each) for each in sorted(self.voters.ids)]
         granting = [LeaderChangeMessageVoter(each) for each in sorted(granted)]
         self.role = Leader(self.log.end_offset, self.now_ms)
-        self.append(1, LeaderChangeMessage(0, self.identity.node_id, voters, granting))
+        controls: list[Any] = [LeaderChangeMessage(0, self.identity.node_id, voters, granting)]
+        if self.log.history.voters_offset == BEFORE_THE_LOG:
+            controls += [KRaftVersionRecord(0, self.version), self.voters.to_record()]
+        self.append_controls(*controls)
 
     def become_resigned(self, successors: tuple[ReplicaKey, ...]) -> None:
         """Lead no longer, and ask the voters to elect another leader."""
@@ -170,6 +211,8 @@ class Quorum:
 
     def _leave_role(self) -> None:
         if isinstance(self.role, Leader):
+            if self.role.change is not None:
+                self.answer_change(self.role.change.token, ErrorCode.NOT_LEADER_OR_FOLLOWER, "The leader has changed.")
             for each in self.role.parked:
                 self.reply(each.token, FetchAnswer(ErrorCode.NOT_LEADER_OR_FOLLOWER, NO_NODE, self.epoch))
 
@@ -179,6 +222,18 @@ class Quorum:
         """Append records in the present epoch."""
         base = self.log.append(self.epoch, count)
         self._steps.append(Batch(base, self.epoch, count, payload))
+
+    def append_controls(self, *controls: Any) -> int:
+        """Append control records in one batch, in force at once; returns the offset of the last."""
+        base = self.log.append(self.epoch, len(controls))
+        for offset, control in enumerate(controls, base):
+            self.log.history.append(offset, control)
+        self._steps.append(Batch(base, self.epoch, len(controls), controls, controls))
+        return base + len(controls) - 1
+
+    def answer_change(self, token: object, error: ErrorCode, message: str | None = None) -> None:
+        """Answer a request that changes the voters."""
+        self.reply(token, VoterChangeAnswer(error, message, self.leader_id, self.epoch))
 
     def change_log(self, step: LogStep) -> None:
         """Let the driver change the log."""
@@ -198,7 +253,7 @@ class Quorum:
 
     def take_effects(self, deadline_ms: float) -> Effects:
         """The effects since the last call."""
-        current = (self.epoch, self.voted_id, self.leader_id)
+        current = (self.epoch, self.voted, self.leader_id)
         state = None
         if current != self._written:
             self._written = current
@@ -218,6 +273,14 @@ class Quorum:
             cluster_id=self.identity.cluster_id,
             leader_id=self.leader_id,
             leader_epoch=self.epoch,
-            voted_id=self.voted_id,
-            current_voters=[QuorumStateDataVoter(each) for each in sorted(self.identity.voters)],
+            voted_id=self.voted.node_id,
+            voted_directory_id=self.voted.directory_id,
+            current_voters=[QuorumStateDataVoter(each) for each in sorted(self.voters.ids)],
         )
+
+
+def append_pending(quorum: Quorum, leader: Leader) -> None:
+    """Append the records that the leader has gathered."""
+    for count, payload in leader.pending:
+        quorum.append(count, payload)
+    leader.pending.clear()

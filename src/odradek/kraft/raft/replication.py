@@ -7,7 +7,14 @@ from typing import Any
 from odradek.kraft.checkpoints import CheckpointId
 from odradek.kraft.errors import CorruptMetadata
 from odradek.kraft.metadata_observer import LogEnd
-from odradek.kraft.raft.effects import InstallSnapshot, Propose, SnapshotWritten, TruncateTo, WriteSnapshot
+from odradek.kraft.raft.effects import (
+    InstallSnapshot,
+    Propose,
+    SnapshotInstalled,
+    SnapshotWritten,
+    TruncateTo,
+    WriteSnapshot,
+)
 from odradek.kraft.raft.messages import (
     NO_NODE,
     FetchAnswer,
@@ -15,7 +22,7 @@ from odradek.kraft.raft.messages import (
     SnapshotAnswer,
     SnapshotRequest,
 )
-from odradek.kraft.raft.quorum import Quorum
+from odradek.kraft.raft.quorum import BOOTSTRAP_NODE, Quorum, append_pending
 from odradek.kraft.raft.roles import Follower, Leader, ParkedFetch, Progress, Unattached
 from odradek.wire.errors import ErrorCode
 
@@ -61,7 +68,7 @@ class Replication:
             return
         leader = quorum.role
         assert isinstance(leader, Leader)
-        progress = leader.progress.setdefault(request.replica_id, Progress())
+        progress = leader.progress.setdefault(quorum.voters.key_of(request.replica), Progress())
         progress.fetched_ms = quorum.now_ms
         found = quorum.log.check_position(request.log_end)
         if isinstance(found, CheckpointId):
@@ -70,6 +77,8 @@ class Replication:
             quorum.reply(token, FetchAnswer(error, quorum.leader_id, quorum.epoch, diverging=found))
         else:
             progress.end_offset = max(progress.end_offset, request.log_end.offset)
+            if request.log_end.offset >= quorum.log.end_offset:
+                progress.caught_up_ms = quorum.now_ms
             self.update_high_watermark(leader)
             wait = min(request.max_wait_ms, quorum.settings.fetch_max_wait_ms)
             leader.parked.append(ParkedFetch(token, request, quorum.now_ms + wait))
@@ -95,7 +104,9 @@ class Replication:
         error = self._problem_of_epoch(request)
         if error is ErrorCode.NONE:
             assert isinstance(quorum.role, Leader)
-            quorum.role.progress.setdefault(request.replica_id, Progress()).fetched_ms = quorum.now_ms
+            quorum.role.progress.setdefault(
+                quorum.voters.key_of(request.replica), Progress()
+            ).fetched_ms = quorum.now_ms
             if request.snapshot != quorum.log.snapshot:
                 error = ErrorCode.SNAPSHOT_NOT_FOUND
             elif not 0 <= request.position < quorum.log.snapshot_size:
@@ -107,11 +118,11 @@ class Replication:
     def update_high_watermark(self, leader: Leader) -> None:
         """Commit what a majority of voters has on disk, if a record of this epoch is among it (Raft, section 5.4.2)."""
         quorum = self._quorum
-        ends = [leader.progress.get(each, Progress()).end_offset for each in quorum.other_voters]
+        ends = [leader.progress_of(each).end_offset for each in quorum.other_keys]
         if quorum.is_voter:
             ends.append(quorum.log.synced_offset)
         ends.sort(reverse=True)
-        committed = ends[len(quorum.identity.voters) // 2]
+        committed = ends[len(quorum.voters.ids) // 2]
         if committed > leader.epoch_start:
             leader.has_committed = True
             quorum.advance_high_watermark(committed)
@@ -174,6 +185,8 @@ class Replication:
                     f"{batch.epoch} after offset {quorum.log.end_offset}"
                 )
             quorum.log.append(batch.epoch, batch.record_count)
+            for offset, control in enumerate(batch.controls, batch.base_offset):
+                quorum.log.history.append(offset, control)
             quorum.change_log(batch)
 
     def _truncate(self, diverging: LogEnd) -> None:
@@ -226,6 +239,12 @@ class Replication:
             quorum.advance_high_watermark(request.snapshot.end_offset)
         return True
 
+    def on_snapshot_installed(self, event: SnapshotInstalled) -> None:
+        """Take the voters of the snapshot."""
+        quorum = self._quorum
+        if quorum.log.snapshot == event.snapshot:
+            quorum.log.history.replace_by(event.snapshot.end_offset, event.controls)
+
     # --- time ---
 
     def poll(self) -> None:
@@ -234,15 +253,13 @@ class Replication:
         role = quorum.role
         if isinstance(role, Leader):
             if role.pending and quorum.now_ms >= role.linger_ms:
-                for count, payload in role.pending:
-                    quorum.append(count, payload)
-                role.pending.clear()
+                append_pending(quorum, role)
             self.update_high_watermark(role)
             self._answer_parked(role)
         elif isinstance(role, Follower):
             self._fetch_from_leader(role)
         elif isinstance(role, Unattached):
-            self._fetch_from(self._next_voter())
+            self._fetch_from(self._next_server())
 
     def _fetch_from_leader(self, role: Follower) -> None:
         quorum = self._quorum
@@ -262,9 +279,10 @@ class Replication:
                 ),
             )
 
-    def _next_voter(self) -> int:
-        """The voter to ask for the leader; each in turn."""
-        others = self._quorum.other_voters
+    def _next_server(self) -> int:
+        """The voter or bootstrap server to ask for the leader; each in turn."""
+        quorum = self._quorum
+        others = quorum.other_voters + [BOOTSTRAP_NODE - each for each in range(quorum.identity.bootstrap_servers)]
         return others[self._turn % len(others)] if others else NO_NODE
 
     def _fetch_from(self, server: int) -> None:

@@ -27,6 +27,8 @@ class Follower:
     deadline_ms: float
     has_fetched: bool = False
     """Whether the leader answered: then pre-votes are rejected."""
+    report_ms: float = 0.0
+    """When the replica may next ask the leader to change its entry among the voters."""
     snapshot: CheckpointId | None = None
     """The snapshot that it fetches, and how many bytes of it are written."""
     snapshot_bytes: int = 0
@@ -48,6 +50,8 @@ class Progress:
 
     end_offset: int = -1
     fetched_ms: float = -1.0
+    caught_up_ms: float = float("-inf")
+    """When it last had all records that the leader had."""
 
 
 @dataclass(slots=True)
@@ -60,12 +64,21 @@ class ParkedFetch:
 
 
 @dataclass(slots=True)
+class VoterChange:
+    """A request whose VotersRecord is at `offset`."""
+
+    token: Any
+    offset: int
+    deadline_ms: float
+
+
+@dataclass(slots=True)
 class Leader:
     """The replica leads its epoch. `epoch_start` is the offset of its LeaderChangeMessage."""
 
     epoch_start: int
     began_ms: float
-    progress: dict[int, Progress] = field(default_factory=dict)
+    progress: dict[ReplicaKey, Progress] = field(default_factory=dict)
     parked: list[ParkedFetch] = field(default_factory=list)
     pending: list[tuple[int, Any]] = field(default_factory=list)
     """Counts and payloads of records that are to be appended at `linger_ms`."""
@@ -74,6 +87,12 @@ class Leader:
     """When each voter was last sent BeginQuorumEpoch."""
     has_committed: bool = False
     """Whether a record of this epoch is committed: only then the high watermark is known."""
+    change: VoterChange | None = None
+    """The change of the voters that waits for its record to be committed."""
+
+    def progress_of(self, replica: ReplicaKey) -> Progress:
+        """How far this replica has fetched."""
+        return self.progress.get(replica) or Progress()
 
 
 @dataclass(slots=True)

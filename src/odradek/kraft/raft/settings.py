@@ -26,6 +26,13 @@ class QuorumSettings(NamedTuple):
     """`controller.quorum.append.linger.ms`: how long the leader gathers records before it appends them."""
     fetch_max_wait_ms: float = 500.0
     """How long the leader delays the answer to a Fetch that has no records; Kafka's constant."""
+    auto_join: bool = False
+    """`controller.quorum.auto.join.enable`: an observer asks the leader to add it to the voters (KIP-1186)."""
+
+    @property
+    def report_voter_ms(self) -> float:
+        """The pause between two requests of a replica that its entry among the voters be changed."""
+        return self.fetch_timeout_ms
 
     @property
     def check_quorum_ms(self) -> float:

@@ -128,6 +128,11 @@ class VoterSet:
         found = self._voters.get(key.node_id)
         return found is not None and found.key.directory_id in (ZERO_UUID, key.directory_id)
 
+    def key_of(self, replica: ReplicaKey) -> ReplicaKey:
+        """The key of the voter that this replica is; else its own key."""
+        found = self._voters.get(replica.node_id)
+        return found.key if found is not None and self.is_voter(replica) else replica
+
     def is_majority(self, ids: Iterable[int]) -> bool:
         """Whether these replicas hold more than half of the voters."""
         return len(self.ids.intersection(ids)) > len(self.ids) // 2

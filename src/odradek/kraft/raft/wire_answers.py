@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from odradek.kraft.checkpoints import CheckpointId
+from odradek.kraft.errors import CorruptMetadata
+from odradek.kraft.metadata_log import read_controls
 from odradek.kraft.metadata_observer import LogEnd, Server
 from odradek.kraft.raft.messages import (
     NO_NODE,
@@ -27,6 +29,7 @@ from odradek.kraft.raft.messages import (
 )
 from odradek.kraft.raft.wire_requests import NO_EPOCH, TOPIC, TOPIC_ID
 from odradek.records.batch import LOG_OVERHEAD, check_batch, split_batches
+from odradek.records.errors import CorruptRecords
 from odradek.wire.errors import ErrorCode, error_code
 from odradek.wire.message import ApiMessage
 from odradek.wire.messages import (
@@ -168,6 +171,13 @@ def _error(message: Any) -> ErrorCode:
     return error_code(message.error_code) if message.error_code else ErrorCode.UNKNOWN_SERVER_ERROR
 
 
+def _controls(records: memoryview, position: int) -> tuple[Any | None, ...]:
+    try:
+        return read_controls(records, position)
+    except CorruptMetadata as error:
+        raise CorruptRecords(str(error)) from error
+
+
 def _fetch_answer(part: fetch.FetchResponsePartition) -> FetchAnswer:
     leader, diverging, snapshot = part.current_leader, part.diverging_epoch, part.snapshot_id
     records = memoryview(part.records or b"")
@@ -176,7 +186,8 @@ def _fetch_answer(part: fetch.FetchResponsePartition) -> FetchAnswer:
         check_batch(records, position, from_client=False)
         end = position + header.batch_length + LOG_OVERHEAD
         count = header.next_offset - header.base_offset
-        batches.append(Batch(header.base_offset, header.partition_leader_epoch, count, records[position:end]))
+        controls = _controls(records, position)
+        batches.append(Batch(header.base_offset, header.partition_leader_epoch, count, records[position:end], controls))
     return FetchAnswer(
         error_code(part.error_code),
         leader.leader_id,

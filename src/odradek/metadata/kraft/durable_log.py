@@ -7,17 +7,21 @@ Source: KIP-630; Kafka's `KafkaMetadataLog`, `Snapshots`.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from odradek.kraft.checkpoints import Checkpoint, CheckpointId, parse_file_name, read_checkpoint
 from odradek.kraft.errors import CorruptMetadata
+from odradek.kraft.metadata_log import read_controls
 from odradek.kraft.metadata_observer import BEGINNING, LogEnd
 from odradek.kraft.raft.log_index import LogIndex
+from odradek.kraft.raft.voter_history import VoterHistory
 from odradek.log.append import Origin
 from odradek.log.config import UNLIMITED, LogConfig
 from odradek.log.environment import LogEnvironment
 from odradek.log.partition_log import PartitionLog
 from odradek.ports.disk import Bytes, File
+from odradek.records.batch import split_batches
+from odradek.records.errors import CorruptRecords
 from odradek.wire.errors import ErrorCode, KafkaError
 
 TOPIC: Final = "__cluster_metadata"
@@ -26,6 +30,7 @@ LARGEST_BATCH_BYTES: Final = 8 << 20
 """Of a batch of the metadata log, and of one answer to a Fetch (KafkaRaftClient.MAX_BATCH_SIZE_BYTES)."""
 _PART: Final = ".part"
 """What a snapshot's file name ends with while its bytes arrive."""
+_READ_BYTES: Final = 1 << 20
 _SNAPSHOTS_KEPT: Final = 2
 """The newest one, and the one before for replicas that are fetching it."""
 
@@ -158,7 +163,13 @@ class DurableMetadataLog:
     def index(self) -> LogIndex:
         """What Raft decides by, after `open`: all of the log is durable then."""
         size = self._disk.size(self._path(self._snapshots[-1])) if self._snapshots else 0
-        return LogIndex(start=self.start, epochs=self.epochs, end_offset=self._log.end_offset, snapshot_size=size)
+        return LogIndex(
+            start=self.start,
+            epochs=self.epochs,
+            end_offset=self._log.end_offset,
+            snapshot_size=size,
+            history=self._read_history(),
+        )
 
     # --- snapshots ---
 
@@ -253,6 +264,34 @@ class DurableMetadataLog:
     def _epoch_before(self, offset: int) -> int:
         """The epoch of the record before the offset; -1 if the log does not know it."""
         return self._log.history.leader_epochs.epoch_for(offset - 1)
+
+    def _read_history(self) -> VoterHistory:
+        """The voters that the newest snapshot and the log after it hold. Raises CorruptMetadata."""
+        history = VoterHistory()
+        try:
+            if self._snapshots:
+                history.replace_by(self.start.offset, self._snapshot_controls(self._snapshots[-1]))
+            offset = self.start.offset
+            while offset < self._log.end_offset:
+                batches = memoryview(self.read(offset, _READ_BYTES))
+                for position, header in split_batches(batches, allow_partial_tail=False):
+                    for at, control in enumerate(read_controls(batches, position), header.base_offset):
+                        if at >= self.start.offset:
+                            history.append(at, control)
+                    offset = header.next_offset
+        except CorruptRecords as error:
+            raise CorruptMetadata(f"{self.directory}: {error}") from error
+        return history
+
+    def _snapshot_controls(self, found: CheckpointId) -> list[Any]:
+        """The control records with which a snapshot begins; they fit into one read."""
+        data, _size = self.read_snapshot(found, 0, _READ_BYTES)
+        controls: list[Any] = []
+        for position, header in split_batches(memoryview(data), allow_partial_tail=True):
+            if not header.is_control:
+                break
+            controls += read_controls(memoryview(data), position)
+        return controls
 
     def _note(self, found: CheckpointId) -> None:
         self._snapshots = sorted({*self._snapshots, found})

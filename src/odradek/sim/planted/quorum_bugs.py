@@ -83,7 +83,7 @@ def _(right: Any) -> Any:
 @_bug("half is a majority", "one vote less than a majority elects a leader", f"{_QUORUM}.is_majority",
       profile="quorum5")  # fmt: skip
 def _(right: Any) -> Any:
-    return lambda self, replicas: len(replicas & self.identity.voters) >= len(self.identity.voters) // 2
+    return lambda self, replicas: len(self.voters.ids & set(replicas)) >= len(self.voters.ids) // 2
 
 
 @_bug("pre-vote counts as a vote", "a candidate counts the votes that it got before its epoch",
@@ -111,9 +111,9 @@ def _(right: Any) -> Any:
       f"{_QUORUM}.become_unattached")  # fmt: skip
 def _(right: Any) -> Any:
     def become_unattached(self: Any, epoch: int) -> None:
-        leader, vote = self.leader_id, self.voted_id
+        leader, vote = self.leader_id, self.voted
         right(self, epoch)
-        self.leader_id, self.voted_id = leader, vote
+        self.leader_id, self.voted = leader, vote
 
     return become_unattached
 
@@ -161,7 +161,7 @@ def _(right: Any) -> Any:
     def update(self: Any, leader: Any) -> None:
         quorum = self._quorum
         ends = sorted([quorum.log.synced_offset, *(each.end_offset for each in leader.progress.values())], reverse=True)
-        needed = len(quorum.identity.voters) // 2
+        needed = len(quorum.voters.ids) // 2
         if len(ends) > needed and ends[needed] > leader.epoch_start:
             leader.has_committed = True
             quorum.advance_high_watermark(ends[needed])
@@ -304,7 +304,7 @@ def _(right: Any) -> Any:
 def _(right: Any) -> Any:
     def on_fetch(self: Any, request: Any, token: Any) -> None:
         if isinstance(self._quorum.role, Leader):
-            self._quorum.role.progress = {request.replica_id: Progress()}
+            self._quorum.role.progress = {self._quorum.voters.key_of(request.replica): Progress()}
         right(self, request, token)
 
     return on_fetch

@@ -26,11 +26,13 @@ class Replica:
         node: int = 1,
         log: LogIndex | None = None,
         state: QuorumStateData | None = None,
+        identity: Identity | None = None,
+        auto_join: bool = False,
     ) -> None:
         self.now_ms = 0.0
         self.machine = RaftMachine(
-            Identity(CLUSTER, node, frozenset(voters)),
-            QuorumSettings(append_linger_ms=0.0),
+            identity or Identity(CLUSTER, node, frozenset(voters)),
+            QuorumSettings(append_linger_ms=0.0, auto_join=auto_join),
             log or LogIndex(),
             state or QuorumStateData(leader_epoch=0),
             lambda: 0.0,
