@@ -25,6 +25,7 @@ from odradek.spark.offset_log import SourceEnd, offsets_on
 from odradek.spark.offsets import Offsets
 from odradek.spark.options import SinkOptions, admin_options
 from odradek.spark.protocol import Begun, Encoded, TaskReport, TransactionError, is_done
+from odradek.spark.target_topics import partition_count
 from odradek.spark.workers import freeze_modules
 from odradek.spark.writing import PRODUCER_DEFAULTS, RowWriter
 
@@ -139,12 +140,15 @@ def begin(options: SinkOptions, watched_pid: int, *, batches: bool = True, sessi
     """Step 1 of the protocol. The lease server ends with the watched process.
 
     `batches`: the transaction is one of many and leaves its number. Raises KafkaError, ClientError, MarkerError,
-    TransactionError, LeaseError, CheckpointError.
+    TransactionError, LeaseError, CheckpointError, TargetMissing.
     """
     if batches:
         check_checkpoint(options, session)
     server = _lease_server(options, watched_pid)  # the first time, it starts while the brokers are asked
     producer = clients.transactional(client_options(options))
+    if options.topic is not None:
+        # the batch's number is an offset of this topic, so that a batch without rows needs it, too
+        clients.run(partition_count(producer.producer.cluster, options.topic))
     identity, recorded = clients.run(protocol.begin(producer, _markers_of(options) if batches else None))
     address = server.open_batch(producer.transactional_id)
     freeze_modules(at_leisure=False)

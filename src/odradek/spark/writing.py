@@ -19,6 +19,7 @@ from odradek.records.errors import RecordTooLarge
 from odradek.records.topic_partition import PartitionKey
 from odradek.spark import clients
 from odradek.spark.protocol import Encoded
+from odradek.spark.target_topics import partition_count
 
 ROWS_AT_ONCE: Final = 65_536
 BYTES_AT_ONCE: Final = 32 * 1024 * 1024
@@ -112,7 +113,7 @@ class RowWriter:
         return [(name, rows.filter(pc.equal(codes.indices, number))) for number, name in enumerate(topics)]
 
     def _send_topic(self, topic: str, rows: Any) -> None:
-        count = len(clients.run(self._producer.partitions_for(topic)))
+        count = clients.run(partition_count(self._producer.cluster, topic))
         names = rows.schema.names
         key = rows.column("key") if "key" in names else None
         columns = [key, rows.column("value"), rows.column("headers") if "headers" in names else None]

@@ -18,8 +18,8 @@ CONFIG = {"compression_type": "none", "compression_level": None, "batch_size": 5
 PARTITIONS = 3
 
 
-async def _partitions_for(_: str) -> range:
-    return range(PARTITIONS)
+async def _topic(_: str, _patience_ms: int) -> SimpleNamespace:
+    return SimpleNamespace(partitions=range(PARTITIONS))
 
 
 def rows(numbers: range) -> Any:
@@ -30,7 +30,7 @@ def rows(numbers: range) -> Any:
 def written(task: int, *batches: Any) -> tuple[list[list[Encoded]], dict[tuple[str, int], int]]:
     """What was handed over in each round, and the counts."""
     rounds: list[list[Encoded]] = [[]]
-    producer: Any = SimpleNamespace(config=CONFIG, partitions_for=_partitions_for)
+    producer: Any = SimpleNamespace(config=CONFIG, cluster=SimpleNamespace(topic=_topic))
 
     def emit(encoded: Encoded) -> None:
         rounds[-1].append(encoded)
