@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import sqlite3
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -127,15 +128,53 @@ def test_failure_of_the_registry_says_whether_to_wait(server: Registry, monkeypa
     assert type(caught.value) is ConnectError
 
 
+@pytest.mark.parametrize("format_", ["avro", "json-schema", "protobuf"])
+def test_source_registers_schemas_of_its_rows_that_a_sink_reads(
+    broker: BlockingBroker, rest: TestClient, name: str, tmp_path: Path, server: Registry, format_: str
+) -> None:
+    """The registry is away at first. A later row has a value in a column that was null before."""
+    store = sqlite3.connect(tmp_path / "source.db")
+    store.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, item TEXT, price REAL)")
+    store.execute("INSERT INTO orders VALUES (1, NULL, 2.5)")
+    store.commit()
+    values = {"value.converter": format_, "value.converter.schema.registry.url": url(server)}
+    source = {"connector.class": "SqlSource", "connection.url": f"sqlite:///{tmp_path}/source.db",
+              "mode": "incrementing", "incrementing.column.name": "id", "table.whitelist": "orders",
+              "topic.prefix": f"{name}-", "poll.interval.ms": "50", "errors.retry.delay.max.ms": "100"}  # fmt: skip
+    server.is_away = True
+    assert rest.put(f"/connectors/{name}-in/config", json={**source, **values}).status_code == 201
+    until(lambda: len(server.asked) > 2, "requests for the schema")
+    server.is_away = False
+    target = tmp_path / "target.db"
+    assert rest.put(f"/connectors/{name}/config", json=sink(target, f"{name}-orders", **values)).status_code == 201
+    query = f'SELECT id, price FROM "{name}-orders"'
+    until(lambda: rows(target, query) == [(1, 2.5)], "the first row")
+    store.execute("INSERT INTO orders VALUES (2, 'tea', 4)")
+    store.commit()
+    query = f'SELECT id, item, price FROM "{name}-orders" ORDER BY id'
+    until(lambda: rows(target, query) == [(1, None, 2.5), (2, "tea", 4)], "the second row")
+    assert len(server.subjects[f"{name}-orders-value"]) == 2
+    store.close()
+    for each in (name, f"{name}-in"):
+        rest.delete(f"/connectors/{each}")
+
+
 @pytest.mark.parametrize(
     ("config", "part"),
     [
-        ({"value.converter.schema.registry.url": "http://r"}, "only reads, and a source writes"),
+        (
+            {
+                "value.converter.schema.registry.url": "http://r",
+                "value.converter.schema": "x",
+                "value.converter.use.latest.version": "true",
+            },
+            "only one of them is possible",
+        ),
         ({"value.converter.schema.registry.url": "r"}, "not an address of a schema registry"),
         ({"value.converter.schema.registry.url": "http://r", "value.converter.x": "1"}, "x is not a setting"),
     ],
 )
-def test_avro_for_a_source_or_without_an_address_is_rejected(config: dict[str, str], part: str) -> None:
+def test_avro_of_a_source_without_address_or_choice_is_rejected(config: dict[str, str], part: str) -> None:
     plugin = find("FileStreamSource")
     assert plugin is not None
     own = {"name": "c", "connector.class": "FileStreamSource", "file": "f", "topic": "t", "value.converter": "avro"}

@@ -34,7 +34,7 @@ class Conversion:
     ) -> Conversion:
         """That of a configuration. Raises ValueError."""
         return cls(
-            converter_of(values["key.converter"], subset(config, "key.converter.")),
+            converter_of(values["key.converter"], subset(config, "key.converter."), is_key=True),
             converter_of(values["value.converter"], subset(config, "value.converter.")),
             transforms,
         )
@@ -61,11 +61,11 @@ class Conversion:
         return made
 
     def encode(self, record: SourceRecord) -> Encoded | None:
-        """A source's record for a topic; None if a transform drops it. Raises ValueError."""
+        """A source's record for a topic; None if a transform drops it. Raises ValueError, SchemaMissing."""
         topic, key, value = record.topic, record.key, record.value
         for transform in self._transforms:
             changed = transform(topic, key, value, -1 if record.timestamp is None else record.timestamp)
             if changed is None:
                 return None
             topic, key, value = changed
-        return Encoded(topic, self._key.encode(key), self._value.encode(value))
+        return Encoded(topic, self._key.encode(topic, key), self._value.encode(topic, value))

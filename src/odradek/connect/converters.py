@@ -13,18 +13,22 @@ from typing import Any, Final, Protocol
 
 from odradek.client.registry import RegistrySchemas
 from odradek.connect.registry_converters import FORMATS, RegistryConverter
+from odradek.connect.registry_writers import RegistryWriter, SchemaChoice
 from odradek.connect.settings import REQUIRED, Importance, Setting, Type, check
 
 
 class Converter(Protocol):
-    """Both directions raise ValueError for what they cannot convert; None is null in both."""
+    """Both directions raise ValueError for what they cannot convert; None is null in both.
+
+    Those of a schema registry raise SchemaMissing, too.
+    """
 
     def decode(self, data: bytes | None) -> Any:
         """The object of a record's key or value."""
         ...
 
-    def encode(self, value: Any) -> bytes | None:
-        """The bytes of an object."""
+    def encode(self, topic: str, value: Any) -> bytes | None:
+        """The bytes of an object for a topic."""
         ...
 
 
@@ -51,7 +55,7 @@ class JsonConverter:
             raise ValueError('an object of "schema" and "payload" expected, because schemas.enable is true')
         return found["payload"]
 
-    def encode(self, value: Any) -> bytes | None:
+    def encode(self, _topic: str, value: Any) -> bytes | None:
         """JSON in UTF-8. Raises ValueError."""
         if value is None:
             return None
@@ -73,11 +77,11 @@ class StringConverter:
         except UnicodeDecodeError as error:
             raise ValueError(f"not UTF-8: {error.reason} at byte {error.start}") from error
 
-    def encode(self, value: Any) -> bytes | None:
+    def encode(self, topic: str, value: Any) -> bytes | None:
         """The bytes of the text. Raises ValueError."""
         if isinstance(value, str):
             return value.encode()
-        return JsonConverter().encode(value)
+        return JsonConverter().encode(topic, value)
 
 
 class ByteArrayConverter:
@@ -87,7 +91,7 @@ class ByteArrayConverter:
         """The same bytes."""
         return data
 
-    def encode(self, value: Any) -> bytes | None:
+    def encode(self, _topic: str, value: Any) -> bytes | None:
         """The same bytes, and the UTF-8 of text. Raises ValueError."""
         if isinstance(value, str):
             return value.encode()
@@ -120,17 +124,25 @@ _JSON: Final = (Setting("schemas.enable", Type.BOOLEAN, False, "whether JSON is 
 _PLAIN: Final = (
     Setting("schemas.enable", Type.BOOLEAN, False, "accepted for configurations of Kafka Connect: there is no schema"),
 )
-_REGISTRY: Final = (
+REGISTRY_SETTINGS: Final = (
     Setting("schema.registry.url", Type.LIST, REQUIRED, "addresses of one schema registry", Importance.HIGH),
     Setting("basic.auth.credentials.source", Type.STRING, "USER_INFO", "where the login is", choices=("USER_INFO",)),
     Setting("basic.auth.user.info", Type.PASSWORD, "", "login as USER:PASSWORD"),
     Setting("schema.registry.ssl.truststore.location", Type.STRING, "", "PEM file of trusted certificates"),
 )
+"""Where a schema registry is."""
+_WRITING: Final = (
+    Setting("schema", Type.STRING, "", "sources: the schema to write with, of Avro or JSON; default: made of the "
+            "fields of values, each of them optional"),
+    Setting("use.latest.version", Type.BOOLEAN, False, "sources: write with the newest schema of the subject, which "
+            "is TOPIC-value or TOPIC-key"),
+    Setting("auto.register.schemas", Type.BOOLEAN, True, "sources: register a schema that the subject lacks"),
+)  # fmt: skip
 SETTINGS: Final[Mapping[str, Sequence[Setting]]] = {
     NAMES["json"]: _JSON,
     NAMES["string"]: _PLAIN,
     NAMES["bytes"]: _PLAIN,
-    **dict.fromkeys(FORMATS, _REGISTRY),
+    **dict.fromkeys(FORMATS, (*REGISTRY_SETTINGS, *_WRITING)),
 }
 """The settings of converters, behind `key.converter.` and `value.converter.`, by their names."""
 
@@ -140,20 +152,21 @@ def settings_of(name: str) -> Sequence[Setting] | None:
     return SETTINGS.get(name)
 
 
-def can_write(name: str) -> bool:
-    """Whether sources may use the converter. Raises ValueError."""
-    return class_of(name) not in FORMATS
-
-
-def converter_of(name: str, options: Mapping[str, str]) -> Converter:
+def converter_of(name: str, options: Mapping[str, str], *, is_key: bool = False) -> Converter:
     """The converter of that name; `options` are its settings without their prefix. Raises ValueError."""
     full = class_of(name)
+    values = _checked(full, options)
     if full in FORMATS:
+        registry = registry_of(full, options)
+        choice = SchemaChoice(
+            values["schema"], values["use.latest.version"], values["auto.register.schemas"], is_key=is_key
+        )
         try:
-            return RegistryConverter(FORMATS[full], registry_of(full, options))
+            return RegistryConverter(
+                FORMATS[full], registry, RegistryWriter(FORMATS[full].schema_type, registry, choice)
+            )
         except ModuleNotFoundError as error:
             raise ValueError(str(error)) from error
-    values = _checked(full, options)
     if full == NAMES["json"]:
         return JsonConverter(values["schemas.enable"])
     return StringConverter() if full == NAMES["string"] else ByteArrayConverter()

@@ -13,7 +13,6 @@ from odradek.client.errors import ClientError
 from odradek.connect import connector_settings
 from odradek.connect.connector_settings import CLIENT_PREFIXES, CONVERTER_PREFIXES, TRANSFORM_PREFIX, subset
 from odradek.connect.conversion import Conversion
-from odradek.connect.converters import can_write
 from odradek.connect.model import Kind
 from odradek.connect.object_folder import STORAGE_PREFIX, check_folder, is_url
 from odradek.connect.queries import spark_sql
@@ -231,7 +230,7 @@ def check_config(plugin: Plugin, config: Mapping[str, str]) -> Checked:
     if plugin.kind is Kind.SINK and not errors.keys() & {"topics", "topics.regex"}:
         errors.update(_check_topics(values))
     if not plugin.is_query:
-        errors.update(_check_conversion(plugin, values, config, is_complete=not errors))
+        errors.update(_check_conversion(values, config, is_complete=not errors))
     if not errors:
         errors.update(plugin.check(values))
     errors.update(_check_clients(plugin, config))
@@ -239,7 +238,7 @@ def check_config(plugin: Plugin, config: Mapping[str, str]) -> Checked:
 
 
 def _check_conversion(
-    plugin: Plugin, values: Mapping[str, Any], config: Mapping[str, str], *, is_complete: bool
+    values: Mapping[str, Any], config: Mapping[str, str], *, is_complete: bool
 ) -> dict[str, list[str]]:
     """What is wrong with transforms, and, if all settings are there, with converters."""
     try:
@@ -250,9 +249,6 @@ def _check_conversion(
         return {}
     try:
         Conversion.of(values, config, transforms)
-        for name in ("key.converter", "value.converter"):
-            if plugin.kind is Kind.SOURCE and not can_write(values[name]):
-                return {name: [f"{name}={values[name]}: this converter only reads, and a source writes"]}
     except ValueError as error:
         return {"value.converter": [f"converter: {error}"]}
     return {}

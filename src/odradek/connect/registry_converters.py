@@ -1,6 +1,6 @@
-"""Converters that read records behind the ids of their schemas in a registry: Avro, Protobuf and JSON Schema.
+"""Converters of records behind the ids of their schemas in a registry: Avro, Protobuf and JSON Schema.
 
-They have the names and the settings of Confluent's, and write nothing.
+They have the names and the settings of Confluent's. For what sources write see `registry_writers`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from odradek.client.errors import SerializationError
 from odradek.client.framing import unframed
@@ -18,7 +18,7 @@ from odradek.connect.errors import ConnectError, TargetAway
 
 
 class SchemaMissing(Exception):
-    """A record has a schema that has to be fetched first."""
+    """A record has a schema that has to be fetched or registered first."""
 
     def __init__(self, fetch: Callable[[], None]) -> None:
         """`fetch` blocks. It raises ValueError for a schema that does not exist, TargetAway, ConnectError."""
@@ -71,11 +71,20 @@ FORMATS: Final[Mapping[str, RegistryFormat]] = {
 """Formats by the names of their converters."""
 
 
+class Writer(Protocol):
+    """Makes the bytes of objects: see `registry_writers`."""
+
+    def encode(self, topic: str, value: Any) -> bytes | None:
+        """The bytes of an object for a topic. Raises ValueError, SchemaMissing."""
+        ...
+
+
 class RegistryConverter:
     """Records of one format. Times, decimals and bytes become text: see `plain_value`."""
 
-    def __init__(self, made_as: RegistryFormat, registry: RegistrySchemas) -> None:
+    def __init__(self, made_as: RegistryFormat, registry: RegistrySchemas, writer: Writer) -> None:
         """Raises ModuleNotFoundError without the format's package."""
+        self._writer = writer
         self._format = made_as
         self._registry = registry
         self._known: set[int] = set()
@@ -93,11 +102,9 @@ class RegistryConverter:
         except (SerializationError, ValueError) as error:
             raise ValueError(f"not {self._format.title}: {error}") from error
 
-    def encode(self, value: Any) -> bytes | None:
-        """Null stays null. Raises ValueError for all else: it has no schema."""
-        if value is None:
-            return None
-        raise ValueError(f"the converter of {self._format.title} only reads")
+    def encode(self, topic: str, value: Any) -> bytes | None:
+        """The bytes of an object. Raises ValueError, and SchemaMissing for a schema that is not registered yet."""
+        return self._writer.encode(topic, value)
 
     def _fetch(self, schema_id: int) -> None:
         fetch_schema(self._registry, schema_id)

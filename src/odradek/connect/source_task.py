@@ -15,9 +15,10 @@ from odradek.client.errors import ClientError
 from odradek.client.producer.transactions import TransactionalProducer
 from odradek.connect.client_failures import failure_of
 from odradek.connect.connector_settings import ErrorPolicy
-from odradek.connect.conversion import Conversion
+from odradek.connect.conversion import Conversion, Encoded
 from odradek.connect.errors import ConnectError, TargetAway
 from odradek.connect.model import SourceRecord
+from odradek.connect.registry_converters import SchemaMissing
 from odradek.connect.retries import Retries
 from odradek.connect.sources.source import Source, partition_text
 from odradek.connect.topics import offset_key, offset_value, read_offsets
@@ -96,7 +97,7 @@ class SourceTask:
             for record in records:
                 offsets[partition_text(record.source_partition)] = record
                 try:
-                    made = self._conversion.encode(record)
+                    made = await self._encoded(record)
                 except ValueError as error:
                     self._skip(record, error)
                     continue
@@ -111,6 +112,14 @@ class SourceTask:
                     offset_value(record.source_offset),
                     offset_key(self._connector, record.source_partition),
                 )
+
+    async def _encoded(self, record: SourceRecord) -> Encoded | None:
+        """The record as it goes into a topic, once the registry has its schema. Raises ValueError, ConnectError."""
+        while True:
+            try:
+                return self._conversion.encode(record)
+            except SchemaMissing as missing:
+                await asyncio.to_thread(missing.fetch)
 
     def _skip(self, record: SourceRecord, error: ValueError) -> None:
         """Skip a record as the settings allow. Raises ConnectError if they do not."""

@@ -14,8 +14,14 @@ from odradek.client.config import resolve_consumer
 from odradek.client.errors import ClientError
 from odradek.connect import connector_settings, placeholders
 from odradek.connect.connector_settings import CONVERTER_PREFIXES, ErrorPolicy, subset
-from odradek.connect.converters import SETTINGS as CONVERTER_SETTINGS
-from odradek.connect.converters import JsonConverter, StringConverter, class_of, converter_of, registry_of
+from odradek.connect.converters import (
+    REGISTRY_SETTINGS,
+    JsonConverter,
+    StringConverter,
+    class_of,
+    converter_of,
+    registry_of,
+)
 from odradek.connect.errors import ConfigInvalid
 from odradek.connect.registry_converters import FORMATS
 from odradek.connect.settings import REQUIRED, Checked, Importance, Setting, Type, check
@@ -31,7 +37,6 @@ from odradek.tables.schema import COORDINATES, check_name, parse_columns
 STORAGE_PREFIX: Final = "storage."
 CATALOG_PREFIX: Final = "catalog."
 CONSUMER_PREFIX: Final = "consumer.override."
-_REGISTRY: Final = CONVERTER_SETTINGS[next(iter(FORMATS))]
 _PACKAGES: Final = {"AVRO": "fastavro", "PROTOBUF": "google.protobuf"}
 _SHARED: Final = ("errors.retry.timeout", "errors.retry.delay.max.ms")
 
@@ -47,7 +52,7 @@ SETTINGS: Final = (
             "or json-schema", Importance.LOW),
     Setting("value.converter", Type.CLASS, "json", "converter of values: json, string, bytes, avro, protobuf or "
             "json-schema; the last three have the settings value.converter.NAME, where NAME is "
-            + ", ".join(each.name for each in _REGISTRY), Importance.LOW),
+            + ", ".join(each.name for each in REGISTRY_SETTINGS), Importance.LOW),
     *(each for each in connector_settings.COMMON if each.name in _SHARED),
     Setting("key.columns", Type.LIST, [KEY], "column of the key, or fields of a key that is an object"),
     Setting("columns", Type.LIST, [], "declared columns as NAME TYPE; types: boolean, bigint, double, string, binary, "

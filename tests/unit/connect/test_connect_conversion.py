@@ -34,7 +34,7 @@ JSON = st.recursive(
 @given(JSON)
 def test_json_converter_returns_what_it_wrote(value: Any) -> None:
     try:
-        data = JsonConverter().encode(value)
+        data = JsonConverter().encode("t", value)
     except ValueError:
         assert "\\ud" in json.dumps(value).lower()  # a lone surrogate has no UTF-8
         return
@@ -55,8 +55,8 @@ def test_json_converter_returns_the_payload_of_an_envelope() -> None:
 
 
 def test_string_converter_writes_objects_as_json() -> None:
-    assert StringConverter().encode({"a": 1}) == b'{"a":1}'
-    assert StringConverter().encode("a") == b"a"
+    assert StringConverter().encode("t", {"a": 1}) == b'{"a":1}'
+    assert StringConverter().encode("t", "a") == b"a"
     with pytest.raises(ValueError, match="byte 0"):
         StringConverter().decode(b"\xff")
 

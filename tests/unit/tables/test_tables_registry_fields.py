@@ -153,5 +153,3 @@ def test_sinks_read_documents_behind_ids_that_the_registry_has(servers: dict[str
         made.decode(framed(7, json.dumps({}).encode()))
     with pytest.raises(ValueError, match="no schema with id 7"):
         missing.value.fetch()
-    with pytest.raises(ValueError, match="only reads"):
-        made.encode({"id": 1})
