@@ -6,6 +6,7 @@ from odradek.api.requests.capabilities import HasImage
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.controller.reassignments import list_reassignments
+from odradek.metadata.image import ClusterImage
 from odradek.wire.apis import ApiKey
 from odradek.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -20,6 +21,13 @@ def handle(
     request: ListPartitionReassignmentsRequest, context: RequestContext[HasImage]
 ) -> ListPartitionReassignmentsResponse:
     """List the reassignments under way, of all topics when the request names none."""
+    return ongoing_reassignments(context.services.image(), request)
+
+
+def ongoing_reassignments(
+    image: ClusterImage, request: ListPartitionReassignmentsRequest
+) -> ListPartitionReassignmentsResponse:
+    """What a controller with this image answers."""
     asked = None if request.topics is None else {topic.name: topic.partition_indexes for topic in request.topics}
     return ListPartitionReassignmentsResponse(
         error_message=None,
@@ -33,6 +41,6 @@ def handle(
                     for index, state in partitions.items()
                 ],
             )
-            for name, partitions in list_reassignments(context.services.image(), asked).items()
+            for name, partitions in list_reassignments(image, asked).items()
         ],
     )

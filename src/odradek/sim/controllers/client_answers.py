@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
+from odradek.api.api_46_list_partition_reassignments import ongoing_reassignments
 from odradek.controller.features import FeatureUpdate, update_features
 from odradek.controller.outcome import Failure
-from odradek.controller.reassignments import Reassignment, list_reassignments
+from odradek.controller.reassignments import Reassignment
 from odradek.controller.topics import MorePartitions, NewTopic, TopicReference
 from odradek.sim.controllers.active_controller import ActiveController
 from odradek.wire.errors import ErrorCode
@@ -37,8 +38,6 @@ from odradek.wire.messages.elect_leaders import (
 from odradek.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
-    ListPartitionReassignmentsResponseOngoingPartitionReassignment,
-    ListPartitionReassignmentsResponseOngoingTopicReassignment,
 )
 from odradek.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 
@@ -132,22 +131,7 @@ async def _reassign(
 async def _list_reassignments(
     active: ActiveController, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
-    asked = None if request.topics is None else {topic.name: topic.partition_indexes for topic in request.topics}
-    return ListPartitionReassignmentsResponse(
-        error_message=None,
-        topics=[
-            ListPartitionReassignmentsResponseOngoingTopicReassignment(
-                name,
-                [
-                    ListPartitionReassignmentsResponseOngoingPartitionReassignment(
-                        index, list(state.replicas), list(state.adding_replicas), list(state.removing_replicas)
-                    )
-                    for index, state in partitions.items()
-                ],
-            )
-            for name, partitions in list_reassignments(active.image, asked).items()
-        ],
-    )
+    return ongoing_reassignments(active.image, request)
 
 
 async def _update_features(active: ActiveController, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:

@@ -26,9 +26,8 @@ from odradek.sim.controllers.active_controller import SESSION_SECONDS
 from odradek.sim.controllers.model_log import ModelBatch
 from odradek.sim.controllers.model_quorum import CLUSTER_ID, CONTROLLER_PORT
 from odradek.sim.controllers.quorum_membership import RecordedRegistrations
-from odradek.sim.world.disk import Inode, SimulatedDisk, Volume
-from odradek.sim.world.hosts import START_SECONDS, BrokerHost, SimulatedClock, World
-from odradek.sim.world.loop import Process
+from odradek.sim.world.disk import Inode, Volume
+from odradek.sim.world.hosts import START_SECONDS, BrokerHost, Machine, World
 
 if TYPE_CHECKING:
     from odradek.sim.world.loop import SimulatedLoop
@@ -40,25 +39,15 @@ _READ_BYTES: Final = 1 << 20
 Committed = Callable[[ModelBatch], None]
 
 
-class ControllerHost:
+class ControllerHost(Machine):
     """A machine with a disk and, most of the time, a controller."""
 
     def __init__(self, quorum: OwnQuorum, node_id: int, config: BrokerConfig) -> None:
+        super().__init__(quorum.world, f"c{node_id}", _formatted(node_id))
         self.quorum = quorum
-        self.world = quorum.world
         self.node_id = node_id
-        self.host = f"c{node_id}"
-        self.volume = _formatted(node_id)
-        self.clock = SimulatedClock(self.world.loop)
-        self.process: Process | None = None
         self.node: ControllerNode | None = None
-        self.incarnation = 0
         self._config = config
-
-    @property
-    def is_up(self) -> bool:
-        """Whether there is a process, be it one that only starts."""
-        return self.process is not None and self.process.alive
 
     @property
     def is_awake(self) -> bool:
@@ -76,11 +65,8 @@ class ControllerHost:
         world = self.world
         if self.is_up:
             return
-        self.incarnation += 1
-        name = f"{self.host}.{self.incarnation}"
-        process = self.process = Process(name, self.host)
-        world.network.powered_off.discard(self.host)
-        disk = SimulatedDisk(self.volume, process, world.loop, self.clock, random.Random(f"{world.seed}:disk:{name}"))
+        process, disk = self.boot()
+        name = process.name
         network, chance = world.network.port_of(process), SeededRandom(f"{world.seed}:{name}")
         node = self.node = ControllerNode(self._config, Ports(self.clock, disk, network, chance))
         node.on_change(partial(self.quorum.look, self, node))
@@ -97,23 +83,6 @@ class ControllerHost:
             kind = "refuses to start" if isinstance(error, StartError) else "fails"
             raise Violation("controller starts", f"{name} {kind}: {error!r}") from error
         world.note(f"{name} serves")
-
-    def kill(self) -> None:
-        """kill -9: the page cache stays."""
-        if self.process is not None and self.process.alive:
-            self.world.note(f"{self.process.name} is killed")
-            self.world.loop.kill(self.process)
-
-    def lose_power(self, rng: random.Random) -> None:
-        """The machine goes dark: its page cache is lost, its peers receive no reset."""
-        process = self.process
-        if process is not None and process.alive:
-            for stream in [s for s in self.world.network.streams if s.process is process]:
-                stream.vanish()
-            self.world.loop.kill(process)
-        self.world.network.powered_off.add(self.host)
-        lost = self.volume.power_loss(rng)
-        self.world.note(f"{self.host} loses power, {lost} files lose something")
 
 
 def _end(ended: asyncio.Future[None]) -> None:

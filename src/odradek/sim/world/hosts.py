@@ -146,25 +146,69 @@ CLIENT_OPTIONS: dict[str, Any] = {
 }
 
 
-class BrokerHost:
+class Machine:
+    """A host with a disk and a clock, and most of the time a process."""
+
+    __slots__ = ("clock", "host", "incarnation", "process", "volume", "world")
+
+    def __init__(self, world: World, host: str, volume: Volume) -> None:
+        self.world = world
+        self.host = host
+        self.volume = volume
+        self.clock = SimulatedClock(world.loop)
+        self.process: Process | None = None
+        self.incarnation = 0
+
+    @property
+    def is_up(self) -> bool:
+        """Whether there is a process, be it one that only starts."""
+        return self.process is not None and self.process.alive
+
+    def boot(self) -> tuple[Process, SimulatedDisk]:
+        """Begin another process; its start is the caller's."""
+        world = self.world
+        self.incarnation += 1
+        name = f"{self.host}.{self.incarnation}"
+        process = self.process = Process(name, self.host)
+        world.network.powered_off.discard(self.host)
+        chance = random.Random(f"{world.seed}:disk:{name}")
+        return process, SimulatedDisk(self.volume, process, world.loop, self.clock, chance)
+
+    def kill(self) -> None:
+        """kill -9: the page cache stays."""
+        if self.process is not None and self.process.alive:
+            self.world.note(f"{self.process.name} is killed")
+            self.world.loop.kill(self.process)
+
+    def lose_power(self, rng: random.Random) -> int:
+        """The machine goes dark: its page cache is lost, its peers receive no reset.
+
+        Returns how many files lost something.
+        """
+        process = self.process
+        if process is not None and process.alive:
+            for stream in [s for s in self.world.network.streams if s.process is process]:
+                stream.vanish()
+            self.world.loop.kill(process)
+        self.world.network.powered_off.add(self.host)
+        lost = self.volume.power_loss(rng)
+        self.world.note(f"{self.host} loses power, {lost} files lose something")
+        return lost
+
+
+class BrokerHost(Machine):
     """A machine with a disk and, most of the time, a broker."""
 
     __slots__ = (
-        "_watchers", "broker", "clock", "host", "incarnation", "is_dark", "is_stopping", "may_be_clean", "node_id",
-        "process", "serves", "settings", "store", "volume", "world",
+        "_watchers", "broker", "is_dark", "is_stopping", "may_be_clean", "node_id", "serves", "settings", "store",
     )  # fmt: skip
 
     def __init__(self, world: World, node_id: int, settings: Mapping[str, str]) -> None:
-        self.world = world
+        super().__init__(world, f"b{node_id}", Volume())
         self.node_id = node_id
-        self.host = f"b{node_id}"
         self.settings = settings
-        self.volume = Volume()
-        self.clock = SimulatedClock(world.loop)
         if world.clocks_drift:
             self.clock.rate = 1.0 + random.Random(f"{world.seed}:rate:{node_id}").uniform(-MAX_DRIFT, MAX_DRIFT)
-        self.incarnation = 0
-        self.process: Process | None = None
         self.broker: Broker | None = None
         self.store: SimulatedStore | None = None
         """The metadata store; None where a quorum has the metadata."""
@@ -178,11 +222,6 @@ class BrokerHost:
         """Whether the newest process may have found the marks of a clean stop."""
         self._watchers: list[Callable[[Broker], None]] = []
 
-    @property
-    def is_up(self) -> bool:
-        """Whether there is a process, be it one that only starts."""
-        return self.process is not None and self.process.alive
-
     def watch_ends(self, ended: Callable[[Broker], None]) -> None:
         """Call with the broker whenever its process ends, in whatever way."""
         self._watchers.append(ended)
@@ -193,15 +232,12 @@ class BrokerHost:
         if self.is_up:
             # Another fault has come to its end first.
             return True
-        self.incarnation += 1
         # A process that is killed early in its start leaves the marks of the stop before it.
         self.may_be_clean = self.is_stopping or (self.may_be_clean and not self.serves)
         self.serves = self.is_stopping = False
-        name = f"{self.host}.{self.incarnation}"
-        process = self.process = Process(name, self.host)
-        world.network.powered_off.discard(self.host)
         faults_before = self.volume.faults.suffered + world.store_faults.injected
-        disk = SimulatedDisk(self.volume, process, world.loop, self.clock, random.Random(f"{world.seed}:disk:{name}"))
+        process, disk = self.boot()
+        name = process.name
         if world.controllers is None:
             self.store = SimulatedStore(
                 world.tree, process, world.loop, world.store_faults, random.Random(f"{world.seed}:store:{name}"),
@@ -266,23 +302,11 @@ class BrokerHost:
         found = self.inspect() if self.is_up else None
         return found is not None and any(each.offline is not None for each in found.directories.directories)
 
-    def kill(self) -> None:
-        """kill -9: the page cache stays."""
-        if self.process is not None and self.process.alive:
-            self.world.note(f"{self.process.name} is killed")
-            self.world.loop.kill(self.process)
-
-    def lose_power(self, rng: random.Random) -> None:
-        """The machine goes dark: its page cache is lost, its peers receive no reset."""
-        process = self.process
-        if process is not None and process.alive:
-            for stream in [s for s in self.world.network.streams if s.process is process]:
-                stream.vanish()
-            self.world.loop.kill(process)
-        self.world.network.powered_off.add(self.host)
-        lost = self.volume.power_loss(rng)
+    def lose_power(self, rng: random.Random) -> int:
+        """See `Machine`; the history has it, as acknowledged records may be lost then."""
+        lost = super().lose_power(rng)
         self.world.history.power_losses.append(PowerLoss(self.world.now(), lost))
-        self.world.note(f"{self.host} loses power, {lost} files lose something")
+        return lost
 
 
 class RunProfile(Protocol):
