@@ -29,7 +29,11 @@ from odradek.transactions.connections import NewestConnections, StaleConnection
 from odradek.transactions.events import ProducerResult
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from odradek.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnRequestTopic
+from odradek.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnRequestTopic,
+    AddPartitionsToTxnRequestTransaction,
+)
 from odradek.wire.messages.end_txn import EndTxnRequest
 from odradek.wire.messages.init_producer_id import InitProducerIdRequest
 from odradek.wire.messages.txn_offset_commit import (
@@ -329,6 +333,36 @@ def test_verification_is_rejected_when_a_client_asks_for_it() -> None:
     with pytest.raises(KafkaError) as raised:
         api_24_add_partitions_to_txn.handle(AddPartitionsToTxnRequest(), context_of(4))
     assert raised.value.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+@pytest.mark.parametrize("verify_only", [True, False])
+@pytest.mark.parametrize("index", [1, 2], ids=["known", "unknown"])
+def test_batch_adds_or_verifies_only_where_all_partitions_exist(verify_only: bool, index: int) -> None:
+    called: list[str] = []
+
+    class Transactions:
+        def verify_partitions(self, wanted: Any) -> dict[tuple[str, int], ErrorCode]:
+            called.append("verified")
+            return dict.fromkeys(wanted.partitions, ErrorCode.TRANSACTION_ABORTABLE)
+
+        async def add_partitions(self, _wanted: Any, _connection: Any) -> ErrorCode:
+            called.append("added")
+            return ErrorCode.NONE
+
+    topic = AddPartitionsToTxnRequestTopic("t", [0, index])
+    transaction = AddPartitionsToTxnRequestTransaction("tx", 5, 0, verify_only, [topic])
+    context = context_of(4, transactions=Transactions(), authorization=None)
+    context.connection.session.broker_id = 2
+    handled: Any = api_24_add_partitions_to_txn.handle(AddPartitionsToTxnRequest(transactions=[transaction]), context)
+    [found] = asyncio.run(handled).results_by_transaction
+    [results] = found.topic_results
+    codes = [each.partition_error_code for each in results.results_by_partition]
+    if index == 2:
+        assert codes == [ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        assert called == []
+    else:
+        assert codes == [ErrorCode.TRANSACTION_ABORTABLE if verify_only else ErrorCode.NONE] * 2
+        assert called == ["verified" if verify_only else "added"]
 
 
 # --- Produce ---

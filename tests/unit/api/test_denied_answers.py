@@ -24,6 +24,7 @@ from odradek.wire.messages import (
     create_topics,
     delete_records,
     delete_topics,
+    find_coordinator,
     init_producer_id,
     offset_for_leader_epoch,
     sync_group,
@@ -67,6 +68,17 @@ def test_denied_deletion_of_records_says_no_low_watermark() -> None:
     parts = [delete_records.DeleteRecordsRequestPartition(0, 5)]
     request = delete_records.DeleteRecordsRequest([delete_records.DeleteRecordsRequestTopic("orders", parts)])
     assert failed(request, 2).topics[0].partitions[0].low_watermark == -1
+
+
+@pytest.mark.parametrize("key_type", [0, 1], ids=["group", "transaction"])
+def test_denied_search_for_a_coordinator_names_no_broker(key_type: int) -> None:
+    code = (ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)[key_type]
+    old = guarded(find_coordinator.FindCoordinatorRequest("g", key_type), 3)
+    assert (old.error_code, old.node_id, old.host, old.port) == (code, -1, "", -1)
+    request = find_coordinator.FindCoordinatorRequest("", key_type, ["g", "h"])
+    several = guarded(request, 4).coordinators
+    assert [(each.key, each.error_code) for each in several] == [("g", code), ("h", code)]
+    assert {(each.node_id, each.host, each.port) for each in several} == {(-1, "", -1)}
 
 
 def test_denied_producer_gets_no_epoch() -> None:

@@ -200,6 +200,27 @@ def test_challenge_is_no_proof() -> None:
         accepting.verify(accepting.challenge[32:])
 
 
+def test_connecting_broker_sends_no_proof_when_its_challenge_fails() -> None:
+    sent: list[bytes] = []
+
+    class Rejecting(Accepting):
+        async def answer(self, request: Any, version: int) -> Any:
+            answer = await super().answer(request, version)
+            if isinstance(request, SaslAuthenticateRequest):
+                sent.append(request.auth_bytes)
+                answer.error_code = ErrorCode.SASL_AUTHENTICATION_FAILED
+            return answer
+
+    async def test() -> None:
+        ours, theirs = secrets("a", "b")
+        connection: Any = Rejecting(theirs)
+        with pytest.raises(Disconnected, match="SASL_AUTHENTICATION_FAILED"):
+            await BrokerProof(ours, 2)(connection, 1, 1000)
+
+    run(test)
+    assert len(sent) == 1
+
+
 @pytest.mark.parametrize("data", [b"", b"\1", b"\2" + bytes(36), b"\1" + bytes(37)])
 def test_claim_is_rejected_when_it_has_another_form(data: bytes) -> None:
     with pytest.raises(ProofError):

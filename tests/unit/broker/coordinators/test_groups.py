@@ -504,6 +504,20 @@ async def test_groups_are_spread_and_listed_over_all_shards(tmp_path: Path) -> N
 
 
 @running
+async def test_groups_of_other_coordinators_are_not_deleted_beside_own_ones(tmp_path: Path) -> None:
+    broker = GroupBroker(tmp_path, partitions=2).start()
+    names = [f"group-{number}" for number in range(8)]
+    for name in names:
+        await broker.commit(commit_request(("t", 0, 1), group_id=name))
+    broker.runtime.resigned(1)
+    own = {group.group_id for group in broker.runtime.list_groups([], [])}
+    assert 0 < len(own) < len(names)
+    assert await broker.runtime.delete_groups(names) == [E.NONE if n in own else E.NOT_COORDINATOR for n in names]
+    assert broker.runtime.list_groups([], []) == []
+    broker.stop()
+
+
+@running
 async def test_group_can_be_deleted_after_its_last_member_left(tmp_path: Path) -> None:
     broker = GroupBroker(tmp_path).start()
     member = await stable_member(broker)

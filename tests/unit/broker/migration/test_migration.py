@@ -15,7 +15,7 @@ from odradek.broker.authorization.stored_acls import StoredAcls
 from odradek.broker.migration import importing, writing
 from odradek.broker.migration.importing import Import
 from odradek.broker.migration.plan import ImportPlan, Options
-from odradek.broker.migration.source import ImportFailure, SourceFolder
+from odradek.broker.migration.source import ImportFailure, SourceFolder, hold_folders
 from odradek.broker.migration.zookeeper import Ensemble, ensemble, read_cluster
 from odradek.cli.main import main
 from odradek.log.directories.checkpoint_formats import encode_uuid, parse_meta_properties, parse_offsets
@@ -187,6 +187,17 @@ def test_metadata_of_several_controllers_is_noted(source: Path, tmp_path: Path) 
     assert any("controllers 1, 2" in note for note in plan.notes)
 
 
+@pytest.mark.parametrize(("replicas", "number"), [([[1], [1]], 0), ([[1, 2], [1]], 1), ([[1, 2], [2, 1]], 2)])
+def test_partitions_with_fewer_replicas_than_before_are_noted(
+    tmp_path: Path, replicas: list[list[int]], number: int
+) -> None:
+    first, second = two_folders(tmp_path)
+    write_metadata(first, topic_records("orders", A, replicas))
+    plan = import_folders(first, second, to=tmp_path / "new")
+    noted = [note for note in plan.notes if "more than one replica" in note]
+    assert noted == ([f"{number} partitions had more than one replica and have one now"] if number else [])
+
+
 def test_another_node_id_leads_everything(source: Path, tmp_path: Path) -> None:
     import_folders(source, to=tmp_path / "new", options=Options(node_id=7))
     image, _ = stored(tmp_path / "new")
@@ -345,6 +356,30 @@ def test_running_broker_is_rejected(source: Path, tmp_path: Path) -> None:
         fcntl.fcntl(lock, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 0, 0))
         assert "a broker uses this folder" in refusal(source, to=tmp_path / "new")
     assert not (tmp_path / "new").exists()
+
+
+def test_rejected_import_releases_the_folders_that_it_held(source: Path, tmp_path: Path) -> None:
+    busy = tmp_path / "busy"
+    busy.mkdir()
+    (source / ".lock").touch()
+    free_for_all = struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 0, 0)
+    with (busy / ".lock").open("w") as other:
+        fcntl.fcntl(other, fcntl.F_OFD_SETLK, free_for_all)
+        with pytest.raises(ImportFailure, match="busy"):
+            hold_folders([str(source), str(busy)])
+    with (source / ".lock").open("w") as broker:
+        fcntl.fcntl(broker, fcntl.F_OFD_SETLK, free_for_all)
+
+
+def test_held_folders_can_not_be_used_until_they_are_released(source: Path) -> None:
+    (source / ".lock").touch()
+    held = hold_folders([str(source)])
+    with (source / ".lock").open("w") as broker:
+        with pytest.raises(BlockingIOError):
+            fcntl.fcntl(broker, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 0, 0))
+        for each in held:
+            each.release()
+        fcntl.fcntl(broker, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 0, 0))
 
 
 def test_target_with_content_is_rejected_and_kept(source: Path, tmp_path: Path) -> None:

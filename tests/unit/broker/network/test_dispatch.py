@@ -17,11 +17,13 @@ from odradek.broker.network import dispatch
 from odradek.broker.network.connection import Disconnect, Pending
 from odradek.broker.network.dispatch import Dispatcher
 from odradek.broker.network.loop_holds import LoopHolds
+from odradek.metrics.requests import FOLLOWER_FETCH
 from odradek.ports.clock import SystemClock
 from odradek.quotas.client_quotas import ClientQuotas
 from odradek.wire.apis import ApiKey, request_class
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.headers import encode_request_header, parse_response_header
+from odradek.wire.messages.fetch import FetchRequest
 from odradek.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 KEY = ApiKey.HEARTBEAT
@@ -196,6 +198,25 @@ def test_an_answer_that_takes_its_time_does_not_keep_those_after_it(monkeypatch:
         assert len(dispatcher._late) <= 9
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("replica_id", "key"), [(-1, ApiKey.FETCH), (2, FOLLOWER_FETCH)], ids=["consumer", "follower"])
+def test_fetches_of_followers_are_counted_apart(replica_id: int, key: int) -> None:
+    """Kafka's metrics have FetchConsumer and FetchFollower."""
+
+    async def serve() -> None:
+        found = Endpoint(Declaration(ApiKey.FETCH), FetchRequest.decode, lambda *_: [b""], None)
+        services: Any = SimpleNamespace(authorization=None, audit=None, quotas=ClientQuotas(11, 1), clock=SystemClock())
+        dispatcher = Dispatcher(services, asyncio.get_running_loop(), endpoints=lambda _key: found)
+        out = bytearray()
+        encode_request_header(out, ApiKey.FETCH, 12, 7, "test")
+        FetchRequest(replica_id=replica_id).encode(out, 12)
+        peer: Any = Peer()
+        dispatcher(memoryview(out), peer)
+        counted = {each: dispatcher.counters[each].bytes_in for each in (ApiKey.FETCH, FOLLOWER_FETCH)}
+        assert counted == {ApiKey.FETCH: 0, FOLLOWER_FETCH: 0} | {key: len(out)}
+
+    asyncio.run(serve())
 
 
 def test_answer_says_for_how_long_its_client_is_throttled(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from odradek.api.requests.declarations import DECLARATIONS, Audience
+from odradek.api.requests.registry import Endpoint
 from odradek.api.requests.session import Session
 from odradek.broker.network.connection import Disconnect
 from odradek.broker.network.dispatch import Dispatcher
@@ -17,8 +18,10 @@ from odradek.broker.network.limits import RequestLimits
 from odradek.ports.clock import SystemClock
 from odradek.quotas.client_quotas import ClientQuotas
 from odradek.wire.apis import ApiKey
+from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.frames import SHARED_BYTES, FrameReader, FrameTooLarge
-from odradek.wire.headers import encode_request_header
+from odradek.wire.headers import encode_request_header, parse_response_header
+from odradek.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsRequestTopic, CreateTopicsResponse
 from odradek.wire.primitives import write_unsigned_varint
 
 CLIENT = Session("PLAINTEXT", "10.0.0.1")
@@ -135,6 +138,39 @@ def test_large_frame_of_another_api_is_read() -> None:
     reader = FrameReader(100_000_000, None, lambda key: 65_536 if key == 18 else None)
     frame = b"\0\0\0\3" + bytes(500_000)
     assert read(reader, len(frame).to_bytes(4, "big") + frame) == [len(frame)]
+
+
+@pytest.mark.parametrize(
+    ("session", "topics", "error"),
+    [
+        (CLIENT, 3, ErrorCode.INVALID_REQUEST),
+        (CLIENT, 2, ErrorCode.TOPIC_ALREADY_EXISTS),
+        (BROKER, 3, ErrorCode.TOPIC_ALREADY_EXISTS),
+    ],
+    ids=["client beyond the limit", "client at the limit", "broker beyond the limit of clients"],
+)
+def test_topics_of_a_request_are_limited_for_clients_only(session: Session, topics: int, error: ErrorCode) -> None:
+    """The handler answers TOPIC_ALREADY_EXISTS if it is called."""
+
+    def reject(request: Any, _context: Any) -> Any:
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS)
+
+    found = Endpoint(DECLARATIONS[ApiKey.CREATE_TOPICS], CreateTopicsRequest.decode, reject, None)
+    request = CreateTopicsRequest([CreateTopicsRequestTopic(f"t{number}", 1, 1) for number in range(topics)])
+    body = bytearray()
+    request.encode(body, 7)
+
+    async def serve() -> Any:
+        services: Any = SimpleNamespace(authorization=None, audit=None, quotas=ClientQuotas(11, 1), clock=SystemClock())
+        connection: Any = SimpleNamespace(session=session)
+        limits = RequestLimits(topics=2)
+        served = Dispatcher(services, asyncio.get_running_loop(), limits, endpoints=lambda _key: found)
+        return served(frame_of(ApiKey.CREATE_TOPICS, 7, bytes(body)), connection)
+
+    view = memoryview(b"".join(asyncio.run(serve())))[4:]
+    _, position = parse_response_header(view, ApiKey.CREATE_TOPICS, 7)
+    answer, _ = CreateTopicsResponse.decode(view, position, 7)
+    assert [each.error_code for each in answer.topics] == [error] * topics
 
 
 def test_request_with_as_many_topics_and_partitions_as_allowed_is_served() -> None:
