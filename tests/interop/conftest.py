@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.interop.client_suite import topic_with_leaders
+
 ROOT = Path(__file__).resolve().parents[2]
 KAFKA = ROOT / "bench" / "peers" / "kafka.py"
 
@@ -80,6 +82,20 @@ def server(request: pytest.FixtureRequest) -> str:
     if request.param == "apache":
         return str(request.getfixturevalue("apache_kafka"))
     return str(request.getfixturevalue("odradek_broker").bootstrap)
+
+
+@pytest.fixture(params=["odradek", pytest.param("apache", marks=pytest.mark.long)])
+def suite_server(request: pytest.FixtureRequest) -> str:
+    """As `server`, for the suite of our client; its tests on Apache's broker are long ones."""
+    if request.param == "apache":
+        return str(request.getfixturevalue("apache_kafka"))
+    return str(request.getfixturevalue("odradek_broker").bootstrap)
+
+
+@pytest.fixture
+def suite_topic(suite_server: str, unique_name: Callable[[str], str]) -> str:
+    """A topic of three partitions on `suite_server`."""
+    return topic_with_leaders(suite_server, unique_name("suite"))
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ import asyncio
 import io
 import json
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
 import fastavro
@@ -29,46 +29,13 @@ from odradek.client.blocking import Blocking
 from odradek.client.errors import ProducerFenced
 from odradek.client.framing import framed
 from odradek.client.model import ConsumerRecord
+from tests.interop.client_suite import drain, run, topic_with_leaders, until
 
 
 @pytest.fixture
 def topic(server: str, unique_name: Callable[[str], str]) -> str:
     """A topic of three partitions that has its leaders."""
-    name = unique_name("client")
-
-    async def create() -> None:
-        async with Admin(bootstrap_servers=server) as admin:
-            raise_first(await admin.create_topics([NewTopic(name, 3, 1)]))
-            await admin.cluster.topic(name)
-
-    asyncio.run(create())
-    return name
-
-
-def run(body: Coroutine[Any, Any, None], timeout_s: float = 60) -> None:
-    async def limited() -> None:
-        async with asyncio.timeout(timeout_s):
-            await body
-
-    asyncio.run(limited())
-
-
-async def until(condition: Callable[[], Coroutine[Any, Any, bool]]) -> None:
-    """Apache's brokers learn of a change a moment after the controller has confirmed it."""
-    while not await condition():
-        await asyncio.sleep(0.05)
-
-
-async def drain(server: str, topic: str, **options: Any) -> list[ConsumerRecord]:
-    """Everything that the topic holds now."""
-    async with Consumer(bootstrap_servers=server, auto_offset_reset="earliest", **options) as consumer:
-        keys = [TopicPartition(topic, each.partition) for each in await consumer.partitions_for(topic)]
-        ends = await consumer.end_offsets(keys)
-        consumer.assign(keys)
-        records: list[ConsumerRecord] = []
-        while any([await consumer.position(key) < ends[key] for key in keys]):
-            records += await consumer.poll(1000)
-        return records
+    return topic_with_leaders(server, unique_name("client"))
 
 
 def rd_read(server: str, topic: str, count: int) -> list[Any]:
