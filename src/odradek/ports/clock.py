@@ -15,7 +15,11 @@ class Clock(Protocol):
         ...
 
     def monotonic(self) -> float:
-        """Seconds on a clock that never goes back; the clock of the event loop's timers."""
+        """Seconds on a clock that never goes back.
+
+        Times for `loop.call_at` come from `loop.time()`, never from here: uvloop's is this clock in whole milliseconds
+        at the beginning of the loop's turn, so that a time of one may be past by the other.
+        """
         ...
 
 

@@ -21,6 +21,8 @@ from odradek.wire.messages.offset_commit import (
 from tests.unit.client.consumers import filled, read, run
 from tests.unit.client.fake_cluster import OPTIONS, FakeCluster
 
+pytestmark = pytest.mark.usefixtures("each_loop")
+
 T0 = TopicPartition("t", 0)
 Outcome = tuple[int | None, type[Exception] | None]
 

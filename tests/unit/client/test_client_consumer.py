@@ -23,6 +23,8 @@ from odradek.wire.messages.sync_group import SyncGroupResponse
 from tests.unit.client.consumers import filled, read, run
 from tests.unit.client.fake_cluster import FakeBroker, FakeCluster, drop
 
+pytestmark = pytest.mark.usefixtures("each_loop")
+
 T0 = TopicPartition("t", 0)
 
 

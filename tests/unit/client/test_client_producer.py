@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from odradek.client.errors import BufferExhausted, ClientClosed, DeliveryTimedOut, IllegalState, UnsupportedByBroker
+from odradek.client.errors import (
+    BufferExhausted,
+    ClientClosed,
+    DeliveryTimedOut,
+    Disconnected,
+    IllegalState,
+    UnsupportedByBroker,
+)
 from odradek.client.model import RecordMetadata
 from odradek.client.producer.accumulator import Delivery
 from odradek.client.producer.partitioners import partition_for_key
@@ -23,6 +30,8 @@ from tests.unit.client.fake_cluster import (
     pass_on,
     silent,
 )
+
+pytestmark = pytest.mark.usefixtures("each_loop")
 
 Body = Callable[[Producer], Coroutine[Any, Any, None]]
 
@@ -642,6 +651,21 @@ def test_cancelled_wait_for_a_record_leaves_others_waiting() -> None:
         assert (await second).offset == 0
         with pytest.raises(asyncio.CancelledError):
             await first
+
+    run(cluster, body)
+
+
+def test_unknown_broker_is_asked_for_again_after_the_metadata() -> None:
+    """A client that begins again with the bootstrap servers would look its address up 20 times a second."""
+    cluster = FakeCluster()
+
+    async def body(producer: Producer) -> None:
+        await producer.send_and_wait("t", b"first")
+        leader, connections = producer.cluster.metadata.leader("t", 0), producer.cluster.connections
+        connections.rebootstrap(Disconnected("the brokers are forgotten"))
+        assert leader not in connections.brokers
+        await producer.cluster.pause_after_failed_connection(leader)
+        assert leader in connections.brokers
 
     run(cluster, body)
 

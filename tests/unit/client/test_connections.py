@@ -16,6 +16,8 @@ from odradek.client.network.connections import BrokerAddress, Connections
 from odradek.ports.network import SYSTEM_BUFFERS, BufferSizes, Listener, Stream
 from odradek.ports.randomness import SeededRandom
 
+pytestmark = pytest.mark.usefixtures("each_loop")
+
 
 class SilentNetwork:
     """Connecting takes a moment and fails."""

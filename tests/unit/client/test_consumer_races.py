@@ -13,6 +13,8 @@ from odradek.wire.apis import ApiKey
 from tests.unit.client.consumers import filled, read, run, until
 from tests.unit.client.fake_cluster import FakeCluster
 
+pytestmark = pytest.mark.usefixtures("each_loop")
+
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 

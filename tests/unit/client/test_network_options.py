@@ -21,6 +21,8 @@ from odradek.wire.messages.metadata import MetadataResponse
 from tests.unit.client.consumers import until
 from tests.unit.client.fake_cluster import OPTIONS, FakeCluster, silent
 
+pytestmark = pytest.mark.usefixtures("each_loop")
+
 
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[BlockingBroker]:

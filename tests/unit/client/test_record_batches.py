@@ -17,6 +17,8 @@ from tests.unit.client.consumers import filled, run, until
 from tests.unit.client.fake_cluster import FakeCluster
 from tests.unit.records.rebuilding import encode_record, rebuild_batch
 
+pytestmark = pytest.mark.usefixtures("each_loop")
+
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 ROWS = [(1_000 + number, b"key", b"value %d" % number, (("h", b"x"),)) for number in range(20)]
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
+import pytest
+
 from odradek.client.config import resolve_share_consumer
 from odradek.client.consumer.positions import RecordReader
 from odradek.client.metrics.measures import ShareMeasures
@@ -23,6 +25,8 @@ from odradek.wire.messages.metadata import (
 )
 from odradek.wire.messages.share_acknowledge import ShareAcknowledgeRequest, ShareAcknowledgeResponse
 from odradek.wire.messages.share_fetch import ShareFetchRequest, ShareFetchResponse
+
+pytestmark = pytest.mark.usefixtures("each_loop")
 
 TOPIC = b"t" * 16
 KEPT, GONE = Source(1, "jobs", TOPIC, 0), Source(1, "jobs", TOPIC, 1)

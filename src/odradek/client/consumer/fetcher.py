@@ -232,8 +232,7 @@ class Fetcher:
         try:
             await self._cluster.connections.get(node_id)
         except TransportError:
-            self._cluster.want_metadata()
-            await asyncio.sleep(self._cluster.options["reconnect_backoff_ms"] / 1000)
+            await self._cluster.pause_after_failed_connection(node_id)
         except ClientError as error:
             self._fail(error)
             return

@@ -344,6 +344,18 @@ class Cluster:
         if not self._closed:
             self._begin_refresh()
 
+    async def pause_after_failed_connection(self, node_id: int) -> None:
+        """Wait before a leader is asked for again: it may have moved, so the metadata is refreshed meanwhile.
+
+        While the client begins again with the bootstrap servers (KIP-899) it knows no broker's address, and the look-up
+        fails at once: then this waits for the metadata.
+        """
+        self.want_metadata()
+        if node_id not in self.connections.brokers:
+            with contextlib.suppress(ClientError, KafkaError):
+                await self.refresh_metadata()
+        await asyncio.sleep(self.options["reconnect_backoff_ms"] / 1000)
+
     def _begin_refresh(self) -> asyncio.Task[dict[str, int]]:
         """The refresh that is under way, or a new one."""
         if self._refresh is None:

@@ -427,9 +427,7 @@ class Sender:
         try:
             await self._cluster.connections.get(node_id)
         except ClientError:
-            # The leader may have moved; the pool waits longer before each further attempt.
-            self._cluster.want_metadata()
-            await asyncio.sleep(self._cluster.options["reconnect_backoff_ms"] / 1000)
+            await self._cluster.pause_after_failed_connection(node_id)
 
     def _in_background(self, key: int, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
