@@ -117,6 +117,14 @@ class BlockingBroker:
         """As `Broker.start`."""
         self._blocking.run(self._broker.start(timeout_s))
 
+    def cut(self, client: str, *, silently: bool = False) -> None:
+        """As `Broker.cut`."""
+        self._blocking.call(lambda: self._broker.cut(client, silently=silently))
+
+    def heal(self, client: str) -> None:
+        """As `Broker.heal`."""
+        self._blocking.call(self._broker.heal, client)
+
     def stop(self) -> None:
         """As `Broker.stop`."""
         self._blocking.run(self._broker.stop())
@@ -230,6 +238,14 @@ class BlockingCluster:
     def link_servers(self, name: str) -> str:
         """As `Cluster.link_servers`."""
         return self._cluster.link_servers(name)
+
+    def cut(self, client: str, *, silently: bool = False) -> None:
+        """As `Cluster.cut`."""
+        self._blocking.call(lambda: self._cluster.cut(client, silently=silently))
+
+    def heal(self, client: str) -> None:
+        """As `Cluster.heal`."""
+        self._blocking.call(self._cluster.heal, client)
 
     def log(self) -> str:
         """The last lines that the brokers have logged."""

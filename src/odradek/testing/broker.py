@@ -115,6 +115,14 @@ class Broker:
         """A way to the broker of its own. KeyError for a name that `links` does not have."""
         return self._links[name]
 
+    def cut(self, client: str, *, silently: bool = False) -> None:
+        """Cut the clients of the link of this name off from the broker, as `Link.cut`; others continue. KeyError."""
+        self._links[client].cut(silently=silently)
+
+    def heal(self, client: str) -> None:
+        """Carry the data of these clients again, as `Link.heal`. KeyError."""
+        self._links[client].heal()
+
     # --- the process ---
 
     async def start(self, timeout_s: float = START_SECONDS) -> None:

@@ -84,6 +84,16 @@ class Cluster:
         """The addresses of all brokers by their links of one name. KeyError for an unknown name."""
         return ",".join(broker.link(name).bootstrap_servers for broker in self._brokers.values())
 
+    def cut(self, client: str, *, silently: bool = False) -> None:
+        """Cut the clients of the links of this name off from all brokers, as `Broker.cut`. KeyError."""
+        for broker in self._brokers.values():
+            broker.cut(client, silently=silently)
+
+    def heal(self, client: str) -> None:
+        """Carry the data of these clients again, at all brokers. KeyError."""
+        for broker in self._brokers.values():
+            broker.heal(client)
+
     async def start(self) -> None:
         """Start the brokers that do not run; returns when all serve. Raises BrokerFailed."""
         await asyncio.gather(*(broker.start() for broker in self._brokers.values() if not broker.is_running))
