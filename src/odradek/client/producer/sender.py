@@ -44,6 +44,8 @@ from odradek.wire.primitives import ZERO_UUID
 
 logger = logging.getLogger(__name__)
 
+_REFRESH_S: Final = 1.0
+"""While old metadata cannot be refreshed, the sender looks again after this time."""
 _TOPIC_IDS_FROM: Final = 13
 _IMPLICIT_ADD_FROM: Final = 12
 _SUCCESS: Final = (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
@@ -95,7 +97,6 @@ class Sender:
     __slots__ = (
         "_accumulator",
         "_acknowledged",
-        "_backoff_s",
         "_cluster",
         "_config",
         "_connecting",
@@ -140,7 +141,6 @@ class Sender:
         self._loop = asyncio.get_running_loop()
         self._linger_s = config["linger_ms"] / 1000
         self._max_age_s = config["metadata_max_age_ms"] / 1000
-        self._backoff_s = config["retry_backoff_ms"] / 1000
         self._timeout_s = config["delivery_timeout_ms"] / 1000
         self._max_in_flight = config["max_in_flight_requests_per_connection"]
         self._in_flight: dict[int, int] = {}
@@ -492,7 +492,7 @@ class Sender:
         if self._cluster.metadata.version:
             # Without records, too: the first one after a pause must go to the partition that its key has by then.
             due = self._cluster.metadata.updated_at + self._max_age_s
-            earliest = min(earliest, max(due, now + self._backoff_s))
+            earliest = min(earliest, max(due, now + min(self._max_age_s, _REFRESH_S)))
         if earliest < float("inf"):
             self._wake_at(max(earliest, now + 0.0005))
 
