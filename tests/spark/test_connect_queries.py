@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 import urllib.request
@@ -190,3 +191,25 @@ def test_two_queries_share_a_session_and_obey_the_rest_interface(numbers: Number
         assert (state(numbers.target), len(numbers.written())) == ("PAUSED", 5)
         call("PUT", f"connectors/{numbers.target}/resume")
         until(lambda: len(numbers.written()) == 6, "the row after the pause")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_pipeline_of_connectors_runs_queries_on_spark(numbers: Numbers, tmp_path: Path) -> None:
+    numbers.produce(*({"n": n, "text": "a"} for n in range(10)))
+    config = config_of(numbers, tmp_path, topic=numbers.target)
+    path = tmp_path / "all.yml"
+    path.write_text(json.dumps({"runner": "spark", "connectors": {config.pop("name"): config}}))
+    line = [sys.executable, "-m", "odradek.cli.main", "pipeline", "run", "--master", "local[2]", "--log",
+            str(tmp_path / "spark.log"), "--conf", "spark.sql.shuffle.partitions=1", str(path)]  # fmt: skip
+    environment = {**os.environ, "ODRADEK_BOOTSTRAP_SERVER": numbers.bootstrap}
+    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("odradek pipeline ready ")
+        until(lambda: len(numbers.written()) == 5, "the rows")
+        process.terminate()
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.communicate()

@@ -32,12 +32,17 @@ def read(paths: Sequence[Path], section: str = "connectors") -> dict[str, dict[s
     return found
 
 
-def _read(path: Path, section: str) -> dict[str, dict[str, str]]:
+def document_of(path: Path) -> Any:
+    """The content of a file. Raises SpecificationError."""
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise SpecificationError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
-    document = _parse(path, text)
+    return _parse(path, text)
+
+
+def _read(path: Path, section: str) -> dict[str, dict[str, str]]:
+    document = document_of(path)
     if not isinstance(document, Mapping):
         raise SpecificationError(f"{path}: settings of a {section.removesuffix('s')} expected")
     if isinstance(document.get(section), Mapping):

@@ -122,6 +122,10 @@ class Worker:
         for name, config in stored.configs.items():
             await self._put(name, config, stored.targets.get(name, Target.STARTED))
 
+    async def start_spark(self) -> None:
+        """Start the session of queries now, and not with the first of them. Raises ConnectError."""
+        await self._spark.get()
+
     async def close(self) -> None:
         """End all tasks, and disconnect. Connectors keep their targets."""
         await asyncio.gather(*(each.stop() for each in self.connectors.values()))

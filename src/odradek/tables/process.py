@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Final
 
 from odradek.client.consumer.consumer import Consumer
@@ -31,6 +31,12 @@ _CONSUMER: Final[Mapping[str, Any]] = {
 }
 
 
+LOOK_S: Final = 30.0
+"""How often further tables are looked for."""
+FindTables = Callable[[], Coroutine[Any, Any, Mapping[str, TableSpec]]]
+"""The tables that are wanted now, by name. Raises ConnectError."""
+
+
 def store_of(spec: TableSpec) -> TableStore:
     """The table of a specification."""
     return IcebergStore(spec) if spec.is_iceberg else DeltaStore(spec)
@@ -48,7 +54,30 @@ async def run_tables(
 
     A table that fails ends, and the others continue; the failures by table. `clients` are options of the consumers.
     """
+    found = {each.name: each for each in specs}
+
+    async def find() -> Mapping[str, TableSpec]:
+        return found
+
+    return await run_found_tables(find, clients, stopping, on_commit, once=once, looks_again=False)
+
+
+async def run_found_tables(
+    find: FindTables,
+    clients: Mapping[str, Any],
+    stopping: asyncio.Event,
+    on_commit: OnCommit,
+    *,
+    once: bool = False,
+    looks_again: bool = True,
+) -> dict[str, ConnectError]:
+    """As `run_tables`, with the tables that `find` returns; with `looks_again` it is asked for further ones.
+
+    A table whose description changes keeps the one that it was started with. Raises ConnectError if the first call of
+    `find` does.
+    """
     failures: dict[str, ConnectError] = {}
+    started: set[str] = set()
 
     async def run(spec: TableSpec) -> None:
         try:
@@ -57,10 +86,26 @@ async def run_tables(
             logger.error("table %s stops: %s", spec.name, error)  # noqa: TRY400 - one line, not a trace
             failures[spec.name] = error
 
+    found = await find()
     async with asyncio.TaskGroup() as group:
-        for spec in specs:
-            group.create_task(run(spec), name=f"table-{spec.name}")
+        while True:
+            for name in sorted(found.keys() - started):
+                started.add(name)
+                group.create_task(run(found[name]), name=f"table-{name}")
+            if once or not looks_again or await _is_set_within(LOOK_S, stopping):
+                break
+            try:
+                found = await find()
+            except ConnectError as error:
+                logger.warning("could not look for further tables: %s; next attempt in %g s", error, LOOK_S)
     return failures
+
+
+async def _is_set_within(seconds: float, stopping: asyncio.Event) -> bool:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await stopping.wait()
+    return stopping.is_set()
 
 
 async def _run(
@@ -89,9 +134,7 @@ async def _started(spec: TableSpec, options: Mapping[str, Any], stopping: asynci
                 raise failure from error
             pause_s = retries.pause_s(failure)
             logger.warning("table %s: next attempt in %.1f s: %s", spec.name, pause_s, failure)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause_s):
-                    await stopping.wait()
+            await _is_set_within(pause_s, stopping)
         else:
             return consumer
     return None

@@ -1,5 +1,6 @@
 """`odradek pipeline`: rejected arguments, and messages on failures; runs are in tests/spark."""
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -41,6 +42,37 @@ def test_mistakes_are_one_line(line: str, message: str, tmp_path: Path, capsys: 
     here.touch()
     assert main(line.format(here=here).split()) == 2
     assert capsys.readouterr().err == f"odradek pipeline: {message}\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "message"),
+    [
+        ("runner: cloud", "", "{here}: runner=cloud: one of local, spark expected"),
+        ("runners: local", "", "{here}: runners: one of runner, connectors, tables expected"),
+        ("runner: spark", "", "{here}: runner: spark has no effect without a connector SparkSql"),
+        ("{connectors: {c: {topics: a}}}", "", "connector c: there is no connector class "),
+        ("runner: local", "--checkpoint x", "--checkpoint has no effect on a file of connectors and tables"),
+        ("runner: local", "--secrets nowhere", "--secrets nowhere: no such folder"),
+    ],
+)
+def test_mistakes_in_files_of_connectors_and_tables_are_one_line(
+    content: str, options: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = tmp_path / "here.yml"
+    here.write_text(content if content.startswith("{") else f"{content}\nconnectors: {{}}\n")
+    assert main(["pipeline", "run", *options.split(), str(here)]) == 2
+    assert capsys.readouterr().err == f"odradek pipeline: {message.format(here=here)}\n"
+
+
+def test_query_needs_the_runner_that_has_spark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    here = tmp_path / "here.yml"
+    query = {"connector.class": "SparkSql", "topics": "a", "sql": "SELECT 1", "topic": "b", "checkpoint.location": "c"}
+    for runner, status in (("local", 2), ("spark", 0)):
+        here.write_text(json.dumps({"runner": runner, "connectors": {"q": query}}))
+        assert main(["pipeline", "run", "--dry-run", str(here)]) == status
+    shown = capsys.readouterr()
+    assert shown.err == f"odradek pipeline: {here}: connector q is a query in Spark SQL, which needs runner: spark\n"
+    assert shown.out == "valid: q\n"
 
 
 def test_failed_query_is_reported_by_its_innermost_error() -> None:

@@ -1,5 +1,7 @@
 """`odradek pipeline run FILE`: a PySpark program, or a spec of Spark Declarative Pipelines, run as a service would.
 
+For connectors and tables without a program see `pipeline_services`.
+
 The program finds a session in place (`SparkSession.builder.getOrCreate()` returns it), a folder for checkpoints, and
 the brokers in $ODRADEK_BOOTSTRAP_SERVER. When it ends with queries running, they are waited for.
 """
@@ -27,11 +29,13 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from odradek.cli.actions.pipeline_lineage import lineage_of
 from odradek.cli.actions.pipeline_restarts import SLOW_START, earlier_failures, next_restart, start_again
+from odradek.cli.actions.pipeline_services import is_services, run_services
 from odradek.cli.arguments.errors import CommandError, UsageError
 from odradek.cli.arguments.examples import add_examples
 from odradek.cli.arguments.options import from_zero_whole, pairs, profile_options, seconds, servers_of
 from odradek.cli.arguments.variables import SERVER_VARIABLE
 from odradek.cli.commands.console import address_of
+from odradek.cli.commands.tables import show_commit
 from odradek.ports.installation import install_hint
 
 if TYPE_CHECKING:
@@ -55,6 +59,8 @@ EXAMPLES: Final = """
 odradek pipeline run flights.py --checkpoint ./state
 # run a Spark Declarative Pipeline
 odradek pipeline run spark-pipeline.yml
+# run the connectors and tables of a file in one process
+odradek pipeline run orders.yml
 # write an archive for a cluster whose Python lacks this package
 odradek pipeline pack odradek-env.zip
 # write an archive for sessions of Spark Connect whose server lacks this package
@@ -66,7 +72,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the actions and the options for Spark, progress and state."""
     parser.add_argument("action", choices=("run", "pack"), help="run a pipeline, or pack this package for executors")
     parser.add_argument(
-        "file", metavar="FILE", help="run: a .py file, a module, or a spark-pipeline.yml; pack: the archive to write"
+        "file",
+        metavar="FILE",
+        help="run: a .py file, a module, a spark-pipeline.yml, or a .yml file of connectors and tables; pack: the "
+        "archive to write",
     )
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENT", help="arguments of the program")
     parser.add_argument("--master", default="local[*]", metavar="URL", help="master of Spark (default: local[*])")
@@ -119,6 +128,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--traceback", action="store_true", help="print the traceback of a failure")
     parser.add_argument(
         "--connect", action="store_true", help="with pack: an archive that a client of Spark Connect brings along"
+    )
+    parser.add_argument(
+        "--secrets",
+        metavar="DIR",
+        help="with a file of connectors and tables: folder whose files it may name as ${file:PATH:KEY}",
     )
     _add_spec_options(parser)
     add_examples(parser, EXAMPLES)
@@ -180,8 +194,30 @@ def _pack(file: str, *, connect: bool) -> int:
     return 0
 
 
+def _run_services(arguments: argparse.Namespace) -> int:
+    """Run the connectors and tables of a file. Raises UsageError, CommandError."""
+    options = {
+        "--checkpoint": arguments.checkpoint,
+        "--metrics": arguments.metrics,
+        "--lineage": arguments.lineage,
+        "--name": arguments.name,
+        "--refresh": arguments.refresh,
+        "--full-refresh": arguments.full_refresh,
+        "--full-refresh-all": arguments.full_refresh_all,
+        "arguments": arguments.arguments,
+    }
+    wrong = [name for name, given in options.items() if given]
+    if wrong:
+        raise UsageError(f"{wrong[0]} has no effect on a file of connectors and tables")
+    return run_services(arguments, pairs(arguments.conf, "conf"), show_commit)
+
+
 def _run(arguments: argparse.Namespace) -> int:
     declarative = arguments.file.endswith(SPECS)
+    if declarative and is_services(Path(arguments.file)):
+        return _run_services(arguments)
+    if arguments.secrets is not None:
+        raise UsageError("--secrets goes with a file of connectors and tables only")
     given = [arguments.dry_run, arguments.refresh, arguments.full_refresh, arguments.full_refresh_all]
     if any(given) and not declarative:
         raise UsageError("--dry-run and --refresh… go with a spark-pipeline.yml only")

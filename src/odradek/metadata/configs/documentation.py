@@ -510,5 +510,9 @@ DOCUMENTATION: dict[str, str] = {
         "A write that takes longer while the disk is busy, or ten times as long, shows that it lags: a thread writes."
     ),
     "odradek.write.probation.ms": "For how long after the last such sign all writing is left to the thread.",
+    "odradek.table.format": "Format of the table that `odradek tables run --warehouse` makes of a topic, or none.",
+    "odradek.table.mode": "Whether each record of the topic is a row of its table, or replaces the row of its key.",
+    "odradek.table.columns": "Declared columns of the topic's table: NAME TYPE, …",
+    "odradek.table.partition.by": "What the topic's table is divided by: columns, hour(C), day(C), month(C).",
     "odradek.group.new.partitions.from.start": "Whether groups that read a topic read added partitions from the start.",
 }

@@ -1,4 +1,4 @@
-"""Every configuration of a topic of Apache Kafka 4.3."""
+"""Every configuration of a topic of Apache Kafka 4.3, and our own, which begin with `odradek.`"""
 
 from odradek.metadata.configs.definitions import (
     ConfigDefinition,
@@ -57,4 +57,9 @@ TOPIC_CONFIGS = (
     _c("remote.log.copy.disable", BOOLEAN, "false"),
     _c("remote.log.delete.on.disable", BOOLEAN, "false"),
     _c("internal.segment.bytes", INT, None, None, MEDIUM, READ_ONLY, False),
+    # What `odradek tables run --warehouse` makes of a topic; brokers only keep them.
+    _c("odradek.table.format", STRING, "none", one_of("none", "delta", "iceberg")),
+    _c("odradek.table.mode", STRING, "append", one_of("append", "upsert")),
+    _c("odradek.table.columns", STRING, ""),
+    _c("odradek.table.partition.by", STRING, ""),
 )

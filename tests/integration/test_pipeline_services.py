@@ -1,0 +1,49 @@
+"""`odradek pipeline run` with a file of connectors and tables: one process, which a signal ends."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+from deltalake import DeltaTable
+
+from odradek.testing.blocking import BlockingBroker
+from tests.integration.waiting import until
+
+
+def test_file_of_a_connector_and_a_table_runs_in_one_process(tmp_path: Path) -> None:
+    """Both read the same topic. A password comes from a file of the folder of secrets."""
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "db.properties").write_text(f"url=sqlite:///{tmp_path}/orders.db\n")
+    sink = {"connector.class": "SqlSink", "topics": "orders", "auto.create": True,
+            "connection.url": f"${{file:{tmp_path}/secrets/db.properties:url}}"}  # fmt: skip
+    table = {"topic": "orders", "path": str(tmp_path / "lake"), "commit.interval.ms": 0}
+    path = tmp_path / "orders.yml"
+    path.write_text(json.dumps({"runner": "local", "connectors": {"to-db": sink}, "tables": {"orders": table}}))
+
+    def rows() -> list[tuple[int]]:
+        try:
+            return sqlite3.connect(tmp_path / "orders.db").execute("SELECT id FROM orders").fetchall()
+        except sqlite3.OperationalError:
+            return []
+
+    with BlockingBroker() as broker:
+        broker.topic("orders")
+        broker.produce("orders", '{"id": 1}')
+        line = [sys.executable, "-m", "odradek.cli.main", "pipeline", "run", "--secrets",
+                str(tmp_path / "secrets"), "--bootstrap-server", broker.bootstrap_servers, str(path)]  # fmt: skip
+        process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "odradek pipeline ready connectors=to-db tables=orders\n"
+            until(lambda: rows() == [(1,)], "the row in the database")
+            assert process.stdout.readline().startswith("committed table=orders rows=1 ")
+            process.terminate()
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+            process.communicate()
+    assert DeltaTable(str(tmp_path / "lake")).to_pyarrow_table().column("id").to_pylist() == [1]
