@@ -10,6 +10,8 @@ from odradek.sim.quorum.run import QUORUM_PROFILES, run_quorum
 
 BUGS = [Planted(*row) for row in QUORUM_BUGS]
 MOST_SEEDS = 100
+LATE = {"removed voter does not stand"}
+"""Bugs that are found after many seeds."""
 
 
 @pytest.mark.parametrize("profile", sorted(QUORUM_PROFILES))
@@ -29,6 +31,8 @@ def test_quorum_has_twenty_planted_bugs() -> None:
     assert len(BUGS) >= 20
 
 
-@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+@pytest.mark.parametrize(
+    "bug", [pytest.param(each, id=each.name, marks=[pytest.mark.long] * (each.name in LATE)) for each in BUGS]
+)
 def test_quorum_finds_the_planted_bug(bug: Planted) -> None:
     assert search(bug, MOST_SEEDS).violation

@@ -24,7 +24,7 @@ NEEDED_BY_TESTS = {
 }
 """Functions that only tests call, and why they stay."""
 AHEAD_OF_THEIR_CALLERS: dict[str, str] = {
-    "has_overlapping_majority": "the simulator's checker of voter changes",
+    "decide_formation": "the start of nodes that are listed with empty directories",
 }
 """What is tested before the part that needs it exists (formats, against Apache's files), and which part that is."""
 

@@ -183,11 +183,23 @@ class Elections:
             return False
         if isinstance(role, Resigned):
             quorum.become_unattached(quorum.epoch + 1)
-        elif quorum.is_voter:
+        elif self.can_stand:
             quorum.become_prospective()
         else:
             quorum.become_unattached(quorum.epoch)
         return True
+
+    @property
+    def can_stand(self) -> bool:
+        """Whether this replica starts elections: as a voter, and until its removal is committed.
+
+        The log with the removal may be the longest one, and then no other replica can win (Raft dissertation, 4.2.2).
+        """
+        quorum = self._quorum
+        history = quorum.log.history
+        if quorum.is_voter or history.former_voters is None or history.voters_offset is None:
+            return quorum.is_voter
+        return history.voters_offset >= quorum.high_watermark and history.former_voters.is_voter(quorum.identity.key)
 
     def _decide(self, ballot: Ballot) -> bool:
         quorum = self._quorum

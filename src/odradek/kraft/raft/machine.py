@@ -133,7 +133,7 @@ class RaftMachine:
         role = quorum.role
         times = [quorum.requests.next_deadline(quorum.now_ms)]
         if not isinstance(role, Leader):
-            has_deadline = quorum.is_voter or isinstance(role, Follower | Resigned)
+            has_deadline = self._elections.can_stand or isinstance(role, Follower | Resigned)
             times.append(role.deadline_ms if has_deadline else NEVER)
             return min(times)
         times += [each.deadline_ms for each in role.parked]

@@ -32,6 +32,11 @@ class VoterHistory:
         return self._sets[-1][1] if self._sets else None
 
     @property
+    def former_voters(self) -> VoterSet | None:
+        """The voter set before the newest one."""
+        return self._sets[-2][1] if len(self._sets) > 1 else None
+
+    @property
     def voters_offset(self) -> int | None:
         """The offset of the newest VotersRecord; None without one."""
         return self._sets[-1][0] if self._sets else None

@@ -308,3 +308,100 @@ def _(right: Any) -> Any:
         right(self, request, token)
 
     return on_fetch
+
+
+# --- voters of the log ---
+
+_HISTORY: Final = f"{_RAFT}.voter_history:VoterHistory"
+_VOTERS: Final = f"{_RAFT}.voters:VoterSet"
+_CHANGES: Final = f"{_RAFT}.voter_changes:VoterChanges"
+
+
+@_bug("voters in force once committed", "a replica counts with the voters of the newest committed record",
+      f"{_QUORUM}.voters", profile="voters")  # fmt: skip
+def _(right: Any) -> Any:
+    def voters(self: Any) -> Any:
+        sets = self.log.history._sets
+        committed = [each for offset, each in sets if offset < max(1, self.high_watermark)]
+        return committed[-1] if committed else right.fget(self)
+
+    return property(voters)
+
+
+@_bug("voters not undone by a truncation", "a replica keeps the voters of a record that it has removed",
+      f"{_HISTORY}.truncate_to", profile="voters")  # fmt: skip
+def _(right: Any) -> Any:
+    return lambda self, offset: None
+
+
+@_bug("voters of a snapshot not taken", "a replica that installs a snapshot keeps the voters of its former log",
+      f"{_REPLICATION}.on_snapshot_installed", profile="voters")  # fmt: skip
+def _(right: Any) -> Any:
+    return lambda self, event: None
+
+
+@_bug("two changes at once", "a leader changes voters before the change before is committed",
+      f"{_CHANGES}.has_change_under_way", profile="voters")  # fmt: skip
+def _(right: Any) -> Any:
+    return lambda self, leader: False
+
+
+@_bug("change before a record of the epoch", "a leader changes voters before it has committed a record of its epoch",
+      f"{_CHANGES}._problem_of_state", profile="voters")  # fmt: skip
+def _(right: Any) -> Any:
+    def problem_of_state(self: Any, leader: Any) -> Any:
+        before, leader.has_committed = leader.has_committed, True
+        found = right(self, leader)
+        leader.has_committed = before
+        return found
+
+    return problem_of_state
+
+
+@_bug("removed leader counts itself", "a leader that has removed itself still counts its own log",
+      f"{_REPLICATION}.update_high_watermark", profile="voters")  # fmt: skip
+def _(right: Any) -> Any:
+    def update(self: Any, leader: Any) -> None:
+        quorum = self._quorum
+        right(self, leader)
+        if not quorum.is_voter:
+            ends = [quorum.log.synced_offset, *(leader.progress_of(each).end_offset for each in quorum.other_keys)]
+            committed = sorted(ends, reverse=True)[len(quorum.voters.ids) // 2]
+            if committed > leader.epoch_start:
+                quorum.advance_high_watermark(committed)
+
+    return update
+
+
+@_bug("removed voter does not stand", "a replica starts no election though the log with its removal is the longest",
+      f"{_ELECTIONS}.can_stand", profile="voters")  # fmt: skip
+def _(right: Any) -> Any:
+    return property(lambda self: self._quorum.is_voter)
+
+
+@_bug("removed leader stays", "a leader that has removed itself does not resign", f"{_ELECTIONS}._is_removed",
+      profile="voters")  # fmt: skip
+def _(right: Any) -> Any:
+    return lambda self: False
+
+
+@_bug("vote in the place of another directory", "a replica on a new disk votes as the voter on the former one",
+      f"{_ELECTIONS}._is_meant", profile="voters")  # fmt: skip
+def _(right: Any) -> Any:
+    return lambda self, key: key.node_id == self._quorum.identity.node_id
+
+
+@_bug("new disk counts as the former one", "a leader counts a replica whose disk was replaced as the voter before",
+      f"{_VOTERS}.key_of", profile="voters")  # fmt: skip
+def _(right: Any) -> Any:
+    def key_of(self: Any, replica: Any) -> Any:
+        voter = self.find(replica.node_id)
+        return replica if voter is None else voter.key
+
+    return key_of
+
+
+@_bug("new disk stands for election", "a replica on a new disk believes that it is the voter on the former one",
+      f"{_QUORUM}.is_voter", profile="voters")  # fmt: skip
+def _(right: Any) -> Any:
+    return property(lambda self: self.identity.node_id in self.voters.ids)

@@ -8,6 +8,9 @@ from typing import NamedTuple
 from odradek.kraft.checkpoints import CheckpointId
 from odradek.kraft.metadata_observer import BEGINNING, LogEnd
 from odradek.kraft.raft.log_index import LogIndex
+from odradek.kraft.raft.voter_history import VoterHistory
+from odradek.kraft.raft.voters import VoterSet
+from odradek.sim.quorum.voter_records import to_control, to_voters
 from odradek.wire.messages.quorum_state import QuorumStateData
 
 
@@ -21,7 +24,7 @@ class Entry(NamedTuple):
 class QuorumDisk:
     """`entries` are what the process sees from `start` on, `durable` is what a power loss leaves for certain."""
 
-    def __init__(self) -> None:
+    def __init__(self, directory: int = 0, formatted: tuple[str, ...] = ()) -> None:
         self.state = QuorumStateData(leader_epoch=0)
         self.start: LogEnd = BEGINNING
         self.entries: list[Entry] = []
@@ -30,6 +33,10 @@ class QuorumDisk:
         """All records below `start`."""
         self.part = b""
         """The bytes of a snapshot that is being fetched."""
+        self.directory = directory
+        """The number of the directory id; 0: the replica has none."""
+        self.formatted = formatted
+        """The control records that the directory was formatted with."""
 
     @property
     def end(self) -> LogEnd:
@@ -89,8 +96,29 @@ class QuorumDisk:
     def open(self, snapshot_size: int) -> LogIndex:
         """Sync the log, and index it as a process does that starts."""
         self.durable = list(self.entries)
+        history = VoterHistory()
+        first = [*self.formatted, *(entry.value for entry in self.snapshot)]
+        controls = [found for each in first if (found := to_control(each)) is not None]
+        history.replace_by(self.start.offset, controls)
+        for offset, entry in enumerate(self.entries, self.start.offset):
+            history.append(offset, to_control(entry.value))
         epochs: list[tuple[int, int]] = []
         for offset, entry in enumerate(self.entries, self.start.offset):
             if not epochs or epochs[-1][0] != entry.epoch:
                 epochs.append((entry.epoch, offset))
-        return LogIndex(start=self.start, epochs=epochs, end_offset=self.end.offset, snapshot_size=snapshot_size)
+        return LogIndex(
+            start=self.start,
+            epochs=epochs,
+            end_offset=self.end.offset,
+            snapshot_size=snapshot_size,
+            history=history,
+        )
+
+    # --- voters ---
+
+    def voters(self) -> list[tuple[int, VoterSet]]:
+        """The sets of voters in the log by offset, the oldest first; -1 is the offset of the formatted ones."""
+        first = [(-1, each) for each in self.formatted]
+        values = [*self.snapshot, *self.entries]
+        listed = first + [(offset, entry.value) for offset, entry in enumerate(values)]
+        return [(offset, found) for offset, value in listed if (found := to_voters(value)) is not None]

@@ -7,15 +7,29 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from odradek.kraft.raft.effects import Resign
 from odradek.kraft.raft.roles import Leader
 from odradek.sim.quorum.checkers import Violation
+from odradek.sim.quorum.voter_changes import VOTER_CHANGES
 from odradek.sim.quorum.world import Host, QuorumWorld
 
-QUORUM_PROFILES: Final[Mapping[str, tuple[int, int]]] = {"quorum": (3, 1), "quorum5": (5, 1)}
-"""The number of voters and of observers of each profile."""
+
+class QuorumProfile(NamedTuple):
+    """The replicas of a simulated quorum."""
+
+    voters: int
+    observers: int
+    is_dynamic: bool = False
+    """The voters are those of the log, and change."""
+
+
+QUORUM_PROFILES: Final[Mapping[str, QuorumProfile]] = {
+    "quorum": QuorumProfile(3, 1),
+    "quorum5": QuorumProfile(5, 1),
+    "voters": QuorumProfile(3, 2, is_dynamic=True),
+}
 _SAFETY_MS: Final = 10_000.0
 _ELECTION_MS: Final = 4_000.0
 _QUIET_MS: Final = 2_000.0
@@ -42,7 +56,8 @@ class QuorumOutcome:
 def run_quorum(seed: int, profile: str) -> QuorumOutcome:
     """Run one seed of a profile of `QUORUM_PROFILES`."""
     began = time.process_time()
-    world = QuorumWorld(seed, *QUORUM_PROFILES[profile])
+    found = QUORUM_PROFILES[profile]
+    world = QuorumWorld(seed, found.voters, found.observers, is_dynamic=found.is_dynamic)
     outcome = QuorumOutcome()
     try:
         _work(world)
@@ -76,7 +91,7 @@ def _propose(world: QuorumWorld, number: int) -> None:
 def _disturb(world: QuorumWorld) -> None:
     if world.now_ms < _SAFETY_MS:
         host = _victim(world)
-        name, fault = world.random.choice(_FAULTS)
+        name, fault = world.random.choice(_FAULTS + VOTER_CHANGES if world.is_dynamic else _FAULTS)
         world.faults[name] += 1
         world.note(f"{name}: {host.node}")
         fault(world, host)

@@ -21,6 +21,7 @@ from odradek.kraft.raft.effects import (
     Propose,
     Received,
     Reply,
+    SnapshotInstalled,
     SnapshotWritten,
     Synced,
     Tick,
@@ -28,16 +29,26 @@ from odradek.kraft.raft.effects import (
     WriteSnapshot,
 )
 from odradek.kraft.raft.machine import RaftMachine
-from odradek.kraft.raft.messages import Answer, Batch, FetchAnswer, SnapshotAnswer, VoteAnswer, VoteRequest
-from odradek.kraft.raft.quorum import Identity
+from odradek.kraft.raft.messages import (
+    AddVoterRequest,
+    Answer,
+    Batch,
+    FetchAnswer,
+    SnapshotAnswer,
+    VoteAnswer,
+    VoteRequest,
+)
+from odradek.kraft.raft.quorum import BOOTSTRAP_NODE, Identity
 from odradek.kraft.raft.roles import Leader
 from odradek.kraft.raft.settings import QuorumSettings
+from odradek.kraft.raft.voters import ReplicaKey
 from odradek.sim.quorum.checkers import QuorumChecker, Violation
 from odradek.sim.quorum.disk import Entry, QuorumDisk
+from odradek.sim.quorum.voter_records import replica_key, simulated_voter, to_control, to_value, voter_set
+from odradek.wire.messages.control_records import KRaftVersionRecord
 
 SETTINGS: Final = QuorumSettings(200.0, 400.0, 200.0, 400.0, 10.0, 5.0, 100.0)
 _CHUNK_BYTES: Final = 256
-_MARK: Final = "leader"
 
 
 class Host:
@@ -56,6 +67,13 @@ class Host:
         self.tick_ms = 0.0
         self.waiting: dict[int, str] = {}
         """Values of clients by offset, appended in the present epoch."""
+        self.asked_ms = float("-inf")
+        """When it last asked to be added to the voters."""
+
+    @property
+    def key(self) -> ReplicaKey:
+        """The replica on its disk."""
+        return replica_key(self.node, self.disk.directory)
 
 
 _REFUSED: Final = 0.5
@@ -69,11 +87,20 @@ class _Killed(Exception):
 class QuorumWorld:
     """All hosts, and what is going to happen, in the order of its time."""
 
-    def __init__(self, seed: int, voters: int, observers: int) -> None:
+    def __init__(self, seed: int, voters: int, observers: int, *, is_dynamic: bool = False) -> None:
+        """`is_dynamic`: the voters are those of the log, with which their directories are formatted."""
         self.random = Random(seed)
         self.now_ms = 0.0
         self.voters = tuple(range(1, voters + 1))
+        self.is_dynamic = is_dynamic
+        self.directories = voters + observers
+        """The number of directories that there have been; a number names each."""
         self.hosts = {node: Host(node) for node in range(1, voters + observers + 1)}
+        if is_dynamic:
+            first = voter_set(replica_key(each, each) for each in self.voters)
+            formatted = tuple(to_value(each, 0) for each in (KRaftVersionRecord(0, 1), first.to_record()))
+            for node, host in self.hosts.items():
+                host.disk = QuorumDisk(node, formatted if node in self.voters else ())
         self.checker = QuorumChecker({node: host.disk for node, host in self.hosts.items()}, self.voters)
         self.cuts: set[tuple[int, int]] = set()
         self.loss = 0.0
@@ -87,6 +114,7 @@ class QuorumWorld:
         self.slowest_sync_ms = self.random.choice((15.0, 60.0))
         self.jitter = self.random.choice((1.0, 0.02))
         """The share of an election timeout by which elections of several voters begin at different times."""
+        self.settings = SETTINGS._replace(auto_join=is_dynamic and self.random.random() < 0.5)
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
 
@@ -112,14 +140,27 @@ class QuorumWorld:
         host.operations_left = -1
         host.waiting.clear()
         self.checker.forget_process(host.node)
-        identity = Identity("cluster", host.node, frozenset(self.voters))
+        identity = self._identity(host)
         log = host.disk.open(len(self._snapshot_bytes(host)))
         try:
-            host.machine = RaftMachine(identity, SETTINGS, log, host.disk.state, self._jitter, self._clock(host))
+            host.machine = RaftMachine(identity, self.settings, log, host.disk.state, self._jitter, self._clock(host))
         except CorruptMetadata as error:
             raise Violation("NoIllegalState", f"{host.node}: {error}") from error
         self.note(f"{host.node} starts in epoch {host.machine.quorum.epoch} at {log.end}")
         self.step(host, Tick())
+
+    def _identity(self, host: Host) -> Identity:
+        if not self.is_dynamic:
+            return Identity("cluster", host.node, frozenset(self.voters))
+        own = simulated_voter(host.key)
+        return Identity("cluster", host.node, frozenset(), own.key.directory_id, own.endpoints, len(self.hosts))
+
+    def replace_disk(self, host: Host) -> None:
+        """End the process, and give the host an empty disk, which has another directory id."""
+        self.kill(host, loses_power=True)
+        self.directories += 1
+        host.disk = QuorumDisk(self.directories)
+        self.checker.replace_disk(host.node, host.disk)
 
     def kill(self, host: Host, *, loses_power: bool) -> None:
         """End the process; a power loss takes unsynced records, too."""
@@ -149,6 +190,11 @@ class QuorumWorld:
             self.faults["kill between operations"] += 1
             self.kill(host, loses_power=self.random.random() < 0.5)
             self.start_later(host)
+            return
+        installed = [each.snapshot for each in effects.log if isinstance(each, InstallSnapshot)]
+        if installed and self.is_dynamic:
+            controls = [to_control(each.value) for each in host.disk.snapshot]
+            self.step(host, SnapshotInstalled(installed[-1], tuple(controls)))
 
     def start_later(self, host: Host) -> None:
         """Start a process after a short or a long time."""
@@ -194,6 +240,8 @@ class QuorumWorld:
             self.note(f"{host.node} follows {effects.leader.leader_id} in epoch {effects.leader.epoch}")
         for send in effects.sends:
             self._operation(host)
+            if isinstance(send.request, AddVoterRequest):
+                host.asked_ms = self.now_ms
             received = self._on_request(host, life, send.to, send.request_id, send.request)
             self._deliver(host.node, send.to, received)
         for reply in effects.replies:
@@ -217,7 +265,9 @@ class QuorumWorld:
     def _change_log(self, host: Host, step: LogStep) -> None:
         disk = host.disk
         if isinstance(step, Batch):
-            values = step.payload if isinstance(step.payload, list) else [f"{_MARK} {step.epoch}"]
+            values = step.payload
+            if isinstance(values, tuple):
+                values = [to_value(each, step.epoch) for each in values]
             if host.machine is not None and isinstance(host.machine.quorum.role, Leader):
                 host.waiting.update(enumerate(values, step.base_offset))
             disk.entries += [Entry(step.epoch, value) for value in values]
@@ -265,7 +315,7 @@ class QuorumWorld:
             self.at(delay, action)
 
     def _on_request(self, host: Host, life: int, to: int, request_id: int, request: Any) -> Callable[[], None]:
-        peer = self.hosts[to]
+        peer = self.hosts[BOOTSTRAP_NODE - to + 1 if to <= BOOTSTRAP_NODE else to]
         token = (host.node, life, request_id, request)
 
         def arrive() -> None:
@@ -279,11 +329,13 @@ class QuorumWorld:
         return arrive
 
     def _reply(self, host: Host, reply: Reply) -> None:
+        if reply.token is None:
+            return  # the request of an operator
         node, life, request_id, request = reply.token
         asker = self.hosts[node]
         answer = self._filled(host, reply.answer)
         if isinstance(request, VoteRequest) and isinstance(answer, VoteAnswer) and not request.is_pre_vote:
-            self.checker.check_vote(host.node, request.candidate_id, answer)
+            self.checker.check_vote(host.node, request, answer)
         self._deliver(host.node, node, lambda: self._step_if_alive(asker, life, Answered(request_id, answer)))
 
     def _filled(self, host: Host, answer: Answer) -> Answer:
@@ -293,7 +345,9 @@ class QuorumWorld:
             batches = []
             for offset in range(answer.read_from, min(answer.read_from + self.fetch_records, disk.end.offset)):
                 entry = disk.entry(offset)
-                batches.append(Batch(offset, entry.epoch, 1, [entry.value]))
+                control = to_control(entry.value)
+                controls = () if control is None else (control,)
+                batches.append(Batch(offset, entry.epoch, 1, [entry.value], controls))
             return answer._replace(batches=tuple(batches))
         if isinstance(answer, SnapshotAnswer) and answer.size:
             data = self._snapshot_bytes(host)[answer.position : answer.position + _CHUNK_BYTES]

@@ -379,6 +379,22 @@ def test_removed_leader_becomes_an_observer_that_looks_for_the_leader() -> None:
     assert replica.sent(VoteRequest) == []
 
 
+def test_removed_voter_stands_until_its_removal_is_committed() -> None:
+    log = logged(1, 2)
+    log.append(1, 1)
+    log.history.append(3, voters(2).to_record())
+    log.mark_synced(log.end)
+    replica = dynamic(log=log, state=QuorumStateData(leader_epoch=1))
+    replica.wait(1001)
+    assert replica.role == "Ballot"
+    replica.answer(VoteRequest, GRANTED._replace(epoch=1), 2)
+    replica.answer(VoteRequest, GRANTED._replace(epoch=2), 2)
+    assert replica.role == "Leader"
+    replica.sync()
+    fetch(replica, 2)
+    assert replica.role == "Resigned"
+
+
 # --- updating ---
 
 
