@@ -23,6 +23,7 @@ from odradek.broker.network.dispatch import Dispatcher
 from odradek.broker.network.limits import request_limits
 from odradek.broker.network.loop_holds import LoopHolds
 from odradek.broker.network.server import Allowance, Guards, Server
+from odradek.broker.network.slow_requests import follow_thresholds
 from odradek.broker.network.tls_listeners import TlsListeners
 from odradek.broker.opening import Storage, StoreMetadata
 from odradek.broker.ports import Ports
@@ -42,8 +43,8 @@ if TYPE_CHECKING:
     from odradek.api.audit.trail import AuditTrail
     from odradek.broker.audit.assembly import Audit
     from odradek.broker.authorization.broker_authorization import BrokerAuthorization
-    from odradek.broker.observability.assembly import Observability
     from odradek.broker.observability.client_telemetry import ClientTelemetry
+    from odradek.broker.observability.http_service import Observability
     from odradek.broker.observability.telemetry_topic import TelemetryTopic
     from odradek.broker.security.sasl_listeners import SaslListener
 
@@ -134,11 +135,11 @@ def assemble(
     dispatcher = Dispatcher(services, asyncio.get_running_loop(), limits, holds)
     allowance = Allowance(limits, coordinators.quotas.connections, buffers)
     server = Server(ports.network, dispatcher, config, ports.clock, allowance, Guards(tls, clients.logins, trail))
-    _follow_thresholds(config, dispatcher)
+    follow_thresholds(config, dispatcher.slow)
     observability = None
     if config.text(_HTTP_LISTENER):
         # A broker without the listener starts without its modules.
-        from odradek.broker.observability.assembly import Observability, Observed
+        from odradek.broker.observability.assembly import Observed, broker_observability
 
         observed = Observed(
             _image_of(view),
@@ -153,7 +154,7 @@ def assemble(
             clients.telemetry,
             None if audit is None else audit.queue,
         )
-        observability = Observability(config, ports, observed)
+        observability = broker_observability(config, ports, observed)
     background = BackgroundJobs(config, partitions, storage.directories, ports.disk, ports.clock)
     return Parts(
         storage,
@@ -177,17 +178,6 @@ def _long_work(config: BrokerConfig, ports: Ports) -> LongWork:
     long_work = LongWork(ports.clock.monotonic, config.number(slice_ms))
     config.on_change((slice_ms,), lambda _: long_work.configure(config.number(slice_ms)))
     return long_work
-
-
-def _follow_thresholds(config: BrokerConfig, dispatcher: Dispatcher) -> None:
-    """Log what is slow, now and after a change of the settings."""
-    names = ("odradek.slow.request.ms", "odradek.slow.loop.ms")
-
-    def configure(_: object = None) -> None:
-        dispatcher.slow.configure(*map(config.number, names))
-
-    configure()
-    config.on_change(names, configure)
 
 
 def _client_parts(

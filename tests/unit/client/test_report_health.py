@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 
 from odradek.client.admin.log_dirs import LogDirDescription
+from odradek.client.admin.topology import QuorumDescription, QuorumReplica
 from odradek.client.network.metadata import PartitionInfo, TopicInfo
-from odradek.client.reports.health import HealthProblem, Severity, of_directories, of_partitions
+from odradek.client.reports.health import of_directories, of_partitions
+from odradek.client.reports.health_problem import HealthProblem, Severity
+from odradek.client.reports.quorum_health import find_quorum_problems, of_quorum
 from odradek.wire.errors import ErrorCode, KafkaError
 
 
@@ -61,3 +67,24 @@ def test_broker_sets_how_much_of_its_log_directories_must_be_free(least: float, 
     problems = list(of_directories({1: {"/data": directory}}, {1: least, 2: 0.5}))
     assert [problem.check for problem in problems] == checks
     assert [problem.examples for problem in problems] == [("broker 1: /data: 9.9% free",)] * len(checks)
+
+
+def test_voters_that_do_not_fetch_are_named() -> None:
+    voters = [
+        QuorumReplica(node, 5, fetched, None) for node, fetched in ((1, 90_000), (2, 89_500), (3, 70_000), (4, None))
+    ]
+    (problem,) = of_quorum(QuorumDescription(1, 3, 5, voters, []))
+    assert (problem.severity, problem.examples) == (Severity.WARNING, ("controller 3", "controller 4"))
+    assert list(of_quorum(QuorumDescription(1, 3, 5, voters[:2], []))) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "checks"), [(ErrorCode.NOT_CONTROLLER, ["quorum"]), (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, [])]
+)
+def test_quorum_that_does_not_answer_is_a_problem(code: ErrorCode, checks: list[str]) -> None:
+    class Failing:
+        async def describe_quorum(self) -> QuorumDescription:
+            raise KafkaError(code)
+
+    admin: Any = Failing()
+    assert [each.check for each in asyncio.run(find_quorum_problems(admin))] == checks

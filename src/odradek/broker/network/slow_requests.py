@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import math
 from bisect import bisect_left
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable
+from typing import NamedTuple, Protocol
 
 from odradek.api.requests.context import RequestContext
 from odradek.broker.network.loop_holds import LoopHolds
@@ -119,3 +119,26 @@ class RequestTiming(NamedTuple):
         counters.waited_total[bucket if total_s <= CEILINGS[bucket] else bisect_left(BOUNDS, total_s, bucket)] += 1
         if total_s >= slow.least_s:
             slow.answered(context, key, local_s, waited_s)
+
+
+class Thresholds(Protocol):
+    """The part of a node's configuration that is read here."""
+
+    def number(self, name: str) -> int:
+        """A numeric setting."""
+        ...
+
+    def on_change(self, names: Iterable[str], changed: Callable[[Collection[str]], None]) -> None:
+        """Call after a change of one of the settings."""
+        ...
+
+
+def follow_thresholds(config: Thresholds, slow: SlowRequestLog) -> None:
+    """Log what is slow, now and after a change of the settings."""
+    names = ("odradek.slow.request.ms", "odradek.slow.loop.ms")
+
+    def configure(_: object = None) -> None:
+        slow.configure(*map(config.number, names))
+
+    configure()
+    config.on_change(names, configure)

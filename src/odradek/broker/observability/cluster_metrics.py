@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Final
+from typing import Final, Protocol
 
-from odradek.broker.cluster.cluster_parts import LocalController
+from odradek.controller.election_counts import ElectionCounts
 from odradek.metadata.image import NO_LEADER, ClusterImage
 from odradek.metrics.definition import Family, Metric, counter, gauge, label, several, single
 
@@ -53,8 +53,27 @@ TOPIC_PARTITIONS: Final = gauge(
 )
 
 
+class ObservedController(Protocol):
+    """The controller in this process."""
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it decides."""
+        ...
+
+    @property
+    def image(self) -> ClusterImage:
+        """Its newest image."""
+        ...
+
+    @property
+    def elections(self) -> ElectionCounts:
+        """The leaders that it has elected."""
+        ...
+
+
 class ClusterMetrics:
-    """Reads the controller of this broker."""
+    """Reads the controller of this process."""
 
     __slots__ = ("_controller", "_most_topics")
 
@@ -75,7 +94,7 @@ class ClusterMetrics:
     )
     """See `Collector`."""
 
-    def __init__(self, controller: LocalController, most_topics: Callable[[], int]) -> None:
+    def __init__(self, controller: ObservedController, most_topics: Callable[[], int]) -> None:
         """`most_topics`: how many topics have series of their own, of those that were created first."""
         self._controller = controller
         self._most_topics = most_topics

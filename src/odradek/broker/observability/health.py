@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
@@ -49,11 +49,13 @@ class Problem(NamedTuple):
 
 
 class Lifecycle:
-    """How far the broker is between its start and its end."""
+    """How far a node is between its start and its end."""
 
-    __slots__ = ("is_ready",)
+    __slots__ = ("is_ready", "kind")
 
-    def __init__(self) -> None:
+    def __init__(self, kind: str = "broker") -> None:
+        self.kind = kind
+        """Which node it is, for texts."""
         self.is_ready = False
         """Whether clients are served."""
 
@@ -62,12 +64,61 @@ class Lifecycle:
         self.is_ready = is_ready
 
 
+class ClockSteps:
+    """Whether the wall clock was set since the start."""
+
+    __slots__ = ("_began", "_clock")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._began = self._difference_ms()
+
+    def _difference_ms(self) -> float:
+        return self._clock.now_ms() - self._clock.monotonic() * 1000
+
+    def problems(self) -> Iterator[Problem]:
+        """A clock that was set by `CLOCK_STEP_MS` or more."""
+        skew_ms = self._difference_ms() - self._began
+        if abs(skew_ms) >= CLOCK_STEP_MS:
+            text = (
+                f"the wall clock was set by {skew_ms / 1000:+.1f} s since the start: timestamps and retention follow it"
+            )
+            yield Problem("clock", Severity.WARNING, text)
+
+
+class HealthPages:
+    """The paths that answer for the health of a node."""
+
+    __slots__ = ("_lifecycle", "_problems")
+
+    def __init__(self, lifecycle: Lifecycle, problems: Callable[[], Awaitable[list[Problem]]]) -> None:
+        self._lifecycle = lifecycle
+        self._problems = problems
+
+    async def healthy(self, _request: HttpRequest) -> HttpResponse:
+        """The process lives and its event loop turns."""
+        return text_response(200, "ok")
+
+    async def ready(self, _request: HttpRequest) -> HttpResponse:
+        """Whether clients are served: 200 or 503."""
+        if self._lifecycle.is_ready:
+            return text_response(200, "ready")
+        return text_response(503, f"not ready: the {self._lifecycle.kind} starts or stops")
+
+    async def health(self, _request: HttpRequest) -> HttpResponse:
+        """All problems as JSON; 503 while clients are not served, else 200."""
+        problems = await self._problems()
+        worst = {problem.severity for problem in problems}
+        status = "critical" if Severity.CRITICAL in worst else "warning" if worst else "ok"
+        document = {"status": status, "problems": [problem.as_json() for problem in problems]}
+        return json_response(200 if self._lifecycle.is_ready else 503, document)
+
+
 class Health:
     """Looks at a broker when it is asked."""
 
     __slots__ = (
-        "_clock",
-        "_clock_began",
+        "_clock_steps",
         "_directories",
         "_disk",
         "_image",
@@ -92,12 +143,8 @@ class Health:
         self._partitions = partitions
         self._directories = directories
         self._disk = disk
-        self._clock = clock
+        self._clock_steps = ClockSteps(clock)
         self._least_free = least_free
-        self._clock_began = self._clock_difference_ms()
-
-    def _clock_difference_ms(self) -> float:
-        return self._clock.now_ms() - self._clock.monotonic() * 1000
 
     async def problems(self) -> list[Problem]:
         """All that was found; empty if all is well."""
@@ -123,12 +170,7 @@ class Health:
         if lagging:
             text = "the disk does not keep up: all appends are queued"
             yield Problem("disk speed", Severity.WARNING, text, len(lagging), lagging[:_NAMED])
-        skew_ms = self._clock_difference_ms() - self._clock_began
-        if abs(skew_ms) >= CLOCK_STEP_MS:
-            text = (
-                f"the wall clock was set by {skew_ms / 1000:+.1f} s since the start: timestamps and retention follow it"
-            )
-            yield Problem("clock", Severity.WARNING, text)
+        yield from self._clock_steps.problems()
 
     async def _of_partitions(self) -> list[Problem]:
         without_leader: list[str] = []
@@ -163,23 +205,3 @@ class Health:
             for check, severity, reason, places in named
             if places
         ]
-
-    # --- paths ---
-
-    async def healthy(self, _request: HttpRequest) -> HttpResponse:
-        """The process lives and its event loop turns."""
-        return text_response(200, "ok")
-
-    async def ready(self, _request: HttpRequest) -> HttpResponse:
-        """Whether clients are served: 200 or 503."""
-        if self._lifecycle.is_ready:
-            return text_response(200, "ready")
-        return text_response(503, "not ready: the broker starts or stops")
-
-    async def health(self, _request: HttpRequest) -> HttpResponse:
-        """All problems as JSON; 503 while clients are not served, else 200."""
-        problems = await self.problems()
-        worst = {problem.severity for problem in problems}
-        status = "critical" if Severity.CRITICAL in worst else "warning" if worst else "ok"
-        document = {"status": status, "problems": [problem.as_json() for problem in problems]}
-        return json_response(200 if self._lifecycle.is_ready else 503, document)

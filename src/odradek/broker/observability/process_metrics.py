@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from typing import Final
 
 from odradek.broker.network.loop_holds import LoopHolds
 from odradek.broker.observability.loop_monitor import LoopMonitor
 from odradek.metrics.definition import Family, Kind, Metric, counter, gauge, label, single
 from odradek.ports.process import Process
-from odradek.replication.fetch_sessions import FetchSessions
 from odradek.version import __version__
 
 RUNNING: Final = 3
@@ -96,11 +95,12 @@ class ProcessMetrics:
     def __init__(
         self,
         process: Process,
-        sessions: FetchSessions,
+        sessions: Sized,
         monitor: LoopMonitor,
         holds: LoopHolds,
         is_serving: Callable[[], bool],
     ) -> None:
+        """`sessions` are the fetch sessions of clients."""
         self._process = process
         self._sessions = sessions
         self._monitor = monitor

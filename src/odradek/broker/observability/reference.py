@@ -13,6 +13,7 @@ from odradek.broker.observability.exporter import OWN_METRICS
 from odradek.broker.observability.group_metrics import GroupMetrics
 from odradek.broker.observability.partition_metrics import PartitionMetrics
 from odradek.broker.observability.process_metrics import ProcessMetrics
+from odradek.broker.observability.quorum_metrics import QuorumMetrics
 from odradek.broker.observability.request_metrics import RequestMetrics
 from odradek.broker.observability.storage_metrics import StorageMetrics
 from odradek.broker.observability.topic_metrics import TopicMetrics
@@ -25,6 +26,7 @@ SECTIONS: tuple[tuple[str, tuple[Metric, ...]], ...] = (
     ("Records and bytes", TopicMetrics.metrics),
     ("Partitions and replicas", PartitionMetrics.metrics),
     ("Controller and cluster", ClusterMetrics.metrics),
+    ("Quorum, of controllers with `process.roles=controller`", QuorumMetrics.metrics),
     ("Log directories", StorageMetrics.metrics),
     ("Groups", GroupMetrics.metrics),
     ("Clients (KIP-714, with the extra `telemetry`)", ClientTelemetry.metrics),
@@ -69,7 +71,7 @@ NOT_OFFERED: tuple[tuple[str, str], ...] = (
 
 _INTRODUCTION = """# Metrics
 
-Every metric that `GET /metrics` of a broker may answer, made from the declarations in `broker/observability` by
+Every metric that `GET /metrics` of a node may answer, made from the declarations in `broker/observability` by
 `./dev run python -m odradek.broker.observability.reference > docs/METRICS.md`. How to set the listener, and what to
 look at: [OBSERVABILITY.md](OBSERVABILITY.md). A summary has the quantiles 0.5, 0.75, 0.95, 0.98, 0.99 and 0.999 of the
 last minute or more, `_sum` and `_count`; a histogram has `_bucket`, `_sum` and `_count`.

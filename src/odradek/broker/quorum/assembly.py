@@ -12,6 +12,7 @@ from odradek.broker.cluster.cluster_view import ClusterView
 from odradek.broker.cluster.peers import PeerLimits
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.configuration.quorum_addresses import controller_listener, voter_addresses
+from odradek.broker.configuration.refusals import is_controller_only
 from odradek.broker.kraft.broker_logins import TO_CONTROLLERS, broker_login
 from odradek.broker.kraft.controllers import Controllers
 from odradek.broker.kraft.image_acls import ImageAcls
@@ -19,7 +20,9 @@ from odradek.broker.kraft.metadata_snapshots import MetadataSnapshots
 from odradek.broker.log_levels import BrokerLoggers
 from odradek.broker.network.dispatch import Dispatcher
 from odradek.broker.network.limits import receive_buffers, request_limits
+from odradek.broker.network.loop_holds import LoopHolds
 from odradek.broker.network.server import Allowance, Guards, Server
+from odradek.broker.network.slow_requests import follow_thresholds
 from odradek.broker.network.tls_listeners import TlsListeners
 from odradek.broker.ports import Ports
 from odradek.broker.quorum.acl_records import AclRecords
@@ -29,6 +32,7 @@ from odradek.broker.quorum.controller_service import DecidingController
 from odradek.broker.quorum.endpoints import controller_endpoint, guarded_controller_endpoint
 from odradek.broker.quorum.opening import ControllerStorage
 from odradek.broker.quorum.quorum_controller import QuorumController
+from odradek.broker.quorum.quorum_state import QuorumState
 from odradek.broker.quorum.raft_replica import RaftReplica
 from odradek.broker.quorum.raft_requests import RaftRequests
 from odradek.broker.quorum.services import ControllerServices
@@ -49,6 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from odradek.api.requests.context import Services
+    from odradek.broker.observability.http_service import Observability
     from odradek.broker.security.sasl_listeners import SaslListener
 
 
@@ -71,6 +76,9 @@ class ControllerParts(NamedTuple):
     dispatcher: Dispatcher
     server: Server
     tls: TlsListeners
+    state: QuorumState
+    observability: Observability | None
+    """Metrics and health over HTTP, if `odradek.http.listener` is set."""
 
 
 def assemble(
@@ -105,12 +113,11 @@ def assemble(
     view = ClusterView(config)
     view.begin(ClusterImage(storage.cluster_id))
     authorization = _authorization(config, ports, view, controller)
-    quotas = ClientQuotas(
-        config.number("quota.window.num"),
-        config.number("quota.window.size.seconds"),
-        config.number("controller.quota.window.num"),
-        config.number("controller.quota.window.size.seconds"),
-    )
+    quotas = _quotas(config)
+    raft = RaftRequests(replica, addresses, name, ports.clock)
+    # A leader resigns after this time without a majority: see Kafka's `LeaderState`.
+    absent_ms = 1.5 * config.number("controller.quorum.fetch.timeout.ms")
+    state = QuorumState(replica, raft, metadata, ports.clock, absent_ms)
     deciding = DecidingController(controller, view, config)
     credentials = StartCredentials(view, metadata, storage.bootstrap)
     logins = _logins(config, ports, credentials, sasl)
@@ -120,7 +127,7 @@ def assemble(
         ports.clock,
         deciding,
         deciding,
-        RaftRequests(replica, addresses, name, ports.clock),
+        raft,
         brokers,
         BrokerLoggers(config.node_id),
         tls,
@@ -132,13 +139,42 @@ def assemble(
     requests = request_limits(config)
     endpoints = controller_endpoint if authorization is None else guarded_controller_endpoint
     # A dispatcher reads no other services than those that both kinds of nodes have.
-    dispatcher = Dispatcher(cast("Services", services), asyncio.get_running_loop(), requests, endpoints=endpoints)
+    holds = LoopHolds(ports.clock.monotonic)
+    loop = asyncio.get_running_loop()
+    dispatcher = Dispatcher(cast("Services", services), loop, requests, holds, endpoints=endpoints)
+    follow_thresholds(config, dispatcher.slow)
     allowance = Allowance(requests, quotas.connections, receive_buffers(config))
     server = Server(ports.network, dispatcher, config, ports.clock, allowance, Guards(tls, logins))
+    seen = _observability(config, ports, state, controller, (dispatcher, server), storage.log.directory)
     return ControllerParts(
         storage, replica, metadata, credentials, controller, brokers, controllers, addresses, view, quotas,
-        authorization, dispatcher, server, tls,
+        authorization, dispatcher, server, tls, state, seen,
     )  # fmt: skip
+
+
+def _quotas(config: BrokerConfig) -> ClientQuotas:
+    return ClientQuotas(
+        config.number("quota.window.num"),
+        config.number("quota.window.size.seconds"),
+        config.number("controller.quota.window.num"),
+        config.number("controller.quota.window.size.seconds"),
+    )
+
+
+def _observability(
+    config: BrokerConfig,
+    ports: Ports,
+    state: QuorumState,
+    controller: QuorumController,
+    network: tuple[Dispatcher, Server],
+    directory: str,
+) -> Observability | None:
+    """A controller without the listener starts without its modules; one that is a broker, too, has the broker's."""
+    if not is_controller_only(config) or not config.text("odradek.http.listener"):
+        return None
+    from odradek.broker.observability.controller_assembly import ObservedParts, controller_observability
+
+    return controller_observability(config, ports, ObservedParts(state.figures, controller, *network, directory))
 
 
 def _authorization(

@@ -125,6 +125,7 @@ class ControllerNode:
                 tls.watch()
                 parts.replica.start(self)
                 parts.server.open()
+                self._observe(parts, opened)
                 self._stack = opened.pop_all()
         except (LogDirectoryError, ConfigError) as error:
             raise StartError(str(error)) from error
@@ -135,6 +136,8 @@ class ControllerNode:
     async def stop(self) -> None:
         """Let another voter lead, finish what is being served, and close the log."""
         parts = self.parts
+        if parts.observability is not None:
+            parts.observability.lifecycle.set_ready(False)
         parts.server.stop_listening()
         parts.replica.resign()
         try:
@@ -145,6 +148,18 @@ class ControllerNode:
         await parts.dispatcher.drain(_DRAIN_SECONDS)
         await self._stack.aclose()
         logger.info("stopped")
+
+    def _observe(self, parts: ControllerParts, opened: AsyncExitStack) -> None:
+        """Serve metrics and health, if the configuration asks for it."""
+        if parts.observability is None:
+            return
+        opened.callback(parts.observability.stop)
+        try:
+            parts.observability.start()
+        except OSError as error:
+            raise StartError(str(error)) from error
+        parts.observability.lifecycle.set_ready(True)
+        logger.info("metrics and health are served on http://%s", parts.observability.listener.address)
 
     def _bind(self, parts: ControllerParts) -> Mapping[str, Endpoint]:
         """Open the sockets; connections wait. The listeners as other nodes reach them."""
@@ -195,6 +210,7 @@ class ControllerNode:
         parts = self.parts
         server = parts.addresses.get(leader.leader_id)
         parts.controllers.note_active(None if leader.leader_id == self._config.node_id else server)
+        parts.state.note_leader(leader.leader_id)
         parts.controller.leader_changed(leader)
         self._publish()
 

@@ -18,6 +18,7 @@ from odradek.broker.quorum.raft_replica import RaftReplica
 from odradek.broker.task_failures import logs_failure
 from odradek.controller.broker_sessions import BrokerSessions
 from odradek.controller.change_report import change_report
+from odradek.controller.election_counts import ElectionCounts
 from odradek.controller.record_controller import RecordController, Recorded
 from odradek.kraft.raft.effects import LeaderAndEpoch
 from odradek.metadata.features import METADATA_VERSION, RECORD_FEATURES
@@ -55,6 +56,7 @@ class QuorumController:
         "_random",
         "_replica",
         "_starting",
+        "elections",
         "sessions",
     )
 
@@ -82,6 +84,8 @@ class QuorumController:
         self._balanced_at = 0.0
         self.sessions = BrokerSessions(config.number("broker.session.timeout.ms") / 1000)
         """The sessions of brokers."""
+        self.elections = ElectionCounts()
+        """The leaders of partitions that this controller has elected."""
         metadata.subscribe(self._replayed)
 
     # --- state ---
@@ -181,6 +185,8 @@ class QuorumController:
             raise NotTheController(ErrorCode.NOT_CONTROLLER)
         before = active.image
         recorded = decision(active)
+        if any(isinstance(each, md.PartitionChangeRecord) and each.leader >= 0 for each in recorded.records):
+            self.elections.add(before, recorded.image)
         if logger.isEnabledFor(logging.INFO) and recorded.records:
             for level, text in change_report(before, recorded.image):
                 logger.log(level, "%s", text)

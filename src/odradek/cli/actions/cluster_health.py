@@ -8,7 +8,8 @@ from typing import Any, Final
 from odradek.cli.session import run_admin
 from odradek.cli.terminal.output import DOCUMENTS, Column, show, show_document
 from odradek.cli.terminal.watching import repeat
-from odradek.client.reports.health import HealthProblem, Severity, find_problems
+from odradek.client.reports.health import find_problems
+from odradek.client.reports.health_problem import HealthProblem, Severity
 
 EXIT_STATUS: Final = {Severity.OK: 0, Severity.WARNING: 3, Severity.CRITICAL: 4}
 """1 and 2 are those of a command that failed and of a wrong option."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from enum import IntEnum
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 from odradek.client.admin import Admin, ConfigResource, ConfigResourceType
 from odradek.client.admin.log_dirs import LogDirDescription
 from odradek.client.network.metadata import TopicInfo
 from odradek.client.reports.cluster import topics_of
+from odradek.client.reports.health_problem import HealthProblem, Severity
+from odradek.client.reports.quorum_health import find_quorum_problems
 from odradek.wire.errors import KafkaError
 
 LEAST_FREE: Final = 0.05
@@ -21,33 +22,6 @@ _NAMED: Final = 10
 """How many partitions or directories a problem names."""
 
 
-class Severity(IntEnum):
-    """How bad a problem is; a larger number is worse."""
-
-    OK = 0
-    """All is well."""
-    WARNING = 1
-    """Something has less redundancy or room than it should."""
-    CRITICAL = 2
-    """Clients cannot use something."""
-
-
-class HealthProblem(NamedTuple):
-    """A reason why a cluster is not in order."""
-
-    check: str
-    severity: Severity
-    reason: str
-    number: int
-    """How many partitions, brokers or directories it concerns."""
-    examples: tuple[str, ...]
-    """The first of their names."""
-
-    def row(self) -> dict[str, Any]:
-        """The problem as a row of a table."""
-        return {**self._asdict(), "severity": self.severity.name.lower(), "examples": list(self.examples)}
-
-
 async def find_problems(admin: Admin) -> list[HealthProblem]:
     """All that was found, the worst first. Raises KafkaError or TransportError when the cluster cannot be asked."""
     found = await admin.describe_cluster()
@@ -57,6 +31,7 @@ async def find_problems(admin: Admin) -> list[HealthProblem]:
         problems.append(
             HealthProblem("controller", Severity.CRITICAL, "no controller is known: nothing can be changed", 1, ())
         )
+    problems += await find_quorum_problems(admin)
     topics = await topics_of(admin)
     least = await _least_in_sync(admin, topics)
     problems += of_partitions(topics, least, live)
