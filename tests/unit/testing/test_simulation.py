@@ -33,6 +33,33 @@ def test_an_hour_passes_without_waiting() -> None:
     assert run.simulated_seconds >= 3600
 
 
+def test_hour_of_retries_takes_few_steps_of_the_loop() -> None:
+    """A producer without any broker waits between its attempts, also once it has forgotten the brokers (KIP-899)."""
+
+    async def write(sim: Simulation, topic: str) -> None:
+        options = {"delivery_timeout_ms": 7_200_000, "linger_ms": 0}
+        async with Producer(bootstrap_servers=sim.bootstrap_servers, **options) as producer:  # type: ignore[arg-type]
+            await producer.send_and_wait(topic, b"before")
+            await asyncio.sleep(5)
+            await producer.send_and_wait(topic, b"after")
+
+    async def scenario(sim: Simulation) -> int:
+        topic = await sim.topic()
+        writer = sim.program("writer", lambda: write(sim, topic))
+        await asyncio.sleep(2)
+        sim.broker(1).kill()
+        before = sim._world.loop.steps
+        await asyncio.sleep(3600)
+        steps = sim._world.loop.steps - before
+        await sim.broker(1).start()
+        await writer.ended()
+        assert [record.value for record in await sim.records(topic)] == [b"before", b"after"]
+        return steps
+
+    steps = simulate(scenario).result
+    assert steps < 100_000, steps  # 63,000; without these waits more than 240,000
+
+
 def test_same_seed_gives_the_same_run_and_another_one_does_not() -> None:
     async def scenario(sim: Simulation) -> None:
         topic = await sim.topic()
