@@ -14,7 +14,7 @@ from odradek.kraft.metadata_records import VersionedRecord, encode_metadata_reco
 from odradek.records.batch import check_batch, parse_header, split_batches
 from odradek.records.builder import BatchFields, encode_batch
 from odradek.records.errors import CorruptRecords
-from odradek.records.record import decode_records
+from odradek.records.record import decode_columns, decode_records
 
 
 class MetadataEntry(NamedTuple):
@@ -43,13 +43,15 @@ def read_entries(data: bytes, *, whole: bool) -> Iterator[MetadataEntry | Contro
         for position, _ in split_batches(view, allow_partial_tail=not whole):
             header = check_batch(view, position, from_client=False)
             epoch = header.partition_leader_epoch
-            for record in decode_records(view, header, position):
-                if header.is_control:
+            if header.is_control:
+                for record in decode_records(view, header, position):
                     yield ControlEntry(record.offset, epoch, decode_kraft_control(record))
-                elif record.value is None:
-                    raise CorruptMetadata(f"the metadata record at offset {record.offset} has no value")
-                else:
-                    yield MetadataEntry(record.offset, epoch, memoryview(record.value))
+                continue
+            columns = decode_columns(view, header, position)
+            for offset, value in zip(columns.offsets, columns.values, strict=True):
+                if value is None:
+                    raise CorruptMetadata(f"the metadata record at offset {offset} has no value")
+                yield MetadataEntry(offset, epoch, memoryview(value))
     except CorruptRecords as error:
         raise CorruptMetadata(str(error)) from error
 

@@ -52,6 +52,8 @@ class MetadataReplay:
         if isinstance(entry, ControlEntry):
             self.read_control(entry.message)
             return
+        if self._pending is None and self._replay_usual_partition(offset, entry.value):
+            return
         try:
             record = decode_metadata_record(entry.value).record
         except CorruptMetadata as error:
@@ -87,13 +89,23 @@ class MetadataReplay:
             for each in pending:
                 self._replay(*each)
 
-    def _replay(self, offset: int, record: Any) -> None:
+    def _replay_usual_partition(self, offset: int, value: memoryview) -> bool:
+        try:
+            return self._begun().replay_usual_partition(value)
+        except CorruptMetadata as error:
+            raise CorruptMetadata(f"the PartitionRecord at offset {offset}: {error}") from error
+
+    def _begun(self) -> ReplayedImage:
         if self._changes is None:
             self._changes = ReplayedImage(self._image)
+        return self._changes
+
+    def _replay(self, offset: int, record: Any) -> None:
+        changes = self._begun()
         try:
             if isinstance(record, _UnknownType):
                 raise UnknownMetadata(f"metadata record of the unknown type {record.number}")
-            self._changes.replay(record)
+            changes.replay(record)
         except UnknownMetadata as error:
             self.unknown[str(error)] += 1
         except CorruptMetadata as error:

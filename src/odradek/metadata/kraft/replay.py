@@ -85,6 +85,10 @@ class ReplayedImage:
             raise CorruptMetadata(f"{type(record).__name__} cannot be replayed")
         apply(record)
 
+    def replay_usual_partition(self, value: memoryview) -> bool:
+        """Apply the value of a usual PartitionRecord; False, without a change, for another. Raises CorruptMetadata."""
+        return self._topics.set_usual_partition(value)
+
     def image(self) -> ClusterImage:
         """The image after all records. Raises CorruptMetadata for a topic whose partitions are not numbered from 0."""
         image = self._with_topics(self._before)

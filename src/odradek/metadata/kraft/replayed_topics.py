@@ -13,6 +13,7 @@ from odradek.metadata.kraft.partition_records import (
     partition_of,
     with_uncarried,
 )
+from odradek.metadata.kraft.usual_partitions import read_usual_partition
 from odradek.wire.messages import cluster_metadata as md
 
 
@@ -43,10 +44,23 @@ class ReplayedTopics:
 
     def set_partition(self, record: md.PartitionRecord) -> None:
         """Set the state of a partition, whether it exists or not. Raises CorruptMetadata."""
-        topic = self._changed.get(record.topic_id) or self._topic(record.topic_id)
-        found = partition_of(record, self._shared)
-        before = topic.partitions.get(record.partition_id)
-        topic.partitions[record.partition_id] = found if before is None else with_uncarried(found, before)
+        self._set(record.topic_id, record.partition_id, partition_of(record, self._shared))
+
+    def set_usual_partition(self, value: memoryview) -> bool:
+        """As `set_partition` with the bytes of a usual PartitionRecord; False, without a change, for another record.
+
+        Raises CorruptMetadata.
+        """
+        found = read_usual_partition(value, self._shared)
+        if found is None:
+            return False
+        self._set(*found)
+        return True
+
+    def _set(self, topic_id: bytes, index: int, found: PartitionState) -> None:
+        topic = self._changed.get(topic_id) or self._topic(topic_id)
+        before = topic.partitions.get(index)
+        topic.partitions[index] = found if before is None else with_uncarried(found, before)
 
     def change_partition(self, record: md.PartitionChangeRecord) -> None:
         """Change the state of a partition. Raises CorruptMetadata."""
