@@ -1,9 +1,11 @@
 """./dev faults: real broker processes, real clients, faults at random; nothing acknowledged may be lost or doubled.
 
 Without --shape the minutes are shared out: a quarter to one broker, half to three brokers on SQLite, a quarter to
-three brokers on an ensemble of three ZooKeeper servers. `--shape namespaces` puts each broker into a network namespace
-and cuts their network silently (it takes root and iproute2). `--peer kafka` does the same to three brokers of Apache
-Kafka 4.3 first (KAFKA_HOME names an installation; Maven fetches one otherwise) and prints both gaps side by side.
+three brokers on an ensemble of three ZooKeeper servers. `--shape quorum` is three processes that are brokers and KRaft
+controllers. `--shape namespaces` puts each broker into a network namespace and cuts their network silently (it takes
+root and iproute2). `--peer kafka` does the same to three
+brokers of Apache Kafka 4.3 first (KAFKA_HOME names an installation; Maven fetches one otherwise) and prints both gaps
+side by side.
 """
 
 from __future__ import annotations
@@ -26,9 +28,10 @@ SHAPES = {
     "one": Shape(1),
     "three": Shape(3),
     "zookeeper": Shape(3, zookeepers=3),
+    "quorum": Shape(3, quorum=True),
     "namespaces": Shape(3, zookeepers=1, proxied=False, namespaces=True),
 }
-PEERS = {"kafka": Shape(3, peer=True)}
+PEERS = {"kafka": Shape(3, quorum=True, peer=True)}
 SHARES = {"one": 0.25, "three": 0.5, "zookeeper": 0.25}
 
 

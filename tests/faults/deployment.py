@@ -1,4 +1,4 @@
-"""What faults are done to: real broker processes behind a proxy, on SQLite or on a ZooKeeper ensemble."""
+"""What faults are done to: real processes behind a proxy, on SQLite, a ZooKeeper ensemble or a KRaft quorum."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import struct
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
@@ -28,6 +29,7 @@ from odradek.wire.messages.metadata import MetadataRequest, MetadataResponse
 from tests.faults.links import Links
 from tests.faults.namespaces import STORE, Namespaces
 from tests.faults.peer import CONTROLLER_LISTENER, KafkaProcess, new_cluster_id
+from tests.unit.broker.quorum.controllers_in_process import format_directory
 
 SESSION_SECONDS: Final = 3.0
 WHOLE_SECONDS: Final = 90.0
@@ -51,13 +53,17 @@ class Shape(NamedTuple):
     proxied: bool = True
     namespaces: bool = False
     """Each broker has a network namespace of its own; there is no proxy. This process must have entered one."""
+    quorum: bool = False
+    """Every process is a broker and a controller of one KRaft quorum."""
     peer: bool = False
-    """Apache Kafka in place of Odradek, every broker with a controller."""
+    """Apache Kafka in place of Odradek; `quorum` holds for it, too."""
 
     @property
     def name(self) -> str:
         if self.peer:
             return f"{self.brokers} brokers of Apache Kafka"
+        if self.quorum:
+            return f"{self.brokers} brokers in a quorum"
         if self.namespaces:
             return f"{self.brokers} brokers in namespaces on ZooKeeper"
         brokers = "one broker" if self.brokers == 1 else f"{self.brokers} brokers"
@@ -118,29 +124,30 @@ class Node:
             return ()
         return ("setpriv", "--bounding-set=-dac_override,-dac_read_search")
 
-    def configure_peer(self, settings: dict[str, object], links: Links, nodes: Sequence[Node], cluster_id: str) -> None:
-        """Make this node an Apache Kafka with a controller; it reaches its own controller past the proxy."""
+    def in_quorum(self, links: Links, nodes: Sequence[Node]) -> dict[str, object]:
+        """The settings of a broker that is a controller, too; it reaches its own controller past the proxy."""
         voters = []
         for node in nodes:
             port = node.controller_port if node is self else links.ports[f"controllers-{node.broker_id}"]
             voters.append(f"{node.broker_id}@{node.host}:{port}")
         own = self._listeners(links)
         protocols = own["listener.security.protocol.map"]
-        own |= {
+        return own | {
             "process.roles": "broker,controller",
             "controller.quorum.voters": ",".join(voters),
             "controller.listener.names": CONTROLLER_LISTENER,
             "listeners": f"{own['listeners']},{CONTROLLER_LISTENER}://{self.host}:{self.controller_port}",
             "listener.security.protocol.map": f"{protocols},{CONTROLLER_LISTENER}:PLAINTEXT",
         }
-        self.process = KafkaProcess(
-            self.home / "data", settings | own, cluster_id, self.client_port, self._bound_to_modes()
-        )
+
+    def configure_apache(self, settings: dict[str, object], cluster_id: str) -> None:
+        """Make this node an Apache Kafka."""
+        self.process = KafkaProcess(self.home / "data", settings, cluster_id, self.client_port, self._bound_to_modes())
         self.process.log_path = self.home.with_suffix(".log")
 
     def configure(self, settings: dict[str, object], links: Links | None, prefix: Sequence[str] = ()) -> None:
         """Make this node an Odradek; `prefix` runs it."""
-        own = self._listeners(links) | {"broker.id": self.broker_id}
+        own = {} if "process.roles" in settings else self._listeners(links) | {"broker.id": self.broker_id}
         prefix = (*prefix, *self._bound_to_modes())
         clock = {
             "ODRADEK_FAULTS_CLOCK": str(self.clock_path),
@@ -178,7 +185,7 @@ class Node:
         return ask(address, request, MetadataResponse, _METADATA_VERSION, timeout_seconds)
 
     def quorum_leader(self, timeout_seconds: float = 2.0) -> int:
-        """Which controller leads the quorum of an Apache Kafka. Raises OSError."""
+        """Which controller leads the quorum. Raises OSError."""
         topic = DescribeQuorumRequestTopic("__cluster_metadata", [DescribeQuorumRequestPartition(0)])
         request = DescribeQuorumRequest([topic])
         answer = ask((self.host, self.client_port), request, DescribeQuorumResponse, 0, timeout_seconds)
@@ -190,6 +197,12 @@ class Node:
             return []
         lines = self.process.log_path.read_text(errors="replace").splitlines()
         return ["\n".join(lines[max(0, i - 2) : i + 40]) for i, line in enumerate(lines) if _FAULTY.search(line)]
+
+
+def start_together(nodes: Sequence[Node]) -> None:
+    """Start nodes at the same time: those of a quorum get ready only where a majority runs. Raises BrokerError."""
+    with ThreadPoolExecutor(max_workers=max(1, len(nodes))) as pool:
+        list(pool.map(Node.start, nodes))
 
 
 class Deployment:
@@ -233,26 +246,33 @@ class Deployment:
             self.zookeeper.start()
         if self.shape.volume:
             self._mount(self.nodes[-1])
-        cluster_id = new_cluster_id()
-        for node in self.nodes:
-            if self.shape.peer:
-                assert self.links is not None
-                node.configure_peer(self._settings(), self.links, self.nodes, cluster_id)
-            else:
-                prefix = () if self.network is None else self.network.prefix(f"broker{node.broker_id}")
-                node.configure(self._settings(), self.links, prefix)
-        for node in self.nodes:
-            node.start()
+        self._configure()
+        start_together(self.nodes)
         for node in self.nodes:
             if isinstance(node.process, KafkaProcess):
                 node.process.wait_until_serving()
         self._make_topics()
         self.wait_whole()
 
+    def _configure(self) -> None:
+        cluster_id = new_cluster_id()
+        for node in self.nodes:
+            settings = self._settings()
+            if self.shape.quorum:
+                assert self.links is not None
+                settings |= node.in_quorum(self.links, self.nodes)
+            if self.shape.peer:
+                node.configure_apache(settings, cluster_id)
+                continue
+            if self.shape.quorum:
+                format_directory(node.home / "data", node.broker_id, cluster_id)
+            prefix = () if self.network is None else self.network.prefix(f"broker{node.broker_id}")
+            node.configure(settings, self.links, prefix)
+
     def _targets(self) -> dict[str, int]:
         targets = {f"clients-{n.broker_id}": n.client_port for n in self.nodes}
         targets |= {f"brokers-{n.broker_id}": n.broker_port for n in self.nodes}
-        if self.shape.peer:
+        if self.shape.quorum:
             targets |= {f"controllers-{n.broker_id}": n.controller_port for n in self.nodes}
         return targets
 
@@ -266,7 +286,7 @@ class Deployment:
         """Have the proxy do it to the links of a broker's `clients` or `brokers`; its controller's belong to these."""
         assert self.links is not None
         self.links.obey(f"{side}-{node.broker_id}", action)
-        if side == "brokers" and self.shape.peer:
+        if side == "brokers" and self.shape.quorum:
             self.links.obey(f"controllers-{node.broker_id}", action)
 
     def _settings(self) -> dict[str, object]:
@@ -298,7 +318,7 @@ class Deployment:
                 "zookeeper.connect": self.zookeeper.connect,
                 "zookeeper.session.timeout.ms": int(SESSION_SECONDS * 1000),
             }
-        elif self.shape.peer:
+        elif self.shape.quorum:
             settings |= {"broker.heartbeat.interval.ms": 500}
         elif self.shape.brokers > 1:
             settings["odradek.metadata.store"] = str(self.home / "metadata.sqlite")
@@ -339,7 +359,7 @@ class Deployment:
 
     def controller(self) -> Node | None:
         """The one that most brokers take for it."""
-        if self.shape.peer:
+        if self.shape.quorum:
             return self._quorum_leader()
         said = [view.controller_id for _, view in self._views()]
         return self._node(max(set(said), key=said.count)) if said else None
@@ -375,12 +395,12 @@ class Deployment:
 
     def _lacking(self) -> str:
         leaders: dict[tuple[Any, int], int] = {}
+        ended = [node for node in self.nodes if not node.running()]
+        try:
+            start_together(ended)
+        except BrokerError as error:
+            return f"not all of {[node.broker_id for node in ended]} start: {str(error)[-1500:]}"
         for node in self.nodes:
-            if not node.running():
-                try:
-                    node.start()
-                except BrokerError as error:
-                    return f"broker {node.broker_id} does not start: {str(error)[-1500:]}"
             try:
                 view = node.metadata()
             except OSError as error:

@@ -77,7 +77,7 @@ class _Side(asyncio.Protocol):
         for side in (self, self.peer):
             if side is not None and side.transport is not None:
                 sock = side.transport.get_extra_info("socket")
-                with contextlib.suppress(OSError, AttributeError):  # it has no socket when it is closed
+                with contextlib.suppress(OSError, AttributeError, ValueError):  # it has no socket when it is closed
                     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
                 side.transport.abort()
 

@@ -17,7 +17,7 @@ from odradek.client.admin import Admin
 from odradek.client.errors import ClientError
 from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import KafkaError
-from tests.faults.deployment import SESSION_SECONDS, Deployment, Node
+from tests.faults.deployment import SESSION_SECONDS, Deployment, Node, start_together
 from tests.faults.network_faults import NETWORK
 
 _MOVE_SECONDS: Final = 60.0
@@ -71,8 +71,7 @@ def kill_all(torment: Torment) -> None:
     nodes = torment.deployment.nodes
     for node in nodes:
         node.kill()
-    for node in torment.chance.sample(nodes, len(nodes)):
-        node.start()
+    start_together(torment.chance.sample(nodes, len(nodes)))
 
 
 def kill_starting(torment: Torment) -> None:
