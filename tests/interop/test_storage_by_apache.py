@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,62 @@ def test_directories_that_apache_formatted_are_read_by_odradek(
     records = without_unsupported_features([decode_metadata_record(each.value).record for each in entries])
     assert records[:-1] == feature_records()
     assert (records[-1].name, records[-1].mechanism, records[-1].iterations) == ("alice", 1, 4096)
+
+
+def dynamic(config: Path) -> Path:
+    """The same controller with its voters in the metadata log."""
+    config.write_text(config.read_text().replace("quorum.voters=1@", "quorum.bootstrap.servers="))
+    return config
+
+
+def first_snapshot(config: Path) -> bytes:
+    return (config.parent / "m/__cluster_metadata-0/00000000000000000000-0000000000.checkpoint").read_bytes()
+
+
+def without_times(data: bytes) -> list[object]:
+    """Each batch of a file without its timestamps and its checksum, and the version and the voters."""
+    position, found = 0, []
+    while position < len(data):
+        length = int.from_bytes(data[position + 8 : position + 12]) + 12
+        batch = data[position : position + length]
+        found.append((batch[:17], batch[21:27], batch[43:67], len(batch)))
+        position += length
+    return [*found, *map(repr, read_checkpoint(data).controls)]
+
+
+@pytest.mark.parametrize(
+    "voters",
+    [
+        "1@localhost:9093:JEXY6aqzQY-32P5TStzaFg",
+        "1@localhost:9093:JEXY6aqzQY-32P5TStzaFg,12@c12:9094:MvDxzVmcRsaTz33bUuRU6A",
+        "2@c2:9094:MvDxzVmcRsaTz33bUuRU6A",
+    ],
+)
+def test_first_snapshot_with_initial_controllers_is_that_of_apache(
+    voters: str, config: Path, java_tools: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("storage", "format", "-t", CLUSTER, "-c", str(dynamic(config)), "-I", voters)
+    said = odradek(capsys, *words)
+    ours = first_snapshot(config)
+    for name in "abm":
+        shutil.rmtree(config.parent / name)
+    theirs = java_tools.run(*words)
+    kinds = re.compile(r"Formatt\w+ (\D+ directory) (\S+) with (\S+ \S+)\.")
+    assert sorted(kinds.findall(said)) == sorted(kinds.findall(theirs))
+    assert without_times(ours) == without_times(first_snapshot(config))
+
+
+def test_standalone_voter_is_that_of_apache(config: Path, java_tools: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("storage", "format", "-t", CLUSTER, "-c", str(dynamic(config)), "--standalone")
+    odradek(capsys, *words)
+    ours = first_snapshot(config)
+    for name in "abm":
+        shutil.rmtree(config.parent / name)
+    java_tools.run(*words)
+    directory = re.compile(r"voter_directory_id=b?(['\"]).*?\1,")
+    assert [directory.sub("", str(each)) for each in without_times(ours)] == [
+        directory.sub("", str(each)) for each in without_times(first_snapshot(config))
+    ]
 
 
 @pytest.mark.parametrize("release", ["3.3-IV3", "3.5", "3.9", "4.0-IV1", "4.0", "4.2-IV0", "4.3"])

@@ -75,9 +75,9 @@ def checkpoint_parts(
 ) -> Iterator[bytes]:
     """As `encode_checkpoint`, batch by batch: a part is some milliseconds of work. Raises EncodeError."""
     epoch, offset = found.epoch, 0
-    for control in (SnapshotHeaderRecord(0, last_timestamp_ms), *controls):
-        yield encode_control_batch([control], base_offset=offset, leader_epoch=epoch, timestamp_ms=timestamp_ms)
-        offset += 1
+    first = (SnapshotHeaderRecord(0, last_timestamp_ms), *controls)
+    yield encode_control_batch(first, base_offset=offset, leader_epoch=epoch, timestamp_ms=timestamp_ms)
+    offset += len(first)
     for some in _batched(records, RECORDS_IN_BATCH):
         yield encode_metadata_batch(some, base_offset=offset, leader_epoch=epoch, timestamp_ms=timestamp_ms)
         offset += len(some)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from odradek.cli.commands import metadata_quorum
 from odradek.cli.main import main
-from odradek.client.admin import QuorumDescription, QuorumReplica
-from odradek.client.admin.raft_voters import RaftVoterEndpoint
+from odradek.client.admin import QuorumDescription, QuorumReplica, RaftVoterEndpoint
+from odradek.log.directories.checkpoint_formats import MetaProperties, format_meta_properties
 
 DIRECTORY = bytes(range(1, 17))
 VOTERS = [
@@ -122,8 +124,12 @@ def test_quorum_without_a_leader_is_an_error(
         (("describe", "--status", "--replication"), "exactly one view is needed"),
         (("describe", "--status", "--human-readable"), "--human-readable goes with --replication only"),
         (("describe", "--status", "-b", "a:1", "--bootstrap-controller", "a:2"), "contradict"),
-        (("add-controller",), "KIP-853"),
-        (("remove-controller",), "KIP-853"),
+        (("add-controller",), "add-controller needs --controller-config"),
+        (("remove-controller", "-i", "3"), "needs --controller-id and --controller-directory-id"),
+        (("remove-controller", "-i", "3", "-d", "short"), "is not a UUID as `describe` shows it"),
+        (("remove-controller", "-i", "-3", "-d", "AQIDBAUGBwgJCgsMDQ4PEA"), "--controller-id -3 is negative"),
+        (("remove-controller", "--status"), "--status goes with describe only"),
+        (("describe", "--status", "--dry-run"), "--dry-run goes with add-controller or remove-controller only"),
     ],
 )
 def test_wrong_options_are_an_error_of_one_line(
@@ -132,3 +138,79 @@ def test_wrong_options_are_an_error_of_one_line(
     status, out, err = run(capsys, *words)
     assert (status, out, err.count("\n")) == (2, "", 1)
     assert message in err
+
+
+# --- voters ---
+
+
+class Voters:
+    """The part of an admin client that changes voters: keeps what it is asked for."""
+
+    def __init__(self) -> None:
+        self.raft_voters = self
+        self.asked: list[tuple[Any, ...]] = []
+
+    async def add(self, *words: Any, of_controllers: bool) -> None:
+        self.asked.append(("add", *words, of_controllers))
+
+    async def remove(self, *words: Any, of_controllers: bool) -> None:
+        self.asked.append(("remove", *words, of_controllers))
+
+
+@pytest.fixture
+def voters(monkeypatch: pytest.MonkeyPatch) -> Voters:
+    """What the command asks of the client."""
+    found = Voters()
+    monkeypatch.setattr(metadata_quorum, "run_admin", lambda _arguments, work: asyncio.run(work(found)))
+    return found
+
+
+@pytest.fixture
+def controller(tmp_path: Path) -> Path:
+    """The file of a controller with a formatted directory."""
+    path = tmp_path / "controller.properties"
+    path.write_text(
+        "process.roles=controller\nnode.id=3\ncontroller.quorum.bootstrap.servers=c1:9093\n"
+        "controller.listener.names=CONTROLLER,BACKUP\nlisteners=CONTROLLER://:9093,BACKUP://0.0.0.0:9094\n"
+        "listener.security.protocol.map=CONTROLLER:PLAINTEXT,BACKUP:PLAINTEXT\n"
+        f"advertised.listeners=CONTROLLER://[::1]:9093\nlog.dirs={tmp_path}/data\n"
+    )
+    (tmp_path / "data").mkdir()
+    own = MetaProperties("cluster-1", 3, DIRECTORY)
+    (tmp_path / "data" / "meta.properties").write_bytes(format_meta_properties(own))
+    return path
+
+
+def test_added_controller_is_that_of_its_file_and_directory(
+    controller: Path, voters: Voters, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--bootstrap-controller", "c1:9093", "add-controller", "--controller-config", str(controller))
+    text = (
+        "controller 3 with directory id AQIDBAUGBwgJCgsMDQ4PEA and endpoints: CONTROLLER://[::1]:9093, "
+        "BACKUP://localhost:9094\n"
+    )
+    assert run(capsys, *words, "--dry-run") == (0, f"DRY RUN of adding {text}", "")
+    assert voters.asked == []
+    assert run(capsys, *words) == (0, f"Added {text}", "")
+    endpoints = [RaftVoterEndpoint("CONTROLLER", "::1", 9093), RaftVoterEndpoint("BACKUP", "localhost", 9094)]
+    assert voters.asked == [("add", 3, DIRECTORY, endpoints, True)]
+
+
+def test_removed_controller_is_named_by_id_and_directory(voters: Voters, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("remove-controller", "-i", "3", "-d", "AQIDBAUGBwgJCgsMDQ4PEA")
+    text = "KRaft controller 3 with directory id AQIDBAUGBwgJCgsMDQ4PEA\n"
+    assert run(capsys, *words, "--dry-run") == (0, f"DRY RUN of removing {text}", "")
+    assert run(capsys, *words) == (0, f"Removed {text}", "")
+    assert voters.asked == [("remove", 3, DIRECTORY, False)]
+
+
+def test_file_without_a_formatted_controller_is_rejected(
+    controller: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    controller.write_text(controller.read_text().replace("/data", "/absent"))
+    status, _, err = run(capsys, "add-controller", "--controller-config", str(controller))
+    assert (status, "is not formatted" in err) == (2, True)
+    broker = tmp_path / "broker.properties"
+    broker.write_text(f"process.roles=\nlog.dirs={tmp_path}/data\n")
+    status, _, err = run(capsys, "add-controller", "--controller-config", str(broker))
+    assert (status, "process.roles has no controller" in err) == (2, True)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.cli.main import main
 
 CLUSTER = "4L6g3nShT-eMCtK--X86sw"
@@ -87,8 +88,11 @@ def test_info_fails_where_directories_are_not_formatted(
         (("format", "-c", "FILE"), "format needs --cluster-id"),
         (("format", "-c", "absent.properties", "-t", CLUSTER), "absent.properties: No such file"),
         (("format", "-c", "FILE", "-t", "short"), "--cluster-id 'short' is not a UUID"),
-        (("format", "-c", "FILE", "-t", CLUSTER, "--standalone"), "KIP-853"),
-        (("format", "-c", "FILE", "-t", CLUSTER, "-I", "1@localhost:9093:x"), "--initial-controllers: this version"),
+        (("format", "-c", "FILE", "-t", CLUSTER, "--standalone"), "remove that setting, or format without"),
+        (
+            ("format", "-c", "FILE", "-t", CLUSTER, "-I", "1@localhost:9093:x"),
+            "--initial-controllers: the voters are in",
+        ),
         (("format", "-c", "FILE", "-t", CLUSTER, "-N", "-s"), "not allowed with"),
         (("info", "-c", "FILE", "-g"), "--ignore-formatted goes with format only"),
         (("random-uuid", "-c", "FILE"), "--config goes with format or info only"),
@@ -115,3 +119,25 @@ def test_voters_in_the_configuration_may_be_said_to_stay_there(
     config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(capsys, "format", "-t", CLUSTER, "-c", config, "--no-initial-controllers")[0] == 0
+
+
+STOCK = """process.roles=broker,controller
+node.id=1
+controller.quorum.bootstrap.servers=localhost:9093
+listeners=PLAINTEXT://:9092,CONTROLLER://:9093
+inter.broker.listener.name=PLAINTEXT
+advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093
+controller.listener.names=CONTROLLER
+"""
+
+
+def test_standalone_node_of_the_stock_file_is_formatted_as_a_voter(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text(f"{STOCK}log.dirs={tmp_path}/data\n")
+    assert not BrokerConfig.load(str(path)).joins_quorum
+    status, out, _ = run(capsys, "format", "--standalone", "-t", CLUSTER, "-c", path)
+    assert status == 0
+    assert out == f"Formatted dynamic metadata voter directory {tmp_path}/data with metadata.version 4.3-IV0.\n"
+    assert BrokerConfig.load(str(path)).joins_quorum

@@ -162,6 +162,8 @@ GUARDS: Final[dict[ApiKey, Guard]] = _BETWEEN_BROKERS | {
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: guard(cluster(_O.DESCRIBE)),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: guard(cluster(_O.ALTER)),
     ApiKey.DESCRIBE_QUORUM: guard(cluster(_O.DESCRIBE), is_bare=True),
+    ApiKey.ADD_RAFT_VOTER: guard(cluster(_O.ALTER)),
+    ApiKey.REMOVE_RAFT_VOTER: guard(cluster(_O.ALTER)),
     ApiKey.UPDATE_FEATURES: guard(cluster(_O.ALTER)),
     ApiKey.DESCRIBE_CLUSTER: guard(sees=_cluster_operations),
     ApiKey.DESCRIBE_PRODUCERS: guard(entries=entries(_O.READ, _TOPIC, "topics", "name")),

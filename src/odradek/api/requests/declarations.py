@@ -281,6 +281,8 @@ _DECLARED: Final = (
     Declaration(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, _of_cluster(_DESCRIBE)),
     Declaration(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, _of_cluster(_ALTER), is_forwarded=True),
     Declaration(ApiKey.DESCRIBE_QUORUM, _of_cluster(_DESCRIBE), is_decided_by_quorum=True),
+    Declaration(ApiKey.ADD_RAFT_VOTER, _of_cluster(_ALTER), is_decided_by_quorum=True),
+    Declaration(ApiKey.REMOVE_RAFT_VOTER, _of_cluster(_ALTER), is_decided_by_quorum=True),
     _between_brokers(ApiKey.ALTER_PARTITION, Audience.CONTROLLER),
     Declaration(ApiKey.UPDATE_FEATURES, _of_cluster(_ALTER), is_forwarded=True),
     _between_brokers(ApiKey.ENVELOPE, Audience.CONTROLLER),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from odradek.broker.configuration.config_errors import ConfigError, Problem, config_error
 from odradek.broker.configuration.properties import parse_properties
 from odradek.broker.configuration.refusals import is_combined, is_controller_only, refusals
+from odradek.log.directories.ownership import has_first_records
 from odradek.metadata.configs.catalog import (
     BROKER,
     LISTENER_PREFIX,
@@ -53,16 +54,22 @@ Changed = Callable[[frozenset[str]], None]
 class BrokerConfig:
     """Typed values by Kafka's names. The stronger source wins: dynamic here, dynamic for all, file, default."""
 
-    __slots__ = ("_changed", "_defaults", "_dynamic", "_dynamic_default", "_given", "_typed")
+    __slots__ = ("_changed", "_defaults", "_dynamic", "_dynamic_default", "_given", "_typed", "is_formatted")
 
     def __init__(
-        self, settings: Mapping[str, str], origins: Mapping[str, str] | None = None, *, is_single: bool = False
+        self,
+        settings: Mapping[str, str],
+        origins: Mapping[str, str] | None = None,
+        *,
+        is_single: bool = False,
+        is_formatted: bool = False,
     ) -> None:
         """Settings as in a properties file; `origins` are the places that errors name (FILE:LINE), by setting.
 
-        `is_single`: the cluster has this broker only, unless a metadata store is named. Raises ConfigError with all
-        problems that were found.
+        `is_single`: the cluster has this broker only, unless a metadata store is named. `is_formatted`: `storage
+        format` has prepared the directories. Raises ConfigError with all problems that were found.
         """
+        self.is_formatted = is_formatted
         self._defaults = _defaults_beside(settings, is_single=is_single)
         self._given = _with_both_ids(dict(settings))
         self._dynamic: Mapping[str, str] = {}
@@ -82,13 +89,18 @@ class BrokerConfig:
         *,
         disk: Disk | None = None,
         is_single: bool = False,
+        is_formatted: bool | None = None,
     ) -> BrokerConfig:
-        """Read a properties file (UTF-8 or ISO 8859-1) and put the overrides over it. Raises ConfigError."""
+        """Read a properties file (UTF-8 or ISO 8859-1) and put the overrides over it. Raises ConfigError.
+
+        `is_formatted` as of the constructor; None looks at the directories.
+        """
+        disk = disk or SystemDisk()
         settings: dict[str, str] = {}
         origins: dict[str, str] = {}
         secrets: tuple[str, ...] = ()
         if path is not None:
-            read = (disk or SystemDisk()).read_file
+            read = disk.read_file
             try:
                 data = read(path)
             except OSError as error:
@@ -101,8 +113,10 @@ class BrokerConfig:
         for name, text in (overrides or {}).items():
             settings[name] = text
             origins[name] = "command line"
+        if is_formatted is None:
+            is_formatted = has_first_records(disk, _metadata_directory(settings))
         try:
-            return cls(settings, origins, is_single=is_single)
+            return cls(settings, origins, is_single=is_single, is_formatted=is_formatted)
         except ConfigError as error:
             if any(each in str(error) for each in secrets):
                 raise ConfigError(_without(secrets, str(error))) from None
@@ -455,6 +469,13 @@ class BrokerConfig:
         if not found:
             raise ConfigError(f"{name}: at least one listener is needed")
         return found
+
+
+def _metadata_directory(settings: Mapping[str, str]) -> str:
+    """`metadata.log.dir`, or the first directory, of settings that are not checked yet."""
+    named = (settings.get(name) for name in ("metadata.log.dir", "log.dirs", "log.dir"))
+    text = next((each for each in named if each and each.strip()), BROKER["log.dir"].default or "")
+    return text.partition(",")[0].strip()
 
 
 def _resolved(settings: Mapping[str, str], read: Callable[[str], bytes], path: str) -> Resolved:

@@ -25,6 +25,19 @@ def controller_listeners(config: BrokerConfig) -> list[Listener]:
     return list(found.values())
 
 
+def advertised_controller_listeners(config: BrokerConfig) -> list[Listener]:
+    """The controller's listeners as other nodes reach them; host "" means: a name of this machine. Raises ConfigError.
+
+    Those that `advertised.listeners` does not name are advertised as they are bound (KIP-853).
+    """
+    found: list[Listener] = []
+    for name in (each.upper() for each in config.words("controller.listener.names")):
+        same = [each for each in config.all_listeners() if each.name == name]  # the bound ones come first
+        if same:
+            found.append(same[-1] if same[-1].host not in ("0.0.0.0", "::") else same[-1]._replace(host=""))
+    return found
+
+
 def quorum_servers(config: BrokerConfig) -> list[Server]:
     """Where controllers are reached: `controller.quorum.bootstrap.servers`, or the voters. Raises ConfigError."""
     servers, voters = "controller.quorum.bootstrap.servers", "controller.quorum.voters"

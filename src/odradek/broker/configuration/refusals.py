@@ -51,6 +51,11 @@ class RoleSettings(Protocol):
         ...
 
     @property
+    def is_formatted(self) -> bool:
+        """Whether `storage format` has prepared the directories."""
+        ...
+
+    @property
     def log_dirs(self) -> list[str]:
         """Directories of the logs."""
         ...
@@ -234,12 +239,30 @@ def _joins_quorum(config: RoleSettings) -> bool:
 
 
 def is_combined(config: RoleSettings) -> bool:
-    """Whether this process is a broker and one of several controllers of a KRaft cluster.
+    """Whether this process is a broker and a controller of a KRaft cluster.
 
-    A node of both roles that is the only voter keeps its metadata in SQLite.
+    A node of both roles that is the only voter of the configuration keeps its metadata in SQLite, and so does one
+    without voters and other controllers in the configuration, unless its directories were formatted (`storage format`).
     """
-    roles = sorted(config.words("process.roles"))
-    return roles == ["broker", "controller"] and len(config.words("controller.quorum.voters")) > 1
+    if sorted(config.words("process.roles")) != ["broker", "controller"]:
+        return False
+    voters = config.words("controller.quorum.voters")
+    if voters:
+        return len(voters) > 1
+    return config.is_formatted or bool(_other_servers(config))
+
+
+def has_static_voters(config: RoleSettings) -> bool:
+    """Whether the voters are in the configuration, and not in the metadata log (KIP-853)."""
+    return bool(config.words("controller.quorum.voters"))
+
+
+def _other_servers(config: RoleSettings) -> list[str]:
+    """Those of `controller.quorum.bootstrap.servers` that are not the one controller of this process."""
+    hosts = {host for _name, host, _port, _protocol in config.all_listeners()} | _LOCAL_HOSTS
+    servers = config.words("controller.quorum.bootstrap.servers")
+    foreign = [server for server in servers if ":" not in server or server.rpartition(":")[0].strip("[]") not in hosts]
+    return foreign or servers[1:]
 
 
 def _joined_quorum(config: RoleSettings) -> Iterator[Problem]:
@@ -292,10 +315,10 @@ def _controller(config: RoleSettings) -> Iterator[Problem]:
         if names and name not in names and is_controller_only(config):
             text = f"listeners: {name} is refused: a controller has the listeners of controller.listener.names only"
             yield Problem("listeners", text)
-    if not voters:
-        name = "controller.quorum.voters"
-        yield Problem(name, f"{name} is not set: this version has no voters in the metadata log (KIP-853)")
-    elif str(config.node_id) not in voters:
+    if not voters and not config.words("controller.quorum.bootstrap.servers"):
+        name = "controller.quorum.bootstrap.servers"
+        yield Problem(name, f"{name} is not set, nor controller.quorum.voters: a controller needs one of them")
+    if voters and str(config.node_id) not in voters:
         text = f"node.id={config.node_id} is not among them; this version has no controllers that only observe"
         yield Problem("controller.quorum.voters", f"controller.quorum.voters is refused: {text}")
     for name in ("odradek.metadata.store", "zookeeper.connect"):
@@ -330,12 +353,9 @@ def _quorum(config: RoleSettings) -> Iterator[Problem]:
         return
     voters = config.words("controller.quorum.voters")
     others = [voter for voter in voters if voter.partition("@")[0].strip() != str(config.node_id)]
-    hosts = {host for _name, host, _port, _protocol in config.all_listeners()} | _LOCAL_HOSTS
-    servers = config.words("controller.quorum.bootstrap.servers")
-    foreign = [server for server in servers if ":" not in server or server.rpartition(":")[0].strip("[]") not in hosts]
     for name, found in (
         ("controller.quorum.voters", others or voters[1:]),
-        ("controller.quorum.bootstrap.servers", foreign or servers[1:]),
+        ("controller.quorum.bootstrap.servers", _other_servers(config)),
     ):
         if found:
             yield Problem(name, f"{name}={','.join(config.words(name))} is refused: {_OTHER_CONTROLLERS}")

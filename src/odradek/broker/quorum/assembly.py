@@ -11,8 +11,13 @@ from odradek.broker.cluster.cluster_secret import ClusterSecret
 from odradek.broker.cluster.cluster_view import ClusterView
 from odradek.broker.cluster.peers import PeerLimits
 from odradek.broker.configuration.broker_config import BrokerConfig
-from odradek.broker.configuration.quorum_addresses import controller_listener, voter_addresses
-from odradek.broker.configuration.refusals import is_controller_only
+from odradek.broker.configuration.quorum_addresses import (
+    advertised_controller_listeners,
+    controller_listener,
+    quorum_servers,
+    voter_addresses,
+)
+from odradek.broker.configuration.refusals import has_static_voters, is_controller_only
 from odradek.broker.kraft.broker_logins import TO_CONTROLLERS, broker_login
 from odradek.broker.kraft.controllers import Controllers
 from odradek.broker.kraft.image_acls import ImageAcls
@@ -35,6 +40,7 @@ from odradek.broker.quorum.quorum_controller import QuorumController
 from odradek.broker.quorum.quorum_state import QuorumState
 from odradek.broker.quorum.raft_replica import RaftReplica
 from odradek.broker.quorum.raft_requests import RaftRequests
+from odradek.broker.quorum.replica_addresses import ReplicaAddresses
 from odradek.broker.quorum.services import ControllerServices
 from odradek.broker.quorum.start_credentials import StartCredentials
 from odradek.broker.quorum.voter_requests import VoterRequests
@@ -44,6 +50,7 @@ from odradek.kraft.metadata_observer import Server as Address
 from odradek.kraft.raft.machine import RaftMachine
 from odradek.kraft.raft.quorum import Identity
 from odradek.kraft.raft.settings import QuorumSettings
+from odradek.kraft.raft.voters import Endpoint
 from odradek.kraft.raft.wire_requests import Sender
 from odradek.metadata.image import ClusterImage
 from odradek.metadata.stores.memory_store import MemoryStore
@@ -68,7 +75,7 @@ class ControllerParts(NamedTuple):
     brokers: BrokerRequests
     controllers: Controllers
     """Connections to the other controllers."""
-    addresses: Mapping[int, Address]
+    addresses: ReplicaAddresses
     view: ClusterView
     """The committed metadata, as handlers and the authorizer see them."""
     quotas: ClientQuotas
@@ -91,11 +98,12 @@ def assemble(
 ) -> ControllerParts:
     """Make the parts and connect them. Must run on the event loop that the controller uses. Raises ConfigError."""
     name, _protocol = controller_listener(config)
-    addresses = voter_addresses(config)
+    machine = _machine(config, ports, storage)
+    addresses = _addresses(config, ports, machine)
     prove = broker_login(config, ports.random, name, TO_CONTROLLERS)
     limits = PeerLimits.of(config)
     controllers = Controllers(ports.network, config.node_id, tls.connector(name), prove, limits)
-    replica = _replica(config, ports, storage, controllers, addresses)
+    replica = _replica(config, ports, storage, machine, controllers, addresses)
     metadata = CommittedMetadata(
         storage.log,
         ports.clock,
@@ -197,31 +205,66 @@ def _logins(config: BrokerConfig, ports: Ports, known: StartCredentials, sasl: M
     return Logins(config.node_id, config, sasl, credentials, ports.clock, None)
 
 
-def _replica(
-    config: BrokerConfig,
-    ports: Ports,
-    storage: ControllerStorage,
-    controllers: Controllers,
-    addresses: Mapping[int, Address],
-) -> RaftReplica:
+def _own_endpoints(config: BrokerConfig, ports: Ports) -> tuple[Endpoint, ...]:
+    """The listeners of this controller as the other replicas reach them. Raises ConfigError."""
+    return tuple(
+        Endpoint(each.name, each.host or ports.network.own_host(), each.port)
+        for each in advertised_controller_listeners(config)
+    )
+
+
+def _bootstrap_servers(config: BrokerConfig, ports: Ports) -> list[Address]:
+    """Where a replica looks for the leader; none where the voters are in the configuration. Raises ConfigError."""
+    if has_static_voters(config):
+        return []
+    own = {Address(each.host, each.port) for each in _own_endpoints(config, ports)}
+    return [each for each in quorum_servers(config) if each not in own]
+
+
+def _addresses(config: BrokerConfig, ports: Ports, machine: RaftMachine) -> ReplicaAddresses:
     name, _protocol = controller_listener(config)
-    timeout_ms = config.number("controller.quorum.request.timeout.ms")
+    settings = voter_addresses(config)
+    first = _own_endpoints(config, ports)[0]
+    settings.setdefault(config.node_id, Address(first.host, first.port))
+    return ReplicaAddresses(machine.quorum, name, settings, _bootstrap_servers(config, ports))
+
+
+def _machine(config: BrokerConfig, ports: Ports, storage: ControllerStorage) -> RaftMachine:
     settings = QuorumSettings(
         election_timeout_ms=config.number("controller.quorum.election.timeout.ms"),
         fetch_timeout_ms=config.number("controller.quorum.fetch.timeout.ms"),
         election_backoff_max_ms=config.number("controller.quorum.election.backoff.max.ms"),
-        request_timeout_ms=timeout_ms,
+        request_timeout_ms=config.number("controller.quorum.request.timeout.ms"),
         retry_backoff_ms=config.number("controller.quorum.retry.backoff.ms"),
         append_linger_ms=config.number("controller.quorum.append.linger.ms"),
+        auto_join=config.flag("controller.quorum.auto.join.enable"),
     )
-    machine = RaftMachine(
-        Identity(storage.cluster_id, config.node_id, frozenset(addresses), storage.directory_id),
+    return RaftMachine(
+        Identity(
+            storage.cluster_id,
+            config.node_id,
+            frozenset(voter_addresses(config)),
+            storage.directory_id,
+            _own_endpoints(config, ports),
+            len(_bootstrap_servers(config, ports)),
+        ),
         settings,
         storage.log_index,
         storage.state,
         ports.random.random,
         ports.clock.monotonic() * 1000,
     )
+
+
+def _replica(
+    config: BrokerConfig,
+    ports: Ports,
+    storage: ControllerStorage,
+    machine: RaftMachine,
+    controllers: Controllers,
+    addresses: ReplicaAddresses,
+) -> RaftReplica:
+    name, _protocol = controller_listener(config)
     sender = Sender(name, addresses[config.node_id])
-    ask = VoterRequests(controllers, addresses, sender, timeout_ms)
+    ask = VoterRequests(controllers, addresses, sender, config.number("controller.quorum.request.timeout.ms"))
     return RaftReplica(machine, storage.log, ports.disk, ports.clock, ask)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from odradek.broker.cluster.peers import Purpose
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.configuration.config_errors import ConfigError
-from odradek.broker.configuration.quorum_addresses import controller_listeners
+from odradek.broker.configuration.quorum_addresses import advertised_controller_listeners, controller_listeners
 from odradek.broker.configuration.refusals import SASL_PROTOCOLS, TLS_PROTOCOLS, is_controller_only
 from odradek.broker.network.addresses import BoundListener, controller_notice
 from odradek.broker.network.tls_listeners import TlsListeners
@@ -165,6 +165,7 @@ class ControllerNode:
         """Open the sockets; connections wait. The listeners as other nodes reach them."""
         endpoints = {}
         own = parts.addresses[self._config.node_id]
+        advertised = {each.name: each for each in advertised_controller_listeners(self._config)}
         for listener in controller_listeners(self._config):
             try:
                 opened = parts.server.listen(listener.name, listener.host, listener.port)
@@ -174,7 +175,10 @@ class ControllerNode:
             bound = BoundListener(listener._replace(port=opened.port), opened.host)
             self.bound = self.bound or bound.address
             self._warn_of_strangers(bound, parts)
-            endpoints[listener.name] = Endpoint(listener.host or own.host, opened.port, listener.security_protocol)
+            known = advertised[listener.name]
+            endpoints[listener.name] = Endpoint(
+                known.host or own.host, known.port or opened.port, listener.security_protocol
+            )
         return endpoints
 
     def _warn_of_strangers(self, bound: BoundListener, parts: ControllerParts) -> None:

@@ -112,8 +112,7 @@ def _of_cluster(plain: Endpoint, operation: AclOperation) -> Callable[..., Any]:
 
 
 def _own_endpoint(key: ApiKey) -> Endpoint:
-    # Brokers pass DescribeQuorum on; the other APIs are not forwarded.
-    is_forwarded = key == ApiKey.DESCRIBE_QUORUM
+    is_forwarded = key in _FORWARDED
     declared = Declaration(
         key, is_decided_by_quorum=is_forwarded, is_throttled=False, size=Size.CONTROL, names_topics=True
     )
@@ -194,10 +193,19 @@ _OWN: Final[dict[int, Callable[..., Any]]] = {
     ApiKey.BROKER_HEARTBEAT: _heartbeat,
     ApiKey.CONTROLLER_REGISTRATION: _register_controller,
     ApiKey.ASSIGN_REPLICAS_TO_DIRS: _assign_directories,
+    ApiKey.ADD_RAFT_VOTER: _raft,
+    ApiKey.REMOVE_RAFT_VOTER: _raft,
+    ApiKey.UPDATE_RAFT_VOTER: _raft,
 }
+_FORWARDED: Final = frozenset((ApiKey.DESCRIBE_QUORUM, ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER))
+"""The quorum's own APIs that brokers pass on in an Envelope."""
 _OPEN: Final = frozenset(
     (ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.DESCRIBE_CLUSTER)
 )
 """APIs that need no right: a client asks them before it has logged in, or for the controllers' addresses."""
-_RIGHTS: Final[dict[int, AclOperation]] = {ApiKey.DESCRIBE_QUORUM: AclOperation.DESCRIBE}
+_RIGHTS: Final[dict[int, AclOperation]] = {
+    ApiKey.DESCRIBE_QUORUM: AclOperation.DESCRIBE,
+    ApiKey.ADD_RAFT_VOTER: AclOperation.ALTER,
+    ApiKey.REMOVE_RAFT_VOTER: AclOperation.ALTER,
+}
 """Rights on the cluster for what tools ask; all others need CLUSTER_ACTION."""

@@ -13,7 +13,7 @@ from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.configuration.config_errors import ConfigError
 from odradek.broker.configuration.refusals import is_controller_only
 from odradek.broker.ports import Ports
-from odradek.broker.storage.bootstrap_records import BOOTSTRAP, feature_records, without_unsupported_features
+from odradek.broker.storage.bootstrap_records import feature_records, without_unsupported_features
 from odradek.broker.storage.formatting import metadata_directory
 from odradek.kraft.checkpoints import read_checkpoint
 from odradek.kraft.errors import CorruptMetadata
@@ -27,6 +27,7 @@ from odradek.log.directories.checkpoint_formats import (
     parse_meta_properties,
 )
 from odradek.log.directories.log_directory import LogDirectoryError
+from odradek.log.directories.ownership import BOOTSTRAP
 from odradek.log.environment import LogEnvironment, StandaloneOwner
 from odradek.metadata.kraft.durable_log import DurableMetadataLog
 from odradek.metadata.kraft.quorum_state_file import load_quorum_state

@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import Any, Final
 
 from odradek.broker.quorum.raft_replica import RaftReplica
+from odradek.broker.quorum.replica_addresses import ReplicaAddresses
 from odradek.kraft.raft.roles import Leader, Progress
 from odradek.kraft.raft.voters import ReplicaKey
-from odradek.kraft.raft.wire_answers import Addresses, encode_answer
+from odradek.kraft.raft.wire_answers import encode_answer
 from odradek.kraft.raft.wire_requests import TOPIC, decode_request
 from odradek.metadata.image import ClusterImage
 from odradek.ports.clock import Clock
 from odradek.wire.errors import ErrorCode
 from odradek.wire.message import ApiMessage
+from odradek.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest
 from odradek.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
@@ -35,15 +37,17 @@ class RaftRequests:
 
     __slots__ = ("_addresses", "_clock", "_listener_name", "_replica")
 
-    def __init__(self, replica: RaftReplica, addresses: Addresses, listener_name: str, clock: Clock) -> None:
-        """`addresses` are those of the voters, on the listener of that name."""
+    def __init__(self, replica: RaftReplica, addresses: ReplicaAddresses, listener_name: str, clock: Clock) -> None:
+        """`addresses` are those of the replicas, on the listener of that name."""
         self._replica = replica
         self._addresses = addresses
         self._listener_name = listener_name
         self._clock = clock
 
     async def serve(self, message: Any) -> ApiMessage:
-        """The answer to Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch or FetchSnapshot. Raises KafkaError."""
+        """The answer to a request of another replica, or to a change of the voters. Raises KafkaError."""
+        if isinstance(message, BeginQuorumEpochRequest):
+            self._addresses.learn_leader(message)
         identity = self._replica.machine.quorum.identity
         request = decode_request(message, identity.node_id, cluster_id=identity.cluster_id)
         served = await self._replica.receive(request)

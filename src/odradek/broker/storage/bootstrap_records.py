@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from odradek.kraft.checkpoints import CheckpointId, encode_checkpoint
 from odradek.kraft.metadata_records import VersionedRecord
+from odradek.log.directories.ownership import BOOTSTRAP
 from odradek.metadata.features import ELR_VERSION, FEATURES, KRAFT_VERSION, METADATA_VERSION, RECORD_FEATURES
 from odradek.metadata.metadata_versions import (
     METADATA_VERSIONS,
@@ -28,9 +29,6 @@ from odradek.security.scram import MAX_ITERATIONS, MECHANISMS, MIN_ITERATIONS, c
 from odradek.wire.messages.cluster_metadata import FeatureLevelRecord, UserScramCredentialRecord
 
 logger = logging.getLogger("odradek.broker.storage")
-
-BOOTSTRAP: Final = "bootstrap.checkpoint"
-"""The file of the first records, beside `meta.properties`."""
 
 _NEWEST: Final = max(METADATA_VERSIONS.values())
 _BEFORE_ALL: Final = CheckpointId(0, 0)
@@ -58,13 +56,20 @@ class FirstRecords(NamedTuple):
 
 
 def first_records(
-    features: Sequence[str], release: str | None, users: Sequence[str], random: Random, *, for_controller: bool = True
+    features: Sequence[str],
+    release: str | None,
+    users: Sequence[str],
+    random: Random,
+    *,
+    for_controller: bool = True,
+    has_static_voters: bool = True,
 ) -> FirstRecords:
     """The records for arguments as of `--feature`, `--release-version` and `--add-scram`. Raises InvalidFormat.
 
     Controllers of this version decide at the newest metadata.version only: `for_controller` rejects another one.
+    `has_static_voters`: the voters are in the configuration, and kraft.version is 0; else it is 1.
     """
-    records = feature_records(features, release)
+    records = feature_records(features, release, kraft_version=0 if has_static_voters else 1)
     level = records[0].feature_level
     name = name_of_metadata_version(level)
     if for_controller and level != _NEWEST:
@@ -81,9 +86,13 @@ def first_records(
     return FirstRecords(name, [*records, *credentials.values()])
 
 
-def feature_records(features: Sequence[str] = (), release: str | None = None) -> list[Any]:
-    """The features of a new cluster, metadata.version first. Raises InvalidFormat."""
-    chosen = _chosen_levels(features)
+def feature_records(features: Sequence[str] = (), release: str | None = None, *, kraft_version: int = 0) -> list[Any]:
+    """The features of a new cluster, metadata.version first. Raises InvalidFormat.
+
+    kraft.version is not among them: a control record of the metadata log has it.
+    """
+    chosen = _chosen_levels(features, kraft_version)
+    chosen.pop(KRAFT_VERSION, None)
     level = _metadata_version(chosen.pop(METADATA_VERSION, None), release)
     levels = {**levels_of_release(level), **chosen}
     others = [FeatureLevelRecord(name, each) for name, each in sorted(levels.items()) if each]
@@ -103,10 +112,11 @@ def without_unsupported_features(records: Sequence[Any]) -> list[Any]:
     return [each for each in records if each not in unknown]
 
 
-def _chosen_levels(features: Sequence[str]) -> dict[str, int]:
+def _chosen_levels(features: Sequence[str], kraft_version: int) -> dict[str, int]:
     spans = {each.name: range(each.min_level, each.max_level + 1) for each in FEATURES}
     spans[METADATA_VERSION] = range(min(METADATA_VERSIONS.values()), _NEWEST + 1)
-    spans |= dict.fromkeys((*_OFF_ONLY, KRAFT_VERSION), range(1))
+    spans |= dict.fromkeys(_OFF_ONLY, range(1))
+    spans[KRAFT_VERSION] = range(kraft_version, kraft_version + 1)
     found: dict[str, int] = {}
     for text in features:
         name, equals, level = text.partition("=")
@@ -118,7 +128,8 @@ def _chosen_levels(features: Sequence[str]) -> dict[str, int]:
             raise InvalidFormat(f"--feature {name} is given twice")
         if int(level) not in spans[name]:
             if name == KRAFT_VERSION:
-                raise InvalidFormat(f"--feature {text}: this version has no voters in the metadata log (KIP-853)")
+                where = "in the metadata log" if kraft_version else "in controller.quorum.voters"
+                raise InvalidFormat(f"--feature {text}: the voters are {where}: kraft.version is {kraft_version}")
             low, high = spans[name][0], spans[name][-1]
             supported = f"level {low}" if low == high else f"levels {low} to {high}"
             raise InvalidFormat(f"--feature {text}: this version supports {supported}")

@@ -11,8 +11,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from odradek.broker.configuration.broker_config import BrokerConfig
-from odradek.broker.configuration.refusals import is_controller_only
-from odradek.broker.storage.bootstrap_records import BOOTSTRAP, InvalidFormat, first_records
+from odradek.broker.configuration.quorum_addresses import advertised_controller_listeners, controller_listener
+from odradek.broker.configuration.refusals import has_static_voters, is_controller_only
+from odradek.broker.storage.bootstrap_records import InvalidFormat, first_records
+from odradek.broker.storage.initial_voters import (
+    FIRST_SNAPSHOT,
+    InitialVoter,
+    first_snapshot,
+    parse_initial_voters,
+    sole_voter,
+)
 from odradek.log.directories.checkpoint_formats import (
     META_PROPERTIES,
     CorruptCheckpoint,
@@ -20,16 +28,15 @@ from odradek.log.directories.checkpoint_formats import (
     decode_uuid,
     encode_uuid,
     format_meta_properties,
+    is_reserved_uuid,
     parse_meta_properties,
 )
-from odradek.log.directories.ownership import CLUSTER_METADATA
+from odradek.log.directories.ownership import BOOTSTRAP, CLUSTER_METADATA, has_first_records
 from odradek.ports.clock import Clock
 from odradek.ports.disk import Disk
 from odradek.ports.randomness import Random
 
 _UUID: Final = re.compile(r"[A-Za-z0-9_-]{22}")
-_RESERVED_IDS: Final = 100
-"""Kafka keeps the lowest UUIDs for itself, of clusters as of directories (`DirectoryId.reserved`)."""
 
 
 class UnfitDirectories(Exception):
@@ -44,6 +51,9 @@ class FormatRequest(NamedTuple):
     release: str | None = None
     users: Sequence[str] = ()
     ignore_formatted: bool = False
+    is_standalone: bool = False
+    initial_controllers: str | None = None
+    has_no_initial_controllers: bool = False
 
 
 class FormatPlan(NamedTuple):
@@ -55,6 +65,16 @@ class FormatPlan(NamedTuple):
     bootstrap: bytes
     properties: Mapping[str, bytes]
     """Directory -> its `meta.properties`."""
+    snapshot: bytes | None = None
+    """The first snapshot of the metadata log, which has the voters; None where they are in the configuration."""
+    is_voter: bool = False
+    """Whether this node is one of those voters."""
+
+    def kind_of(self, path: str) -> str:
+        """What the directory is for, in the words of Apache's tool."""
+        if path != self.metadata_directory:
+            return "data"
+        return "metadata" if self.snapshot is None else f"dynamic metadata{' voter' * self.is_voter}"
 
 
 class StorageInfo(NamedTuple):
@@ -79,6 +99,16 @@ def metadata_directory(config: BrokerConfig) -> str:
     return config.text("metadata.log.dir") or config.log_dirs[0]
 
 
+def is_formatted(config: BrokerConfig, disk: Disk) -> bool:
+    """Whether the directory of the metadata log is. Raises UnfitDirectories for that of a broker with a store."""
+    path = metadata_directory(config)
+    if not disk.exists(f"{path}/{META_PROPERTIES}"):
+        return False
+    if not has_first_records(disk, path):
+        raise UnfitDirectories(f"{path} holds the data of a broker that is not of a quorum")
+    return True
+
+
 def new_cluster_id(random: Random) -> str:
     """A random id for a new cluster, in Kafka's form of a UUID."""
     return encode_uuid(random.uuid())
@@ -92,24 +122,74 @@ def plan_format(config: BrokerConfig, disk: Disk, clock: Clock, random: Random, 
     if not (config.joins_quorum or is_controller_only(config)):
         raise InvalidFormat(_not_formatted(config))
     _check_cluster_id(request.cluster_id)
-    decides = "controller" in config.words("process.roles")
-    first = first_records(request.features, request.release, request.users, random, for_controller=decides)
+    decides, is_static = "controller" in config.words("process.roles"), has_static_voters(config)
+    _check_voters(request, decides=decides, is_static=is_static)
+    first = first_records(
+        request.features,
+        request.release,
+        request.users,
+        random,
+        for_controller=decides,
+        has_static_voters=is_static,
+    )
+    voters = _initial_voters(config, random, request)
+    own_id = next((each.directory_id for each in voters if each.node_id == config.node_id), None)
     directories = [_inspected(disk, path) for path in _directories(config, disk)]
     used = _checked(directories, request.cluster_id, config.node_id)
     formatted = [each.path for each in directories if each.properties is not None]
     if formatted and not request.ignore_formatted:
         text = "--ignore-formatted skips it and formats the others"
         raise UnfitDirectories(f"{formatted[0]} is already formatted: {text}")
+    used |= {each.directory_id for each in voters}
     properties = {}
     for each in directories:
         if each.properties is None:
-            directory_id = random.uuid()
-            while directory_id in used:
-                directory_id = random.uuid()
-            used.add(directory_id)
+            is_metadata = each.path == metadata_directory(config)
+            directory_id = own_id if is_metadata and own_id is not None else _unused_id(random, used)
             own = MetaProperties(request.cluster_id, config.node_id, directory_id)
             properties[each.path] = format_meta_properties(own)
-    return FormatPlan(metadata_directory(config), first.release, first.file_content(clock.now_ms()), properties)
+    now_ms = clock.now_ms()
+    snapshot = first_snapshot(voters, controller_listener(config)[0], now_ms) if voters else None
+    return FormatPlan(
+        metadata_directory(config), first.release, first.file_content(now_ms), properties, snapshot, own_id is not None
+    )
+
+
+def _check_voters(request: FormatRequest, *, decides: bool, is_static: bool) -> None:
+    """Raise InvalidFormat where the options for voters do not fit the configuration."""
+    given = "--standalone" if request.is_standalone else "--initial-controllers"
+    has_voters = request.is_standalone or request.initial_controllers is not None
+    if has_voters and is_static:
+        text = "the voters are in controller.quorum.voters: remove that setting, or format without this option"
+        raise InvalidFormat(f"{given}: {text}")
+    if request.is_standalone and not decides:
+        raise InvalidFormat("--standalone: process.roles has no controller")
+    if decides and not (has_voters or is_static or request.has_no_initial_controllers):
+        text = "--standalone, --initial-controllers or --no-initial-controllers"
+        raise InvalidFormat(f"controller.quorum.voters is not set: a controller is formatted with {text}")
+
+
+def _initial_voters(config: BrokerConfig, random: Random, request: FormatRequest) -> list[InitialVoter]:
+    """The voters of the first snapshot; empty where there is none. Raises InvalidFormat."""
+    if request.is_standalone:
+        listeners = advertised_controller_listeners(config)
+        return [sole_voter(config.node_id, listeners[0], _unused_id(random, set()))]
+    if request.initial_controllers is None:
+        return []
+    voters = parse_initial_voters(request.initial_controllers)
+    is_named = any(each.node_id == config.node_id for each in voters)
+    if is_named and "controller" not in config.words("process.roles"):
+        raise InvalidFormat(f"--initial-controllers names node {config.node_id}: its process.roles has no controller")
+    return voters
+
+
+def _unused_id(random: Random, used: set[bytes]) -> bytes:
+    """A random id of a directory; it is added to the used ones."""
+    directory_id = random.uuid()
+    while directory_id in used or is_reserved_uuid(directory_id):
+        directory_id = random.uuid()
+    used.add(directory_id)
+    return directory_id
 
 
 def format_directories(disk: Disk, plan: FormatPlan) -> Iterator[str]:
@@ -117,6 +197,9 @@ def format_directories(disk: Disk, plan: FormatPlan) -> Iterator[str]:
     for path, properties in plan.properties.items():
         _make_durable_directory(disk, path)
         disk.write_atomic(f"{path}/{BOOTSTRAP}", plan.bootstrap)
+        if plan.snapshot is not None and path == plan.metadata_directory:
+            _make_durable_directory(disk, f"{path}/{CLUSTER_METADATA}")
+            disk.write_atomic(f"{path}/{CLUSTER_METADATA}/{FIRST_SNAPSHOT.file_name}", plan.snapshot)
         disk.write_atomic(f"{path}/{META_PROPERTIES}", properties)
         yield path
 
@@ -134,12 +217,8 @@ def _check_cluster_id(text: str) -> None:
     if not _UUID.fullmatch(text):
         form = "22 characters of URL-safe base64, as `odradek storage random-uuid` prints"
         raise InvalidFormat(f"--cluster-id {text!r} is not a UUID: {form}")
-    if _is_reserved(decode_uuid(text)):
+    if is_reserved_uuid(decode_uuid(text)):
         raise InvalidFormat(f"--cluster-id {text} is reserved by Kafka")
-
-
-def _is_reserved(uuid: bytes) -> bool:
-    return int.from_bytes(uuid) < _RESERVED_IDS
 
 
 def _inspected(disk: Disk, path: str) -> _Found:
@@ -150,7 +229,7 @@ def _inspected(disk: Disk, path: str) -> _Found:
         if not disk.is_directory(path):
             raise UnfitDirectories(f"{path} is not a directory")
         if not disk.exists(f"{path}/{META_PROPERTIES}"):
-            if disk.exists(f"{path}/{CLUSTER_METADATA}"):
+            if disk.exists(f"{path}/{CLUSTER_METADATA}") and not _was_interrupted(disk, path):
                 text = f"{path} has a metadata log ({CLUSTER_METADATA}) and no {META_PROPERTIES}"
                 raise UnfitDirectories(f"{text}: restore that file, or remove the log")
             return _Found(path)
@@ -159,6 +238,12 @@ def _inspected(disk: Disk, path: str) -> _Found:
         raise UnfitDirectories(f"{path}: {error}") from error
     except OSError as error:
         raise UnfitDirectories(f"{error.filename or path}: {error.strerror or error}") from error
+
+
+def _was_interrupted(disk: Disk, path: str) -> bool:
+    """Whether the metadata log has only what an earlier `storage format` wrote, which did not come to its end."""
+    names = disk.list(f"{path}/{CLUSTER_METADATA}")
+    return disk.exists(f"{path}/{BOOTSTRAP}") and all(each.startswith(FIRST_SNAPSHOT.file_name) for each in names)
 
 
 def _checked(directories: Sequence[_Found], cluster_id: str, node_id: int) -> set[bytes]:
@@ -177,7 +262,7 @@ def _checked(directories: Sequence[_Found], cluster_id: str, node_id: int) -> se
             raise UnfitDirectories(f"{path} belongs to node {found.node_id}, and node.id is {node_id}")
         if found.directory_id is None:
             continue
-        if _is_reserved(found.directory_id):
+        if is_reserved_uuid(found.directory_id):
             raise UnfitDirectories(f"{path} has the reserved directory.id {encode_uuid(found.directory_id)}")
         if found.directory_id in owners:
             same = owners[found.directory_id]

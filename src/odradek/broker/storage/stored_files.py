@@ -2,7 +2,7 @@
 
 from odradek.broker.storage.stored_metadata_log import tree_of_directory, tree_of_snapshot
 from odradek.kraft.errors import CorruptMetadata
-from odradek.log.directories.checkpoint_formats import encode_uuid
+from odradek.log.directories.checkpoint_formats import decode_uuid, encode_uuid
 from odradek.log.directories.ownership import METADATA_FILE
 from odradek.log.inspection.dump import DumpOptions, UnknownFile, as_metadata, as_text, dump
 from odradek.log.inspection.verification import (
@@ -23,6 +23,7 @@ __all__ = [
     "UnknownFile",
     "as_metadata",
     "as_text",
+    "decode_uuid",
     "dump",
     "encode_uuid",
     "log_directories",

@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     from odradek.client.admin import Admin, QuorumDescription, QuorumReplica
 
 ACTIONS: Final = ("describe", "add-controller", "remove-controller")
+_OPTIONS_OF: Final = {
+    ("describe",): ("status", "replication", "human-readable"),
+    ("add-controller",): ("controller-config",),
+    ("remove-controller",): ("controller-id", "controller-directory-id"),
+    ("add-controller", "remove-controller"): ("dry-run",),
+}
 COLUMNS: Final = (
     Column("NodeId", "node_id"),
     Column("DirectoryId", "directory_id", 22),
@@ -34,6 +40,10 @@ odradek metadata-quorum describe --status
 odradek metadata-quorum describe --status --bootstrap-controller controller1:9093
 # show every voter and observer
 odradek metadata-quorum describe --replication --human-readable
+# let the controller of this file vote, once it runs and has caught up
+odradek metadata-quorum add-controller --controller-config controller.properties --bootstrap-controller controller1:9093
+# show what would be removed, by the id and the directory id that `describe` shows
+odradek metadata-quorum remove-controller --controller-id 3 --controller-directory-id 07R5amHmR32VDA6jHkGbTA --dry-run
 """
 
 
@@ -42,8 +52,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "action",
         choices=ACTIONS,
-        help="describe: show the quorum; add-controller and remove-controller are rejected: voters are in the "
-        "configuration",
+        help="describe: show the quorum; add-controller, remove-controller: change its voters",
     )
     parser.add_argument("--status", action="store_true", help="show the leader, its epoch, lags, voters and observers")
     parser.add_argument("--replication", action="store_true", help="show how far each voter and observer has fetched")
@@ -53,24 +62,113 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="HOST:PORT,…",
         help="controllers to connect to, in place of --bootstrap-server",
     )
+    parser.add_argument(
+        "--controller-config",
+        metavar="FILE",
+        help="with add-controller: properties file of the controller, whose directory is on this machine "
+        "(default: the file of --command-config, as in Apache's tool)",
+    )
+    parser.add_argument("--controller-id", "-i", type=int, metavar="ID", help="with remove-controller: its node id")
+    parser.add_argument(
+        "--controller-directory-id", "-d", metavar="UUID", help="with remove-controller: the id of its directory"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="print which voter would change, and change nothing")
     add_admin(parser)
     add_examples(parser, EXAMPLES)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Check which options go together, and show the quorum. Raises UsageError, CommandError."""
-    if arguments.action != "describe":
-        raise UsageError(
-            f"{arguments.action}: this version changes no voters (KIP-853): they are in controller.quorum.voters"
-        )
-    what = exactly_one(arguments, ("status", "replication"), "view")
-    if arguments.human_readable and what == "status":
-        raise UsageError("--human-readable goes with --replication only")
     of_controllers = is_given(arguments, "bootstrap-controller")
     if of_controllers:
         if arguments.bootstrap_server is not None:
             raise UsageError("--bootstrap-controller and --bootstrap-server contradict: give one of them")
         arguments.bootstrap_server = arguments.bootstrap_controller
+    _check_options(arguments)
+    if arguments.action == "add-controller":
+        return _add(arguments, of_controllers=of_controllers)
+    if arguments.action == "remove-controller":
+        return _remove(arguments, of_controllers=of_controllers)
+    return _describe(arguments, of_controllers=of_controllers)
+
+
+def _check_options(arguments: argparse.Namespace) -> None:
+    """Raise UsageError for options of other actions."""
+    for action, names in _OPTIONS_OF.items():
+        for name in names:
+            if is_given(arguments, name) and arguments.action not in action:
+                raise UsageError(f"--{name} goes with {' or '.join(action)} only")
+
+
+# --- voters ---
+
+
+def _add(arguments: argparse.Namespace, *, of_controllers: bool) -> int:
+    """Add the controller of a properties file. Raises UsageError, CommandError."""
+    from odradek.client.admin import RaftVoterEndpoint
+
+    path = arguments.controller_config or arguments.command_config
+    if not path:
+        raise UsageError("add-controller needs --controller-config, the properties file of the controller")
+    node_id, directory_id, listeners = _controller_of(path)
+    endpoints = [RaftVoterEndpoint(*each) for each in listeners]
+
+    async def add(admin: Admin) -> None:
+        await admin.raft_voters.add(node_id, directory_id, endpoints, of_controllers=of_controllers)
+
+    if not arguments.dry_run:
+        run_admin(arguments, add)
+    said = "DRY RUN of adding" if arguments.dry_run else "Added"
+    addresses = ", ".join(_address(*each) for each in endpoints)
+    print(
+        printable(f"{said} controller {node_id} with directory id {_text_of(directory_id)} and endpoints: {addresses}")
+    )
+    return 0
+
+
+def _controller_of(path: str) -> tuple[int, bytes, list[tuple[str, str, int]]]:
+    """Node id, id of the metadata directory and listeners (name, host, port) of a controller. Raises UsageError."""
+    from odradek.broker.configuration.config_errors import ConfigError
+    from odradek.broker.storage.controller_identity import controller_identity
+
+    try:
+        return controller_identity(path)
+    except ConfigError as error:
+        raise UsageError(str(error)) from error
+
+
+def _remove(arguments: argparse.Namespace, *, of_controllers: bool) -> int:
+    """Raises UsageError, CommandError."""
+    node_id, text = arguments.controller_id, arguments.controller_directory_id
+    if node_id is None or text is None:
+        raise UsageError("remove-controller needs --controller-id and --controller-directory-id")
+    from odradek.broker.storage.stored_files import decode_uuid
+
+    try:
+        directory_id = decode_uuid(text)
+    except ValueError:
+        raise UsageError(f"--controller-directory-id {text!r} is not a UUID as `describe` shows it") from None
+    if node_id < 0:
+        raise UsageError(f"--controller-id {node_id} is negative")
+
+    async def remove(admin: Admin) -> None:
+        await admin.raft_voters.remove(node_id, directory_id, of_controllers=of_controllers)
+
+    if not arguments.dry_run:
+        run_admin(arguments, remove)
+    said = "DRY RUN of removing" if arguments.dry_run else "Removed"
+    print(f"{said} KRaft controller {node_id} with directory id {_text_of(directory_id)}")
+    return 0
+
+
+# --- describe ---
+
+
+def _describe(arguments: argparse.Namespace, *, of_controllers: bool) -> int:
+    """Raises UsageError, CommandError."""
+    what = exactly_one(arguments, ("status", "replication"), "view")
+    if arguments.human_readable and what == "status":
+        raise UsageError("--human-readable goes with --replication only")
 
     async def work(admin: Admin) -> tuple[str, QuorumDescription]:
         cluster = await admin.describe_cluster(of_controllers=of_controllers)
@@ -109,9 +207,13 @@ def _replicas(quorum: QuorumDescription, leader: QuorumReplica, now_ms: int | No
 
 
 def _directory(replica: QuorumReplica) -> str | None:
+    return None if replica.directory_id is None else _text_of(replica.directory_id)
+
+
+def _text_of(directory_id: bytes) -> str:
     from odradek.broker.storage.stored_files import encode_uuid
 
-    return None if replica.directory_id is None else encode_uuid(replica.directory_id)
+    return encode_uuid(directory_id)
 
 
 def _lag_ms(leader: QuorumReplica, last: QuorumReplica) -> int:

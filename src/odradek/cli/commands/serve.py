@@ -40,6 +40,8 @@ odradek serve --data-dir ./data
 odradek serve server.properties --set log.retention.hours=24
 # run a cluster of three brokers on this machine
 odradek serve --brokers 3 --data-dir ./three
+# run a cluster of three machines: the same command on each of them
+odradek serve --quorum kafka1,kafka2,kafka3 --data-dir ./data
 # run a broker, and look into it at http://127.0.0.1:8080/
 odradek serve --data-dir ./data --console 127.0.0.1:8080
 # try out TLS, users and ACLs
@@ -66,6 +68,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--brokers", type=int, default=1, metavar="N", help="run a cluster of N processes with consecutive ports"
+    )
+    parser.add_argument(
+        "--quorum",
+        metavar="HOST,HOST,…",
+        help="run a node of a cluster of these machines, broker and controller in one process, without ZooKeeper: the "
+        "same list on each of them; HOST:PORT for another port than 9092, the controller has the next one",
     )
     parser.add_argument(
         "--first-id",
@@ -141,6 +149,8 @@ def run(arguments: argparse.Namespace) -> int:
             settings |= _settings_of_input()
         if arguments.properties and settings.get("listeners") == f"PLAINTEXT://{arguments.listen}":
             _reject_lost_protection(arguments)
+        if arguments.quorum is not None:
+            return _serve_quorum(arguments, settings)
         config = BrokerConfig.load(arguments.properties, settings, is_single=arguments.brokers == 1)
     except ConfigError as error:
         raise UsageError(str(error)) from error
@@ -166,14 +176,43 @@ def run(arguments: argparse.Namespace) -> int:
 
         return asyncio.run(supervise())
     _check_directory(arguments, config)
+    with _runner() as runner:
+        return runner.run(_node(arguments, config))
+
+
+def _runner() -> asyncio.Runner:
     try:
         import uvloop
     except ImportError:
-        runner = asyncio.Runner()
-    else:
-        runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
-    with runner:
-        return runner.run(_node(arguments, config))
+        return asyncio.Runner()
+    return asyncio.Runner(loop_factory=uvloop.new_event_loop)
+
+
+def _serve_quorum(arguments: argparse.Namespace, settings: dict[str, str]) -> int:
+    """Serve as a node of `--quorum`. Raises UsageError, CommandError, ConfigError."""
+    from odradek.cli.serving.quorum_forming import form_or_join, own_node, parse_quorum, settings_of_node
+
+    if arguments.properties or arguments.brokers != 1 or arguments.security:
+        raise UsageError(
+            "--quorum has settings of its own: it goes with --data-dir, --listen, --set and --console only"
+        )
+    nodes = parse_quorum(arguments.quorum)
+    own = own_node(nodes, arguments.listen)
+    settings.pop("listeners", None)
+    settings = settings_of_node(nodes, own) | settings
+    config = BrokerConfig.load(None, settings, is_formatted=True)
+    if arguments.console:
+        from odradek.cli.commands.console import address_of
+
+        address_of(arguments.console, "--console")
+        check_console(config)
+    _check_directory(arguments, config)
+
+    async def node() -> int:
+        return await _node(arguments, config) if await form_or_join(config, nodes, own) else 0
+
+    with _runner() as runner:
+        return runner.run(node())
 
 
 def _check_directory(arguments: argparse.Namespace, config: BrokerConfig) -> None:

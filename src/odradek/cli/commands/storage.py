@@ -18,6 +18,8 @@ EXAMPLES: Final = """
 odradek storage random-uuid
 # format the directories of a node, once, before its first start
 odradek storage format --cluster-id 4L6g3nShT-eMCtK--X86sw --config controller.properties
+# a controller that begins a quorum of its own; others join it with `odradek metadata-quorum add-controller`
+odradek storage format --standalone -t 4L6g3nShT-eMCtK--X86sw -c controller.properties
 # the same with the first user, who can log in when the first controller serves
 odradek storage format -t 4L6g3nShT-eMCtK--X86sw -c controller.properties -S 'SCRAM-SHA-256=[name=eve,password=secret]'
 # format a disk that was added or replaced, and skip the others
@@ -73,12 +75,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     voters = of_format.add_mutually_exclusive_group()
     voters.add_argument(
-        "--no-initial-controllers", "-N", action="store_true", help="write no voters; they are in the configuration"
+        "--no-initial-controllers",
+        "-N",
+        action="store_true",
+        help="write no voters: the controller observes the quorum until it is added to the voters",
     )
     voters.add_argument(
-        "--standalone", "-s", action="store_true", help="rejected: this version has no voters in the metadata log"
+        "--standalone", "-s", action="store_true", help="begin a quorum whose only voter is this controller"
     )
-    voters.add_argument("--initial-controllers", "-I", metavar="VOTERS", help="rejected, as --standalone")
+    voters.add_argument(
+        "--initial-controllers",
+        "-I",
+        metavar="VOTERS",
+        help="begin a quorum with these voters, the same list on each node: ID@HOST:PORT:DIRECTORY_ID,…",
+    )
     add_examples(parser, EXAMPLES)
 
 
@@ -117,13 +127,6 @@ def _format(arguments: argparse.Namespace) -> int:
     from odradek.ports.disk import SystemDisk
     from odradek.ports.randomness import SystemRandom
 
-    for option, given in (
-        ("--standalone", arguments.standalone),
-        ("--initial-controllers", arguments.initial_controllers is not None),
-    ):
-        if given:
-            instead = "name the controllers in controller.quorum.voters, and format without this option"
-            raise UsageError(f"{option}: this version has no voters in the metadata log (KIP-853): {instead}")
     if arguments.cluster_id is None:
         raise UsageError("format needs --cluster-id")
     request = FormatRequest(
@@ -132,6 +135,9 @@ def _format(arguments: argparse.Namespace) -> int:
         arguments.release_version,
         arguments.add_scram,
         arguments.ignore_formatted,
+        arguments.standalone,
+        arguments.initial_controllers,
+        arguments.no_initial_controllers,
     )
     disk = SystemDisk()
     try:
@@ -139,7 +145,7 @@ def _format(arguments: argparse.Namespace) -> int:
         if not plan.properties:
             print("All of the log directories are already formatted.")
         for path in format_directories(disk, plan):
-            kind = "metadata" if path == plan.metadata_directory else "data"
+            kind = plan.kind_of(path)
             print(printable(f"Formatted {kind} directory {path} with metadata.version {plan.release}."), flush=True)
     except InvalidFormat as error:
         raise UsageError(str(error)) from error
@@ -181,6 +187,6 @@ def _configuration(path: str) -> BrokerConfig:
     from odradek.broker.configuration.config_errors import ConfigError
 
     try:
-        return BrokerConfig.load(path)
+        return BrokerConfig.load(path, is_formatted=True)
     except ConfigError as error:
         raise UsageError(str(error)) from error

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from odradek.client.admin.log_dirs import TopicPartitionReplica as TopicPartitionReplica
     from odradek.client.admin.quotas import ClientQuotaEntity as ClientQuotaEntity
     from odradek.client.admin.quotas import QuotaFilter as QuotaFilter
-    from odradek.client.admin.raft_voters import RaftVoterEndpoint as RaftVoterEndpoint
     from odradek.client.admin.share_groups import ShareGroupDescription as ShareGroupDescription
     from odradek.client.admin.share_groups import ShareMember as ShareMember
     from odradek.client.admin.share_groups import ShareOffset as ShareOffset
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
     from odradek.client.admin.streams_groups import StreamsTask as StreamsTask
     from odradek.client.admin.streams_groups import StreamsTasks as StreamsTasks
     from odradek.client.admin.tokens import DelegationToken as DelegationToken
+    from odradek.client.admin.topology import RaftVoterEndpoint as RaftVoterEndpoint
     from odradek.client.admin.transactions import OpenTransaction as OpenTransaction
     from odradek.client.admin.transactions import ProducerIdAndEpoch as ProducerIdAndEpoch
     from odradek.client.admin.transactions import ProducerState as ProducerState
@@ -124,7 +124,7 @@ __all__ = [
 
 # Loaded on first use, as a command that lists topics needs none of them.
 _HOMES = {
-    "RaftVoterEndpoint": "raft_voters",
+    "RaftVoterEndpoint": "topology",
     "ShareGroupDescription": "share_groups",
     "ShareMember": "share_groups",
     "ShareOffset": "share_groups",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from odradek.client.admin.raft_voters import RaftVoterEndpoint
 from odradek.client.admin.requests import AdminRequests, raise_failure
 from odradek.client.errors import UnsupportedByBroker
 from odradek.client.network.connections import BrokerAddress
@@ -20,6 +19,14 @@ _CONTROLLERS_SINCE: Final = 1
 _BROKERS: Final = 1
 _CONTROLLERS: Final = 2
 """Types of endpoints that DescribeCluster describes (KIP-919)."""
+
+
+class RaftVoterEndpoint(NamedTuple):
+    """Where a voter listens, by the listener's name."""
+
+    listener: str
+    host: str
+    port: int
 
 
 class ClusterDescription(NamedTuple):
@@ -100,7 +107,7 @@ async def describe_quorum(requests: AdminRequests, *, of_controllers: bool = Fal
     async def attempt() -> tuple[DescribeQuorumResponse, Any]:
         cluster = requests.cluster
         if of_controllers:
-            response = await cluster.request(await _active_controller(requests), request, DescribeQuorumResponse)
+            response = await cluster.request(await active_controller(requests), request, DescribeQuorumResponse)
         else:
             response = await cluster.request_any(request, DescribeQuorumResponse)
         raise_failure(response.error_code, response.error_message)
@@ -122,7 +129,7 @@ async def describe_quorum(requests: AdminRequests, *, of_controllers: bool = Fal
     )
 
 
-async def _active_controller(requests: AdminRequests) -> int:
+async def active_controller(requests: AdminRequests) -> int:
     """The id of the controller that leads, as a controller reports it. Raises KafkaError, ClientError."""
     found = await describe_cluster(
         requests, include_fenced=False, include_authorized_operations=False, of_controllers=True

@@ -25,6 +25,8 @@ BOOT_ID: Final = ".odradek_boot"
 LOCK: Final = ".lock"
 
 _VERSION: Final = "0"
+_RESERVED_IDS: Final = 100
+"""Kafka keeps the lowest UUIDs for itself."""
 
 
 class CorruptCheckpoint(ValueError):
@@ -159,6 +161,11 @@ def _escaped(value: str) -> str:
 def encode_uuid(uuid: bytes) -> str:
     """Kafka's form of a UUID: URL-safe base64 without padding, 22 characters."""
     return urlsafe_b64encode(uuid).rstrip(b"=").decode()
+
+
+def is_reserved_uuid(uuid: bytes) -> bool:
+    """Whether Kafka keeps the UUID for itself, of clusters as of directories (`DirectoryId.reserved`)."""
+    return int.from_bytes(uuid) < _RESERVED_IDS
 
 
 def decode_uuid(text: str) -> bytes:

@@ -30,6 +30,7 @@ IMPORT_MARKER: Final = ".odradek_import"
 """Lies in a directory from the first to the last step of an import into it, and names what the import writes."""
 CLUSTER_METADATA: Final = "__cluster_metadata-0"
 BOOTSTRAP: Final = "bootstrap.checkpoint"
+"""The first records of a KRaft cluster, which `storage format` writes beside `meta.properties`."""
 
 _PARTITION: Final = re.compile(r"^.+-\d+$")
 
@@ -51,6 +52,11 @@ class Ownership(NamedTuple):
 
     owner: Owner
     signs: tuple[str, ...] = ()
+
+
+def has_first_records(disk: Disk, path: str) -> bool:
+    """Whether `storage format` has prepared the directory of a node of a KRaft cluster."""
+    return disk.exists(f"{path}/{BOOTSTRAP}")
 
 
 def inspect(disk: Disk, path: str) -> Ownership:

@@ -107,6 +107,7 @@ QUORUM_SETTINGS = frozenset(
 CONTROLLER_SETTINGS = frozenset(
     (
         "controller.quorum.append.linger.ms",
+        "controller.quorum.auto.join.enable",
         "controller.quorum.election.backoff.max.ms",
         "controller.quorum.election.timeout.ms",
     )
@@ -731,7 +732,6 @@ REFUSED = (
         ("controller.quorum.bootstrap.servers", "controller.quorum.voters"),
         accepted_if="it names this node alone, or process.roles=broker or controller",
     ),
-    Refused(_OTHER_CONTROLLER, ("controller.quorum.auto.join.enable",)),
     Refused(
         "metadata lies in the first of log.dirs, or where odradek.metadata.store says",
         ("metadata.log.dir",),

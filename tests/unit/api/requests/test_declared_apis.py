@@ -67,7 +67,7 @@ def test_controller_decides_changes_of_the_cluster() -> None:
 def test_quorum_decides_what_any_broker_decides_without_one() -> None:
     assert those("is_decided_by_quorum") == {
         K.CREATE_ACLS, K.DELETE_ACLS, K.CREATE_DELEGATION_TOKEN, K.RENEW_DELEGATION_TOKEN, K.EXPIRE_DELEGATION_TOKEN,
-        K.LIST_PARTITION_REASSIGNMENTS, K.DESCRIBE_QUORUM,
+        K.LIST_PARTITION_REASSIGNMENTS, K.DESCRIBE_QUORUM, K.ADD_RAFT_VOTER, K.REMOVE_RAFT_VOTER,
     }  # fmt: skip
 
 

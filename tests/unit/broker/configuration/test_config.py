@@ -179,10 +179,37 @@ def test_settings_of_a_controller_have_no_effect_on_brokers() -> None:
     assert BrokerConfig({**CONTROLLING, name: "100"}).without_effect() == {}
 
 
-@pytest.mark.parametrize("name", ["node.id", "controller.quorum.voters"])
-def test_controller_needs_its_id_and_the_voters(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"{name} is not set"):
+@pytest.mark.parametrize(
+    ("name", "missing"), [("node.id", "node.id"), ("controller.quorum.voters", "controller.quorum.bootstrap.servers")]
+)
+def test_controller_needs_its_id_and_the_voters(name: str, missing: str) -> None:
+    with pytest.raises(ConfigError, match=f"{missing} is not set"):
         BrokerConfig({each: value for each, value in CONTROLLING.items() if each != name})
+
+
+@pytest.mark.parametrize(
+    ("servers", "is_formatted", "is_combined"),
+    [
+        ("localhost:9093", False, False),
+        ("localhost:9093", True, True),
+        ("c1:9093", False, True),
+        ("localhost:9093,c2:9093", False, True),
+    ],
+)
+def test_node_of_both_roles_keeps_records_if_formatted_or_with_others(
+    servers: str, is_formatted: bool, is_combined: bool
+) -> None:
+    settings = {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.bootstrap.servers": servers,
+        "controller.listener.names": "CONTROLLER",
+        "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
+    }
+    assert BrokerConfig(settings, is_formatted=is_formatted).joins_quorum is is_combined
+    with_sole_voter = {**settings, "controller.quorum.voters": "1@localhost:9093"}
+    if servers == "localhost:9093":
+        assert not BrokerConfig(with_sole_voter, is_formatted=True).joins_quorum
 
 
 @pytest.mark.parametrize(
@@ -227,7 +254,7 @@ def test_all_problems_are_shown_with_file_and_line(tmp_path: Path) -> None:
     path = tmp_path / "server.properties"
     path.write_text(
         "# a comment\nnum.partitons=3\n\nlog.dirs=/a,\\\n  /b\n"
-        "controller.quorum.auto.join.enable=true\nnum.io.threads=no\nzookeeper.ssl.crl.enable=true\n"
+        "remote.log.storage.system.enable=true\nnum.io.threads=no\nzookeeper.ssl.crl.enable=true\n"
     )
     with pytest.raises(ConfigError) as raised:
         BrokerConfig.load(str(path), {"nonsense": "1"})
@@ -238,7 +265,7 @@ def test_all_problems_are_shown_with_file_and_line(tmp_path: Path) -> None:
         "command line",
     ]
     assert lines[1].endswith(": unknown configuration num.partitons (did you mean num.partitions?)")
-    assert "controller.quorum.auto.join.enable=true is refused: " in lines[2]
+    assert "remote.log.storage.system.enable=true is refused: " in lines[2]
     assert lines[3].endswith(": Invalid value no for configuration num.io.threads: Not a number of type INT")
     assert lines[4].endswith(": zookeeper.ssl.crl.enable=true is refused: revoked certificates are not looked up")
     assert lines[5].endswith(": unknown configuration nonsense")

@@ -11,8 +11,9 @@ from pathlib import Path
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.lifecycle import Broker
 from odradek.broker.quorum.controller_node import ControllerNode
-from odradek.broker.storage.bootstrap_records import BOOTSTRAP, first_records
+from odradek.broker.storage.bootstrap_records import first_records
 from odradek.log.directories.checkpoint_formats import MetaProperties, format_meta_properties
+from odradek.log.directories.ownership import BOOTSTRAP
 from odradek.ports.randomness import SystemRandom
 
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"

@@ -24,9 +24,10 @@ from odradek.broker.storage.formatting import (
     format_directories,
     plan_format,
 )
+from odradek.broker.storage.initial_voters import FIRST_SNAPSHOT
 from odradek.kraft.checkpoints import read_checkpoint
 from odradek.kraft.metadata_records import decode_metadata_record
-from odradek.log.directories.checkpoint_formats import parse_meta_properties
+from odradek.log.directories.checkpoint_formats import encode_uuid, parse_meta_properties
 from odradek.ports.disk import SystemDisk
 from odradek.ports.randomness import SeededRandom
 from odradek.wire.messages.cluster_metadata import FeatureLevelRecord, UserScramCredentialRecord
@@ -35,6 +36,8 @@ from tests.unit.log.support import StandingClock
 CLUSTER = "4L6g3nShT-eMCtK--X86sw"
 OTHER = "MkU3OEVBNTcwNTJENDM2Qk"
 """An id of many tutorials: its last character has bits beyond the 16 bytes."""
+DIRECTORY = "JEXY6aqzQY-32P5TStzaFg"
+VOTERS = f"8@[::1]:9095:MvDxzVmcRsaTz33bUuRU6A,7@localhost:9093:{DIRECTORY}"
 
 
 class RecordingDisk(SystemDisk):
@@ -134,7 +137,9 @@ def test_levels_are_those_of_the_release_and_the_features(
         (FormatRequest(CLUSTER, ("colour=1",)), "there is no feature colour"),
         (FormatRequest(CLUSTER, ("group.version=2",)), "this version supports levels 0 to 1"),
         (FormatRequest(CLUSTER, ("share.version=1",)), "this version supports level 0"),
-        (FormatRequest(CLUSTER, ("kraft.version=1",)), "KIP-853"),
+        (FormatRequest(CLUSTER, ("kraft.version=1",)), "the voters are in controller.quorum.voters"),
+        (FormatRequest(CLUSTER, is_standalone=True), "--standalone: the voters are in controller.quorum.voters"),
+        (FormatRequest(CLUSTER, initial_controllers=VOTERS), "--initial-controllers: the voters are in controller"),
         (FormatRequest(CLUSTER, ("group.version=1", "group.version=0")), "given twice"),
         (FormatRequest(CLUSTER, (), "3.2"), "not a release from 3.3-IV3 to 4.3-IV0"),
         (FormatRequest(CLUSTER, ("metadata.version=30",), "4.3"), "contradict"),
@@ -369,3 +374,119 @@ def test_info_reports_a_damaged_file_and_reads_the_others(tmp_path: Path) -> Non
     assert found.properties is not None
     (problem,) = found.problems
     assert problem.startswith(f"Error loading {tmp_path}/a/meta.properties")
+
+
+# --- voters in the metadata log (KIP-853) ---
+
+
+def dynamic_of(place: Path, **other: str) -> BrokerConfig:
+    """A controller whose voters are in the metadata log."""
+    changed = {
+        "process_roles": "controller",
+        "listeners": "CONTROLLER://:9093",
+        "controller_quorum_voters": "",
+        "controller_quorum_bootstrap_servers": "localhost:9093",
+        "metadata_log_dir": f"{place}/m",
+        "log_dirs": f"{place}/a",
+    }
+    return config_of(place, **{**changed, **other})
+
+
+def voters_in(path: Path) -> list[tuple[int, str, list[tuple[str, str, int]]]]:
+    """Id, directory id and endpoints of the voters in the first snapshot."""
+    content = read_checkpoint((path / "__cluster_metadata-0" / FIRST_SNAPSHOT.file_name).read_bytes())
+    version, voters = content.controls
+    assert (version.k_raft_version, content.entries) == (1, [])
+    return [
+        (each.voter_id, encode_uuid(each.voter_directory_id), [(to.name, to.host, to.port) for to in each.endpoints])
+        for each in voters.voters
+    ]
+
+
+def directory_id_in(path: Path) -> str:
+    return encode_uuid(parse_meta_properties((path / "meta.properties").read_bytes()).directory_id or b"")
+
+
+def test_standalone_controller_is_the_only_voter_with_its_directory(tmp_path: Path) -> None:
+    disk = RecordingDisk()
+    formatted(dynamic_of(tmp_path), FormatRequest(CLUSTER, is_standalone=True), disk)
+    own = directory_id_in(tmp_path / "m")
+    assert voters_in(tmp_path / "m") == [(7, own, [("CONTROLLER", "localhost", 9093)])]
+    assert own != directory_id_in(tmp_path / "a")
+    assert not (tmp_path / "a" / "__cluster_metadata-0").exists()
+    assert levels_in(tmp_path / "m") == {"metadata.version": 30, "group.version": 1, "transaction.version": 2}
+    snapshot, properties = (
+        f"{tmp_path}/m/__cluster_metadata-0/{FIRST_SNAPSHOT.file_name}",
+        f"{tmp_path}/m/meta.properties",
+    )
+    assert disk.durable.index(snapshot) < disk.durable.index(properties)
+
+
+def test_standalone_controller_has_the_address_that_it_advertises(tmp_path: Path) -> None:
+    config = dynamic_of(tmp_path, advertised_listeners="CONTROLLER://c7.example:9999")
+    formatted(config, FormatRequest(CLUSTER, ("kraft.version=1",), is_standalone=True))
+    assert [endpoints for _, _, endpoints in voters_in(tmp_path / "m")] == [[("CONTROLLER", "c7.example", 9999)]]
+
+
+def test_initial_controllers_are_voters_with_given_directories(tmp_path: Path) -> None:
+    formatted(dynamic_of(tmp_path), FormatRequest(CLUSTER, initial_controllers=VOTERS))
+    assert directory_id_in(tmp_path / "m") == DIRECTORY
+    assert voters_in(tmp_path / "m") == [
+        (7, DIRECTORY, [("CONTROLLER", "localhost", 9093)]),
+        (8, "MvDxzVmcRsaTz33bUuRU6A", [("CONTROLLER", "::1", 9095)]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("request_of", "kind"),
+    [
+        (FormatRequest(CLUSTER, has_no_initial_controllers=True), "metadata"),
+        (FormatRequest(CLUSTER, is_standalone=True), "dynamic metadata voter"),
+        (FormatRequest(CLUSTER, initial_controllers=VOTERS), "dynamic metadata voter"),
+        (FormatRequest(CLUSTER, initial_controllers=f"8@c8:9093:{DIRECTORY}"), "dynamic metadata"),
+    ],
+)
+def test_kind_of_the_metadata_directory_is_that_of_its_voters(
+    tmp_path: Path, request_of: FormatRequest, kind: str
+) -> None:
+    plan = plan_format(dynamic_of(tmp_path), SystemDisk(), StandingClock(), SeededRandom(1), request_of)
+    assert {path: plan.kind_of(path) for path in plan.properties} == {f"{tmp_path}/a": "data", f"{tmp_path}/m": kind}
+
+
+@pytest.mark.parametrize(
+    ("request_of", "message"),
+    [
+        (FormatRequest(CLUSTER), "--standalone, --initial-controllers or --no-initial-controllers"),
+        (FormatRequest(CLUSTER, ("kraft.version=0",), is_standalone=True), "kraft.version is 1"),
+        (FormatRequest(CLUSTER, initial_controllers=" , "), "names no controller"),
+        (FormatRequest(CLUSTER, initial_controllers=f"7@localhost:65536:{DIRECTORY}"), "is not ID@HOST:PORT:DIR"),
+        (FormatRequest(CLUSTER, initial_controllers="7@localhost:9093"), "is not ID@HOST:PORT:DIRECTORY_ID"),
+        (FormatRequest(CLUSTER, initial_controllers=f"7@::1:9093:{DIRECTORY}"), "is not ID@HOST:PORT:DIRECTORY_ID"),
+        (FormatRequest(CLUSTER, initial_controllers=f"7@h:1:{'A' * 22}"), "Kafka reserves the directory id"),
+        (FormatRequest(CLUSTER, initial_controllers=f"{VOTERS},7@h:1:{OTHER}"), "node 7 is named twice"),
+        (FormatRequest(CLUSTER, initial_controllers=f"{VOTERS},9@h:1:{DIRECTORY}"), "two nodes have the directory id"),
+    ],
+)  # fmt: skip
+def test_wrong_voters_are_rejected_and_nothing_is_written(
+    tmp_path: Path, request_of: FormatRequest, message: str
+) -> None:
+    assert message in rejected(dynamic_of(tmp_path), request_of)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_broker_is_neither_standalone_nor_an_initial_controller(tmp_path: Path) -> None:
+    config = dynamic_of(tmp_path, process_roles="broker", listeners="PLAINTEXT://:9092")
+    assert "process.roles has no controller" in rejected(config, FormatRequest(CLUSTER, is_standalone=True))
+    assert "names node 7" in rejected(config, FormatRequest(CLUSTER, initial_controllers=VOTERS))
+
+
+def test_interrupted_format_of_a_voter_can_be_repeated(tmp_path: Path) -> None:
+    config, request = dynamic_of(tmp_path), FormatRequest(CLUSTER, is_standalone=True)
+    formatted(config, request)
+    (tmp_path / "m" / "meta.properties").unlink()
+    again = request._replace(ignore_formatted=True)
+    assert formatted(config, again) == [f"{tmp_path}/m"]
+    assert [each for _, each, _ in voters_in(tmp_path / "m")] == [directory_id_in(tmp_path / "m")]
+    (tmp_path / "m" / "meta.properties").unlink()
+    (tmp_path / "m" / "__cluster_metadata-0" / "quorum-state").touch()
+    assert "has a metadata log" in rejected(config, again)
