@@ -203,6 +203,7 @@ COMMANDS = {
     "metrics-cost": "bench.metrics_cost",
     "holds": "bench.holds.__main__",
     "linear": "bench.linear.__main__",
+    "scale": "bench.scale",
     "soak": "bench.soak.__main__",
 }
 """Measurements with options of their own, which need no second broker: command -> module with its `main`."""
@@ -228,6 +229,7 @@ def parser_of_cases() -> argparse.ArgumentParser:
         + "\n\nThe broker's processor time per request, without sockets: ./dev bench requests --help"
         + "\nHow long single requests and jobs hold the broker's event loop: ./dev bench holds --help"
         + "\nWhat a partition, group, connection or producer costs among many: ./dev bench linear --help"
+        + "\nMetadata of 1,000 to 1,000,000 partitions in KRaft: ./dev bench scale --help"
         + "\nPython clients side by side: ./dev bench clients --help"
         + "\nThe console with 10,000 topics, and its search of 10 million records: ./dev bench console --help"
         + "\nA scrape of 10,000 partitions, and the broker's thread per request: ./dev bench observability --help"
