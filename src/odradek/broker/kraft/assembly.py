@@ -12,6 +12,7 @@ from odradek.broker.cluster.peers import PeerLimits, Peers
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.kraft.absent_parts import NoAclChanges, NoLocalController, NoPushes
 from odradek.broker.kraft.broker_logins import BETWEEN_BROKERS, broker_login
+from odradek.broker.kraft.directory_assignments import DirectoryAssignments
 from odradek.broker.kraft.image_acls import ImageAcls
 from odradek.broker.kraft.quorum_link import QuorumLink
 from odradek.broker.kraft.quorum_participation import QuorumParticipation, lease_ms
@@ -61,8 +62,21 @@ def quorum_parts(
             config.number("broker.session.timeout.ms") / 2,
         )
 
-    participation = QuorumParticipation(config, view, metadata.follower, leadership, registers)
-    ids = {directory.path: directory.directory_id for directory in storage.directories.directories}
+    directories = storage.directories
+
+    def locate(topic: str, partition: int) -> bytes | None:
+        found = directories.directory_of(topic, partition)
+        return None if found is None else found.directory_id
+
+    assignments = None
+    if len(directories.directories) > 1:
+        timeout_ms = config.number("controller.quorum.request.timeout.ms")
+        assignments = DirectoryAssignments(
+            config.node_id, metadata.controllers.ask, locate, lambda: participation.broker_epoch, timeout_ms
+        )
+        directories.events.subscribe_moves(assignments.moved)
+    participation = QuorumParticipation(config, view, metadata.follower, leadership, registers, assignments)
+    ids = {directory.path: directory.directory_id for directory in directories.directories}
     report_failed_directories(storage, replicas, lambda path: participation.directory_failed(ids[path]))
     # Nothing but the image is shared: no broker proves itself by a secret, and no token or ACL is stored.
     store = MemoryStore()

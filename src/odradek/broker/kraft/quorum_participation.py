@@ -14,6 +14,7 @@ from typing import Final
 
 from odradek.api.requests.context import Configuration
 from odradek.broker.cluster.cluster_view import ClusterView
+from odradek.broker.kraft.directory_assignments import DirectoryAssignments
 from odradek.broker.kraft.followed_metadata import FollowedMetadata
 from odradek.broker.kraft.registrar import Registrar
 from odradek.kraft.broker_life_cycle import BrokerState
@@ -44,6 +45,7 @@ class QuorumParticipation:
     """Implements `Participation`."""
 
     __slots__ = (
+        "_assignments",
         "_config",
         "_failed_directories",
         "_follower",
@@ -61,7 +63,10 @@ class QuorumParticipation:
         follower: FollowedMetadata,
         leadership: Leadership,
         registers: Registers,
+        assignments: DirectoryAssignments | None = None,
     ) -> None:
+        """`assignments` are of a broker with several log directories."""
+        self._assignments = assignments
         self._config = config
         self._view = view
         self._follower = follower
@@ -91,6 +96,8 @@ class QuorumParticipation:
     def follow(self) -> None:
         """See `Participation`."""
         self._view.subscribe(self._begin_to_lead)
+        if self._assignments is not None:
+            self._view.subscribe(self._assignments.note)
 
     async def join(self, broker: Broker) -> None:
         """See `Participation`. Raises StoreError where the controller does not register this broker."""
@@ -99,6 +106,8 @@ class QuorumParticipation:
             registrar.report_offline_log_dir(directory_id)
         self._follower.follow(self._take, self._stop)
         registrar.start()
+        if self._assignments is not None:
+            self._assignments.start()
         if await registrar.wait_for(BrokerState.RECOVERY) is not BrokerState.RECOVERY:
             raise StoreError(registrar.problem or "the registration of this broker has ended")
 
@@ -138,6 +147,8 @@ class QuorumParticipation:
         self._leadership.surrender()
         if self._registrar is not None:
             self._registrar.close()
+        if self._assignments is not None:
+            self._assignments.close()
 
     async def leave(self) -> None:
         """See `Participation`: heartbeats have ended with `cease`, the registration stays, as in Kafka."""

@@ -211,6 +211,7 @@ class LogDirectoryRuntime:
                 moved = await self._directories.moves.exchange(found.log)
                 if moved is not None:
                     found.replace_log(moved)
+                    self._directories.events.replica_moved(topic, partition)
                     logger.info("%s-%d moved to %s", topic, partition, moved.directory)
                     await self._directories.checkpoints.persist(RECOVERY_POINTS)
         except KafkaError as error:

@@ -74,6 +74,8 @@ class Quorum:
         self.directory = directory
         self.host = "127.0.0.1"
         """Where controllers listen."""
+        self.log_dirs = 1
+        """Log directories of each broker."""
         self.ports = dict(zip(ids, free_ports(controllers), strict=True))
         self.controllers: dict[int, ControllerNode] = {}
         self.brokers: dict[int, Broker] = {}
@@ -143,7 +145,7 @@ class Quorum:
                     "listeners": "PLAINTEXT://127.0.0.1:0",
                     "controller.listener.names": "CONTROLLER",
                     "controller.quorum.voters": self.voters,
-                    "log.dirs": str(self.directory / f"broker-{node}"),
+                    "log.dirs": ",".join(str(self.directory / f"broker-{node}-{i}") for i in range(self.log_dirs)),
                     "offsets.topic.replication.factor": "1",
                     "transaction.state.log.replication.factor": "1",
                     "transaction.state.log.min.isr": "1",

@@ -1,0 +1,167 @@
+"""Reports to the controller in which log directory each replica of this broker lies (AssignReplicasToDirs, KIP-858).
+
+The controller knows it by itself only of a broker with one directory. Without the report it elects no other leader
+when a directory of several fails. Source: Kafka's `AssignmentsManager`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple
+
+from odradek.broker.cluster.peers import Purpose
+from odradek.broker.cluster.remote_controller import AskController
+from odradek.broker.task_failures import logs_failure
+from odradek.metadata.image import ClusterImage
+from odradek.records.topic_partition import PartitionKey
+from odradek.wire.errors import KafkaError
+from odradek.wire.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsRequestDirectoryData,
+    AssignReplicasToDirsRequestPartitionData,
+    AssignReplicasToDirsRequestTopicData,
+    AssignReplicasToDirsResponse,
+)
+
+logger = logging.getLogger("odradek.broker.kraft")
+_log_failure = logs_failure(logger, "reporting directories of replicas failed")
+
+MOST_REPLICAS: Final = 2_250
+"""Replicas in one request, as in Kafka."""
+_FIRST_PAUSE_SECONDS: Final = 0.1
+_LONGEST_PAUSE_SECONDS: Final = 10.0
+"""Between tries, as in Kafka."""
+_LONGEST_WAIT_SECONDS: Final = 1.0
+"""Between looks for logs that are not created yet."""
+
+
+class Replica(NamedTuple):
+    """A replica of this broker, with the id of the directory in which it lies."""
+
+    topic_id: bytes
+    partition: int
+    directory: bytes
+
+
+Locate = Callable[[str, int], bytes | None]
+"""The id of the directory that has a partition; None if none has it yet."""
+
+
+class DirectoryAssignments:
+    """`note` each image; `start` once this broker is registered; `close` ends it."""
+
+    __slots__ = ("_ask", "_epoch", "_image", "_locate", "_node_id", "_pending", "_task", "_timeout_ms", "_woken")
+
+    def __init__(
+        self, node_id: int, ask: AskController, locate: Locate, broker_epoch: Callable[[], int], timeout_ms: float
+    ) -> None:
+        """`timeout_ms` is that of one request."""
+        self._node_id = node_id
+        self._ask = ask
+        self._locate = locate
+        self._epoch = broker_epoch
+        self._timeout_ms = timeout_ms
+        self._image = ClusterImage()
+        self._pending: dict[PartitionKey, None] = {}
+        """Partitions whose directory may differ from that in the image, in the order in which they changed."""
+        self._woken = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def note(self, old: ClusterImage, new: ClusterImage) -> None:
+        """Look at the replicas that the image has changed."""
+        self._image = new
+        if old.topics is new.topics:
+            return
+        for name, topic in new.topics.items():
+            before = old.topics.get(name)
+            if before is topic:
+                continue
+            states = before.partitions if before is not None and before.id == topic.id else ()
+            for index, state in enumerate(topic.partitions):
+                if self._node_id in state.replicas and (index >= len(states) or states[index] is not state):
+                    self._pending[name, index] = None
+        self._woken.set()
+
+    def moved(self, topic: str, partition: int) -> None:
+        """A replica lies in another directory from now on: no image changes with it."""
+        self._pending[topic, partition] = None
+        self._woken.set()
+
+    def start(self) -> None:
+        """Report from here on."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task.add_done_callback(_log_failure)
+
+    def close(self) -> None:
+        """Report no longer."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        pause = _FIRST_PAUSE_SECONDS
+        while True:
+            await self._woken.wait()
+            self._woken.clear()
+            # Logs are created after the image has named their replicas, some in each turn of the loop.
+            await asyncio.sleep(pause)
+            wanted, unplaced = self._misplaced()
+            if wanted and not await self._report(wanted):
+                pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+            else:
+                is_waiting = unplaced and not wanted
+                pause = min(2 * pause, _LONGEST_WAIT_SECONDS) if is_waiting else _FIRST_PAUSE_SECONDS
+                for key in wanted:
+                    self._pending.pop(key, None)
+            if self._pending and (unplaced or wanted):
+                self._woken.set()
+
+    def _misplaced(self) -> tuple[dict[PartitionKey, Replica], bool]:
+        """Replicas that lie in another directory than the image says; and whether some lie in none yet."""
+        found: dict[PartitionKey, Replica] = {}
+        unplaced = False
+        for key in list(self._pending):
+            topic, state = self._image.topics.get(key[0]), self._image.partition(*key)
+            if topic is None or state is None or self._node_id not in state.replicas:
+                del self._pending[key]
+                continue
+            directory = self._locate(*key)
+            if directory is None:
+                unplaced = True
+            elif state.directories and state.directories[state.replicas.index(self._node_id)] == directory:
+                del self._pending[key]
+            elif len(found) < MOST_REPLICAS:
+                found[key] = Replica(topic.id, key[1], directory)
+        return found, unplaced
+
+    async def _report(self, wanted: Mapping[PartitionKey, Replica]) -> bool:
+        """Whether the controller has answered for these replicas."""
+        request = request_of(self._node_id, self._epoch(), wanted.values())
+        try:
+            answer = await self._ask(request, AssignReplicasToDirsResponse, self._timeout_ms, Purpose.OWN)
+        except KafkaError as error:
+            logger.debug("cannot report the directories of %d replicas: %s; retrying", len(wanted), error)
+            return False
+        if answer.error_code:
+            logger.debug("the controller answers AssignReplicasToDirs with error %d; retrying", answer.error_code)
+        return not answer.error_code
+
+
+def request_of(node_id: int, epoch: int, replicas: Iterable[Replica]) -> AssignReplicasToDirsRequest:
+    """The request for these replicas."""
+    directories: dict[bytes, dict[bytes, list[AssignReplicasToDirsRequestPartitionData]]] = {}
+    for each in replicas:
+        topics = directories.setdefault(each.directory, {})
+        topics.setdefault(each.topic_id, []).append(AssignReplicasToDirsRequestPartitionData(each.partition))
+    return AssignReplicasToDirsRequest(
+        node_id,
+        epoch,
+        [
+            AssignReplicasToDirsRequestDirectoryData(
+                directory,
+                [AssignReplicasToDirsRequestTopicData(topic, partitions) for topic, partitions in topics.items()],
+            )
+            for directory, topics in directories.items()
+        ],
+    )

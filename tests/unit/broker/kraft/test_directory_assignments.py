@@ -1,0 +1,147 @@
+"""Reports of the directories in which a broker's replicas lie (KIP-858)."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek.broker.cluster.peers import Purpose
+from odradek.broker.cluster.remote_controller import ControllerAway
+from odradek.broker.kraft import directory_assignments
+from odradek.broker.kraft.directory_assignments import DirectoryAssignments
+from odradek.client.admin import Admin, NewTopic
+from odradek.metadata.directories import UNASSIGNED
+from odradek.metadata.image import ClusterImage, PartitionState, Topic
+from odradek.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
+from tests.unit.broker.quorum.controllers_in_process import Quorum, until
+
+FIRST, SECOND = b"1" * 16, b"2" * 16
+TOPIC_ID = b"t" * 16
+
+
+class AController:
+    """Notes what it is asked; the first `failures` requests get no answer."""
+
+    def __init__(self, failures: int = 0) -> None:
+        self.failures = failures
+        self.requests: list[AssignReplicasToDirsRequest] = []
+
+    async def __call__(self, request: Any, _kind: type, _timeout_ms: float, _purpose: Purpose) -> Any:
+        self.requests.append(request)
+        if len(self.requests) <= self.failures:
+            raise ControllerAway("nothing answers")
+        return AssignReplicasToDirsResponse()
+
+    @property
+    def assigned(self) -> list[dict[bytes, list[int]]]:
+        """Partitions by directory, for each request."""
+        return [
+            {
+                found.id: [part.partition_index for topic in found.topics for part in topic.partitions]
+                for found in request.directories
+            }
+            for request in self.requests
+        ]
+
+
+def image_of(*directories: bytes) -> ClusterImage:
+    states = tuple(PartitionState(1, 0, (1, 2), (1, 2), directories=(each, b"o" * 16)) for each in directories)
+    return ClusterImage().with_topics([Topic("t", TOPIC_ID, states)])
+
+
+def run(controller: AController, image: ClusterImage, places: dict[int, bytes], until_asked: int = 1) -> None:
+    async def scenario() -> None:
+        found = DirectoryAssignments(1, controller, lambda _topic, index: places.get(index), lambda: 5, 1000)
+        found.note(ClusterImage(), image)
+        found.start()
+        await until(lambda: len(controller.requests) >= until_asked)
+        found.close()
+
+    asyncio.run(scenario())
+
+
+def test_replicas_elsewhere_than_in_the_image_are_reported_in_one_request() -> None:
+    controller = AController()
+    run(controller, image_of(UNASSIGNED, UNASSIGNED, SECOND, FIRST), {0: FIRST, 1: SECOND, 2: SECOND, 3: SECOND})
+    assert controller.assigned == [{FIRST: [0], SECOND: [1, 3]}]
+    assert (controller.requests[0].broker_id, controller.requests[0].broker_epoch) == (1, 5)
+
+
+def test_report_is_repeated_until_the_controller_answers() -> None:
+    controller = AController(failures=1)
+    run(controller, image_of(UNASSIGNED), {0: FIRST}, until_asked=2)
+    assert controller.assigned == [{FIRST: [0]}, {FIRST: [0]}]
+
+
+def test_large_reports_are_sent_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(directory_assignments, "MOST_REPLICAS", 2)
+    controller = AController()
+    run(controller, image_of(*[UNASSIGNED] * 3), dict.fromkeys(range(3), FIRST), until_asked=2)
+    assert controller.assigned == [{FIRST: [0, 1]}, {FIRST: [2]}]
+
+
+def test_replica_is_reported_once_its_log_exists() -> None:
+    places: dict[int, bytes] = {}
+
+    async def scenario() -> None:
+        controller = AController()
+        found = DirectoryAssignments(1, controller, lambda _topic, index: places.get(index), lambda: 5, 1000)
+        found.note(ClusterImage(), image_of(UNASSIGNED))
+        found.start()
+        await asyncio.sleep(0)
+        places[0] = FIRST
+        await until(lambda: controller.assigned == [{FIRST: [0]}])
+        found.close()
+
+    asyncio.run(scenario())
+
+
+def test_leaders_leave_the_failed_directory_of_several(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        running = Quorum(tmp_path, 1, {})
+        running.log_dirs = 2
+        await running.start(100)
+        await running.wait_until_active()
+        await running.start_brokers(1, 2)
+        try:
+            async with Admin(bootstrap_servers=running.bootstrap) as admin:
+                await admin.create_topics([NewTopic("t", 4, 2)])
+            metadata = running.active.parts.metadata
+            brokers = {node: each.inspect() for node, each in running.brokers.items()}
+
+            def placed(node: int, index: int) -> bytes | None:
+                inspected = brokers[node]
+                assert inspected is not None
+                found = inspected.directories.directory_of("t", index)
+                return None if found is None else found.directory_id
+
+            def is_known() -> bool:
+                states = metadata.image.topics["t"].partitions
+                return all(
+                    directory == placed(node, index)
+                    for index, state in enumerate(states)
+                    for node, directory in zip(state.replicas, state.directories, strict=True)
+                )
+
+            await until(is_known)
+            inspected = brokers[1]
+            assert inspected is not None
+            failed = inspected.directories.directories[0]
+            lost = {index for index in range(4) if placed(1, index) == failed.directory_id}
+            assert 0 < len(lost) < 4
+            inspected.directories.events.directory_failed(failed.path)
+
+            def has_moved() -> bool:
+                states = metadata.image.topics["t"].partitions
+                return all(states[i].leader == 2 and 1 not in states[i].isr for i in lost)
+
+            await until(has_moved)
+            assert failed.directory_id not in metadata.image.brokers[1].log_dirs
+            assert not metadata.image.brokers[1].fenced
+        finally:
+            await running.close()
+
+    asyncio.run(scenario())
