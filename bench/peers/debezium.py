@@ -20,7 +20,7 @@ OLDEST_JAVA = 21
 def plugins() -> pathlib.Path:
     """The folder for `plugin.path`. Raises LookupError where there is no mvn to fetch it with."""
     goal = ["dependency:copy-dependencies", "-DoutputDirectory=plugins/debezium"]
-    return _built(PEERS / "debezium-3.2.0", "debezium_pom.xml", goal) / "plugins"
+    return built(PEERS / "debezium-3.2.0", "debezium_pom.xml", goal) / "plugins"
 
 
 def server() -> list[str]:
@@ -29,7 +29,7 @@ def server() -> list[str]:
     Raises LookupError where there is no mvn to fetch it with, or no Java that is new enough.
     """
     home = java_home()
-    folder = _built(PEERS / "debezium-server-3.3.0", "debezium_server_pom.xml", ["package"], home)
+    folder = built(PEERS / "debezium-server-3.3.0", "debezium_server_pom.xml", ["package"], home)
     return [str(home / "bin" / "java"), "-jar", str(folder / "target" / "quarkus-app" / "quarkus-run.jar")]
 
 
@@ -49,10 +49,10 @@ def java_home() -> pathlib.Path:
     raise LookupError(f"no Java {OLDEST_JAVA} or newer for Debezium Server: set DEBEZIUM_JAVA_HOME")
 
 
-def _built(cache: pathlib.Path, pom: str, goal: list[str], java: pathlib.Path | None = None) -> pathlib.Path:
-    """The folder of a project of Maven, after the goal. Raises LookupError."""
+def built(cache: pathlib.Path, pom: str, goal: list[str], java: pathlib.Path | None = None) -> pathlib.Path:
+    """The folder of a project of Maven, after the goal; `pom` is a file beside this one. Raises LookupError."""
     if not (cache / "complete").exists() and not shutil.which("mvn"):
-        raise LookupError("no mvn on PATH to fetch Debezium with")
+        raise LookupError("no mvn on PATH to fetch it with")
     cache.mkdir(parents=True, exist_ok=True)
     with open(cache / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
