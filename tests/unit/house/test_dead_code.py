@@ -23,9 +23,7 @@ NEEDED_BY_TESTS = {
     "broker_failed": "the end of a registration, which channels decide otherwise",
 }
 """Functions that only tests call, and why they stay."""
-AHEAD_OF_THEIR_CALLERS: dict[str, str] = {
-    "decide_formation": "the start of nodes that are listed with empty directories",
-}
+AHEAD_OF_THEIR_CALLERS: dict[str, str] = {}
 """What is tested before the part that needs it exists (formats, against Apache's files), and which part that is."""
 
 

@@ -32,6 +32,7 @@ from odradek.broker.storage.formatting import (
 from odradek.cli.arguments.errors import CommandError, UsageError
 from odradek.client.errors import TransportError
 from odradek.kraft.metadata_observer import Server
+from odradek.kraft.raft.formation import Formation, FoundNode, decide_formation
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.headers import encode_response_header, parse_request_header
@@ -225,16 +226,18 @@ class Forming:
             clusters = {each.cluster_id for each in answers.values() if each is not None and each.cluster_id}
             if len(clusters) > 1:
                 raise CommandError(f"nodes of --quorum are of several clusters: {', '.join(sorted(clusters))}")
-            if clusters:
+            found = [None if each is None else FoundNode(each.cluster_id or None) for each in answers.values()]
+            decision = decide_formation(self._nodes.index(self._own), found)
+            if decision is Formation.JOIN:
                 return FormatRequest(clusters.pop(), has_no_initial_controllers=True)
             for node, answer in answers.items():
                 if answer is not None and answer.nodes != self._list:
                     raise CommandError(
                         f"{node} was started with another --quorum: the lists must be the same, in order"
                     )
-            silent = [str(each) for each, answer in answers.items() if answer is None]
-            if self._own == self._nodes[0] and not silent:
+            if decision is Formation.FORM:
                 return FormatRequest(new_cluster_id(self._ports.random), is_standalone=True)
+            silent = [str(each) for each, answer in answers.items() if answer is None]
             if self._ports.clock.monotonic() - reminded >= _REMIND_SECONDS:
                 reminded = self._ports.clock.monotonic()
                 logger.info("waiting for %s", self._awaited(silent))

@@ -18,13 +18,13 @@ class Formation(Enum):
     """Format it with the cluster id of the others and no voters; auto.join then makes this node a voter."""
 
 
-class Listed(NamedTuple):
+class FoundNode(NamedTuple):
     """The answer of another listed node. A node with an empty directory answers that it has no cluster."""
 
     cluster_id: str | None
 
 
-def decide_formation(position: int, others: Sequence[Listed | None]) -> Formation:
+def decide_formation(position: int, others: Sequence[FoundNode | None]) -> Formation:
     """What the node at this position of the list does; `others` are the answers so far, None without one.
 
     Only the first listed node forms a cluster, and only when all other listed nodes have answered that they have none.

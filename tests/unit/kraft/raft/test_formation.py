@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.kraft.raft.formation import Formation, Listed, decide_formation
+from odradek.kraft.raft.formation import Formation, FoundNode, decide_formation
 
-EMPTY, MEMBER = Listed(None), Listed("cluster")
+EMPTY, MEMBER = FoundNode(None), FoundNode("cluster")
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ EMPTY, MEMBER = Listed(None), Listed("cluster")
     ],
 )
 def test_only_the_first_node_forms_a_cluster_and_only_among_empty_ones(
-    position: int, others: tuple[Listed | None, ...], expected: Formation
+    position: int, others: tuple[FoundNode | None, ...], expected: Formation
 ) -> None:
     assert decide_formation(position, others) is expected
 
