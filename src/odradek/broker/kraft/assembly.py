@@ -68,13 +68,11 @@ def quorum_parts(
         found = directories.directory_of(topic, partition)
         return None if found is None else found.directory_id
 
-    assignments = None
-    if len(directories.directories) > 1:
-        timeout_ms = config.number("controller.quorum.request.timeout.ms")
-        assignments = DirectoryAssignments(
-            config.node_id, metadata.controllers.ask, locate, lambda: participation.broker_epoch, timeout_ms
-        )
-        directories.events.subscribe_moves(assignments.moved)
+    timeout_ms = config.number("controller.quorum.request.timeout.ms")
+    assignments = DirectoryAssignments(
+        config.node_id, metadata.controllers.ask, locate, lambda: participation.broker_epoch, timeout_ms
+    )
+    directories.events.subscribe_moves(assignments.moved)
     participation = QuorumParticipation(config, view, metadata.follower, leadership, registers, assignments)
     ids = {directory.path: directory.directory_id for directory in directories.directories}
     report_failed_directories(storage, replicas, lambda path: participation.directory_failed(ids[path]))

@@ -1,7 +1,8 @@
 """Reports to the controller in which log directory each replica of this broker lies (AssignReplicasToDirs, KIP-858).
 
-The controller knows it by itself only of a broker with one directory. Without the report it elects no other leader
-when a directory of several fails. Source: Kafka's `AssignmentsManager`.
+The controller knows it by itself only of new replicas on a broker with one directory. Without the report it elects no
+other leader when a directory of several fails, and no replica in a directory that has replaced another one is in sync.
+Source: Kafka's `AssignmentsManager`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from typing import Final, NamedTuple
 
 from odradek.broker.cluster.peers import Purpose
@@ -30,6 +32,8 @@ _log_failure = logs_failure(logger, "reporting directories of replicas failed")
 
 MOST_REPLICAS: Final = 2_250
 """Replicas in one request, as in Kafka."""
+_MOST_LOOKS: Final = 5_000
+"""Replicas that are looked at in one turn of the loop: a broker may have many at its start."""
 _FIRST_PAUSE_SECONDS: Final = 0.1
 _LONGEST_PAUSE_SECONDS: Final = 10.0
 """Between tries, as in Kafka."""
@@ -110,30 +114,33 @@ class DirectoryAssignments:
             if wanted and not await self._report(wanted):
                 pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
             else:
-                is_waiting = unplaced and not wanted
-                pause = min(2 * pause, _LONGEST_WAIT_SECONDS) if is_waiting else _FIRST_PAUSE_SECONDS
                 for key in wanted:
                     self._pending.pop(key, None)
-            if self._pending and (unplaced or wanted):
+                is_waiting = 0 < len(self._pending) == unplaced
+                pause = min(2 * pause, _LONGEST_WAIT_SECONDS) if is_waiting else _FIRST_PAUSE_SECONDS
+            if self._pending:
                 self._woken.set()
 
-    def _misplaced(self) -> tuple[dict[PartitionKey, Replica], bool]:
-        """Replicas that lie in another directory than the image says; and whether some lie in none yet."""
+    def _misplaced(self) -> tuple[dict[PartitionKey, Replica], int]:
+        """Replicas that lie in another directory than the image says; and how many of those seen lie in none yet."""
         found: dict[PartitionKey, Replica] = {}
-        unplaced = False
-        for key in list(self._pending):
+        unplaced = []
+        for key in list(islice(self._pending, _MOST_LOOKS)):
             topic, state = self._image.topics.get(key[0]), self._image.partition(*key)
             if topic is None or state is None or self._node_id not in state.replicas:
                 del self._pending[key]
                 continue
             directory = self._locate(*key)
             if directory is None:
-                unplaced = True
+                unplaced.append(key)
             elif state.directories and state.directories[state.replicas.index(self._node_id)] == directory:
                 del self._pending[key]
             elif len(found) < MOST_REPLICAS:
                 found[key] = Replica(topic.id, key[1], directory)
-        return found, unplaced
+        for key in unplaced:  # behind those that were not looked at
+            del self._pending[key]
+            self._pending[key] = None
+        return found, len(unplaced)
 
     async def _report(self, wanted: Mapping[PartitionKey, Replica]) -> bool:
         """Whether the controller has answered for these replicas."""

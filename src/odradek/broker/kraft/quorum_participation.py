@@ -63,9 +63,8 @@ class QuorumParticipation:
         follower: FollowedMetadata,
         leadership: Leadership,
         registers: Registers,
-        assignments: DirectoryAssignments | None = None,
+        assignments: DirectoryAssignments,
     ) -> None:
-        """`assignments` are of a broker with several log directories."""
         self._assignments = assignments
         self._config = config
         self._view = view
@@ -96,8 +95,7 @@ class QuorumParticipation:
     def follow(self) -> None:
         """See `Participation`."""
         self._view.subscribe(self._begin_to_lead)
-        if self._assignments is not None:
-            self._view.subscribe(self._assignments.note)
+        self._view.subscribe(self._assignments.note)
 
     async def join(self, broker: Broker) -> None:
         """See `Participation`. Raises StoreError where the controller does not register this broker."""
@@ -106,8 +104,7 @@ class QuorumParticipation:
             registrar.report_offline_log_dir(directory_id)
         self._follower.follow(self._take, self._stop)
         registrar.start()
-        if self._assignments is not None:
-            self._assignments.start()
+        self._assignments.start()
         if await registrar.wait_for(BrokerState.RECOVERY) is not BrokerState.RECOVERY:
             raise StoreError(registrar.problem or "the registration of this broker has ended")
 
@@ -147,8 +144,7 @@ class QuorumParticipation:
         self._leadership.surrender()
         if self._registrar is not None:
             self._registrar.close()
-        if self._assignments is not None:
-            self._assignments.close()
+        self._assignments.close()
 
     async def leave(self) -> None:
         """See `Participation`: heartbeats have ended with `cease`, the registration stays, as in Kafka."""

@@ -76,6 +76,13 @@ def test_report_is_repeated_until_the_controller_answers() -> None:
     assert controller.assigned == [{FIRST: [0]}, {FIRST: [0]}]
 
 
+def test_replicas_without_a_log_do_not_delay_those_behind_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(directory_assignments, "_MOST_LOOKS", 2)
+    controller = AController()
+    run(controller, image_of(UNASSIGNED, UNASSIGNED, UNASSIGNED, SECOND), {2: FIRST, 3: SECOND})
+    assert controller.assigned == [{FIRST: [2]}]
+
+
 def test_large_reports_are_sent_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(directory_assignments, "MOST_REPLICAS", 2)
     controller = AController()

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from odradek.broker.cluster.cluster_view import ClusterView
 from odradek.broker.configuration.broker_config import BrokerConfig
+from odradek.broker.kraft.directory_assignments import DirectoryAssignments
 from odradek.broker.kraft.quorum_participation import QuorumParticipation
 from odradek.kraft.broker_life_cycle import BrokerState
 from odradek.metadata.image import Broker, ClusterImage, PartitionState, Topic
@@ -48,8 +49,10 @@ class World:
             "controller.quorum.fetch.timeout.ms": 2000,
         }
         config: Any = SimpleNamespace(number=settings.__getitem__, flag=lambda _name: True)
+        registrar: Any = self.registrar
+        unasked = DirectoryAssignments(SELF, cast(Any, None), lambda *_: None, lambda: 1, 1000)
         self.part = QuorumParticipation(
-            config, self.view, cast(Any, self.follower), self.leadership, lambda _broker: cast(Any, self.registrar)
+            config, self.view, cast(Any, self.follower), self.leadership, lambda _broker: registrar, unasked
         )
 
     def _follow(self, take: Any, failed: Any) -> None:
