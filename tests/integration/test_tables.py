@@ -276,7 +276,7 @@ def test_page_is_followed_step_by_step(
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["run"], "run needs a file"),
+        (["run"], "run needs either a file or --warehouse"),
         (["check", "no.yml"], "no.yml: No such file"),
         (["check", "t.yml", "--once"], "--once goes with run only"),
         (["check", "t.yml", "--table", "x"], "--table x: the files have t"),

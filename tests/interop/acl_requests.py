@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from odradek.records.builder import BatchFields, encode_batch
 from odradek.wire.messages import (
     add_partitions_to_txn,
+    add_raft_voter,
     alter_configs,
     alter_replica_log_dirs,
     api_versions,
@@ -33,6 +34,7 @@ from odradek.wire.messages import (
     offset_commit,
     offset_fetch,
     produce,
+    remove_raft_voter,
     renew_delegation_token,
     sync_group,
     txn_offset_commit,
@@ -58,6 +60,11 @@ class Probe(NamedTuple):
         """Whether the answer has every topic that exists."""
         listing = metadata.MetadataRequest | describe_topic_partitions.DescribeTopicPartitionsRequest
         return isinstance(self.request, listing) and not self.request.topics
+
+    @property
+    def changes_voters(self) -> bool:
+        """Whether the answer depends on where the metadata is, for a client that has the right."""
+        return isinstance(self.request, add_raft_voter.AddRaftVoterRequest | remove_raft_voter.RemoveRaftVoterRequest)
 
     @property
     def creates(self) -> bool:
@@ -202,6 +209,8 @@ def _of_cluster() -> Iterator[Probe]:
     )
     yield Probe(update_features.UpdateFeaturesRequest(validate_only=True), 1)
     yield Probe(unregister_broker.UnregisterBrokerRequest(999), 0)
+    yield Probe(add_raft_voter.AddRaftVoterRequest("another", 1000, 999, bytes(16), []), 0)
+    yield Probe(remove_raft_voter.RemoveRaftVoterRequest("another", 999, bytes(16)), 0)
     yield Probe(list_config_resources.ListConfigResourcesRequest([]), 1)
 
 

@@ -68,7 +68,7 @@ def _differences(pair: Pair, rights: Mapping[str, Rights]) -> list[str]:
         for (probe, mine), (_, other) in zip(*(answers(server, user) for server in pair), strict=True):
             if probe.is_for_brokers and authorization_of(mine):
                 continue
-            if probe.creates:
+            if probe.creates or probe.changes_voters:
                 mine, other = authorization_of(mine), authorization_of(other)
             ours, apaches = (sorted(map(str, facts)) for facts in (mine - other, other - mine))
             if ours or apaches:

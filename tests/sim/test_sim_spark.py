@@ -74,9 +74,9 @@ def _a_transaction_for_the_marker_alone(monkeypatch: pytest.MonkeyPatch) -> None
     "mistake",
     [
         _never_done,
-        _only_the_offset_that_expires,
+        pytest.param(_only_the_offset_that_expires, marks=pytest.mark.long),
         _both_attempts_write,
-        _a_transaction_for_the_marker_alone,
+        pytest.param(_a_transaction_for_the_marker_alone, marks=pytest.mark.long),
     ],
 )
 def test_mistakes_are_found(mistake: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -497,9 +497,8 @@ def batches_of(checkpoint: Path, source: str) -> Iterator[set[str]]:
         before = ends
 
 
-@pytest.mark.parametrize(
-    ("rows", "parts", "least"), [(900, 6, 1), pytest.param(20_000, 40, 10, marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("rows", "parts", "least"), [(900, 6, 1), (20_000, 40, 10)])
 @pytest.mark.timeout(1200)
 def test_between_two_brokers_under_random_aborts(
     spark: Any, topics: Topics, make_broker: MakeBroker, tmp_path: Path, rows: int, parts: int, least: int

@@ -6,7 +6,7 @@ Source: Kafka's `ConfigHelper`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from odradek.metadata.configs.catalog import (
     BROKER,
@@ -20,6 +20,7 @@ from odradek.metadata.configs.catalog import (
 )
 from odradek.metadata.configs.definitions import ConfigDefinition, ConfigSource, Scope, SetValue, Value, plain_text
 
+_OWN: Final = "odradek."
 UNKNOWN_TYPE = 0
 
 
@@ -81,9 +82,13 @@ def describe_topic(
     *,
     documentation: bool = False,
 ) -> list[Described]:
-    """All configurations of a topic, or those of `keys`; `overrides` are set for the topic itself."""
+    """All configurations of a topic, or those of `keys`; `overrides` are set for the topic itself.
+
+    Our own are among all of them where they are set only: tools of Apache Kafka compare what a topic has.
+    """
     described = []
-    for name in _wanted((n for n, d in TOPIC.items() if d.listed), keys):
+    names = (n for n, d in TOPIC.items() if d.listed and (keys is not None or n in overrides or not n.startswith(_OWN)))
+    for name in _wanted(names, keys):
         definition = TOPIC[name]
         synonyms: list[SetValue] = []
         if name in TOPIC_SYNONYMS:
