@@ -18,8 +18,9 @@ from typing import Any
 import pytest
 
 from odradek.cli.serving.quorum_forming import Listed
-from odradek.client import Consumer, Producer
+from odradek.client import Producer
 from odradek.client.admin import Admin, NewTopic
+from tests.integration.test_quorum import values_of
 from tests.unit.broker.quorum.controllers_in_process import free_ports
 from tests.unit.cli.test_quorum_forming import free_nodes
 
@@ -109,19 +110,6 @@ async def send(bootstrap: str, first: int, end: int) -> None:
             await producer.send_and_wait("t", value=b"%d" % number)
 
 
-async def values(bootstrap: str, count: int) -> set[bytes | None]:
-    found: set[bytes | None] = set()
-    async with (
-        asyncio.timeout(PATIENCE_SECONDS),
-        Consumer("t", bootstrap_servers=bootstrap, group_id="g", auto_offset_reset="earliest") as consumer,
-    ):
-        async for record in consumer:
-            found.add(record.value)
-            if len(found) >= count:
-                break
-    return found
-
-
 def test_one_command_forms_a_cluster_that_outlives_replaced_disks(machines: Machines) -> None:
     nodes = free_nodes(3)
     quorum = ",".join(map(str, nodes))
@@ -161,7 +149,7 @@ def test_one_command_forms_a_cluster_that_outlives_replaced_disks(machines: Mach
         after = status("--bootstrap-server", bootstrap)
         assert after["cluster_id"] == before["cluster_id"]
         assert set(voters(after)) == {1, 2, 3}
-    assert asyncio.run(values(bootstrap, sent)) == {b"%d" % each for each in range(sent)}
+    assert asyncio.run(values_of(bootstrap, sent)) == {b"%d" % each for each in range(sent)}
 
 
 async def in_sync(bootstrap: str) -> None:
@@ -281,7 +269,7 @@ def test_stock_files_of_apache_kafka_serve_after_format(kind: str, machines: Mac
         async with Admin(bootstrap_servers=f"localhost:{first}") as admin:
             await admin.create_topics([NewTopic("t", 1, 1)])
         await send(f"localhost:{first}", 0, 5)
-        assert await values(f"localhost:{first}", 5) == {b"%d" % each for each in range(5)}
+        assert await values_of(f"localhost:{first}", 5) == {b"%d" % each for each in range(5)}
 
     asyncio.run(scenario())
     assert set(voters(status("--bootstrap-server", f"localhost:{first}"))) == {1}

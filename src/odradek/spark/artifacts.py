@@ -146,7 +146,7 @@ def _restored_writer(folder: str, pickled: bytes) -> Any:
 
 
 def _make_importable(folder: str) -> None:
-    """Put the unpacked archive on the path of Python. Raises ImportError where there is none."""
+    """Put the unpacked archive on the path of Python. Raises ImportError without an archive."""
     import importlib.util
     import os
 

@@ -83,7 +83,7 @@ class StorageInfo(NamedTuple):
     directories: Sequence[str]
     """Those that exist."""
     properties: Mapping[str, str] | None
-    """The fields of the first `meta.properties`; None where there is none."""
+    """The fields of the first `meta.properties`; None if no directory is formatted."""
     problems: Sequence[str]
 
 
@@ -170,7 +170,7 @@ def _check_voters(request: FormatRequest, *, decides: bool, is_static: bool) -> 
 
 
 def _initial_voters(config: BrokerConfig, random: Random, request: FormatRequest) -> list[InitialVoter]:
-    """The voters of the first snapshot; empty where there is none. Raises InvalidFormat."""
+    """The voters of the first snapshot; empty if the file names none. Raises InvalidFormat."""
     if request.is_standalone:
         listeners = advertised_controller_listeners(config)
         return [sole_voter(config.node_id, listeners[0], _unused_id(random, set()))]

@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import json
 import os
-import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +21,7 @@ from odradek.cli.arguments.errors import UsageError
 from odradek.cli.arguments.examples import add_examples
 from odradek.cli.serving.console_process import ConsoleProcess, check_console
 from odradek.cli.serving.data_directories import reject_broker_directory, reject_cluster_directory
-from odradek.cli.serving.process_life import collect_rarely, look_for_end
+from odradek.cli.serving.process_life import collect_rarely, until_stop
 from odradek.cli.serving.service_manager import ServiceManager
 from odradek.ports.clock import process_age
 
@@ -294,12 +293,7 @@ async def _serve(
     manager = ServiceManager.from_environment(os.environ)
     manager.status("starting")
     broker = Broker(config)
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    if until_input_ends:
-        loop.add_reader(sys.stdin.fileno(), look_for_end, stop)
+    loop, stop = asyncio.get_running_loop(), until_stop(until_input_ends=until_input_ends)
     starting = loop.create_task(broker.start())
     if not await started(starting, stop, lambda: broker.waits_for_store):
         return 0

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import sys
 
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.quorum.controller_node import ControllerNode
 from odradek.broker.start_error import StartError
-from odradek.cli.serving.process_life import collect_rarely, look_for_end
+from odradek.cli.serving.process_life import collect_rarely, until_stop
 from odradek.cli.serving.service_manager import ServiceManager
 from odradek.ports.clock import process_age
 
@@ -20,12 +19,7 @@ async def serve_controller(config: BrokerConfig, *, until_input_ends: bool) -> i
     manager = ServiceManager.from_environment(os.environ)
     manager.status("starting")
     node = ControllerNode(config)
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    if until_input_ends:
-        loop.add_reader(sys.stdin.fileno(), look_for_end, stop)
+    loop, stop = asyncio.get_running_loop(), until_stop(until_input_ends=until_input_ends)
     try:
         await node.start()
     except StartError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import signal
 import sys
 from typing import Final
 
@@ -24,7 +25,17 @@ def collect_rarely() -> None:
     gc.set_threshold(young, middle, _FULL_COLLECTION_THRESHOLD)
 
 
-def look_for_end(stop: asyncio.Event) -> None:
+def until_stop(*, until_input_ends: bool = False) -> asyncio.Event:
+    """An event that SIGTERM or SIGINT sets, and with `until_input_ends` also the end of the standard input."""
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    if until_input_ends:
+        loop.add_reader(sys.stdin.fileno(), _look_for_end, stop)
+    return stop
+
+
+def _look_for_end(stop: asyncio.Event) -> None:
     """Set the event when the standard input has ended; what it says is ignored."""
     if not os.read(sys.stdin.fileno(), 4096):
         asyncio.get_running_loop().remove_reader(sys.stdin.fileno())

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 import socket
 import struct
 from collections.abc import Sequence
@@ -30,6 +29,7 @@ from odradek.broker.storage.formatting import (
     plan_format,
 )
 from odradek.cli.arguments.errors import CommandError, UsageError
+from odradek.cli.serving.process_life import until_stop
 from odradek.client.errors import TransportError
 from odradek.kraft.metadata_observer import Server
 from odradek.kraft.raft.formation import Formation, FoundNode, decide_formation
@@ -161,9 +161,7 @@ async def form_or_join(config: BrokerConfig, nodes: Sequence[Listed], own: Liste
             return True
     except UnfitDirectories as error:
         raise CommandError(f"{error}: use another --data-dir") from error
-    loop, stop = asyncio.get_running_loop(), asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    loop, stop = asyncio.get_running_loop(), until_stop()
     forming = loop.create_task(Forming(config, ports, nodes, own).run())
     stopping = loop.create_task(stop.wait())
     await asyncio.wait((forming, stopping), return_when=asyncio.FIRST_COMPLETED)
