@@ -4,10 +4,12 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import pytest
+
 from odradek.client import Admin, Consumer, ConsumerRecord, NewTopic, TopicPartition
 from odradek.client.admin import raise_first
 
-LIMIT_SECONDS = 60
+LIMIT_SECONDS = 90
 
 Record = ConsumerRecord[Any, Any]
 
@@ -18,6 +20,13 @@ def run(body: Coroutine[Any, Any, None], timeout_s: float = LIMIT_SECONDS) -> No
             await body
 
     asyncio.run(limited())
+
+
+def address_of(request: pytest.FixtureRequest, where: str) -> str:
+    """HOST:PORT of a broker, `apache` or `odradek`; Apache's is skipped with its reason without Java or Maven."""
+    if where == "apache":
+        return str(request.getfixturevalue("apache_kafka"))
+    return str(request.getfixturevalue("odradek_broker").bootstrap)
 
 
 def topic_with_leaders(server: str, name: str, partitions: int = 3) -> str:

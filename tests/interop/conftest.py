@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.interop.client_suite import topic_with_leaders
+from tests.interop.client_suite import address_of, topic_with_leaders
 
 ROOT = Path(__file__).resolve().parents[2]
 KAFKA = ROOT / "bench" / "peers" / "kafka.py"
@@ -78,18 +78,14 @@ def apache_kafka(java_tools: JavaTools, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture(params=["apache", "odradek"])
 def server(request: pytest.FixtureRequest) -> str:
-    """HOST:PORT; Apache's is skipped with its reason where there is no Java or Maven."""
-    if request.param == "apache":
-        return str(request.getfixturevalue("apache_kafka"))
-    return str(request.getfixturevalue("odradek_broker").bootstrap)
+    """HOST:PORT of each broker in turn."""
+    return address_of(request, request.param)
 
 
 @pytest.fixture(params=["odradek", pytest.param("apache", marks=pytest.mark.long)])
 def suite_server(request: pytest.FixtureRequest) -> str:
     """As `server`, for the suite of our client; its tests on Apache's broker are long ones."""
-    if request.param == "apache":
-        return str(request.getfixturevalue("apache_kafka"))
-    return str(request.getfixturevalue("odradek_broker").bootstrap)
+    return address_of(request, request.param)
 
 
 @pytest.fixture

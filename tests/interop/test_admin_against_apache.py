@@ -1,6 +1,5 @@
 """Our admin client against Apache Kafka 4.3 and against our own broker: both must give it the same answers."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
@@ -44,6 +43,7 @@ from odradek.client.network.connection import Request
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.share_group_describe import ShareGroupDescribeRequest
 from odradek.wire.messages.streams_group_describe import StreamsGroupDescribeRequest
+from tests.interop.client_suite import run, until
 
 pytestmark = pytest.mark.usefixtures("server")
 
@@ -51,20 +51,6 @@ pytestmark = pytest.mark.usefixtures("server")
 @pytest.fixture
 def name(unique_name: Callable[[str], str]) -> str:
     return unique_name("admin")
-
-
-def run(body: Coroutine[Any, Any, None], timeout_s: float = 60) -> None:
-    async def limited() -> None:
-        async with asyncio.timeout(timeout_s):
-            await body
-
-    asyncio.run(limited())
-
-
-async def until(condition: Callable[[], Coroutine[Any, Any, bool]]) -> None:
-    """Apache's brokers learn of a change a moment after the controller has confirmed it."""
-    while not await condition():
-        await asyncio.sleep(0.05)
 
 
 @asynccontextmanager

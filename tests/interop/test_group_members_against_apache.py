@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -10,7 +10,6 @@ import pytest
 from odradek.client import (
     Admin,
     Consumer,
-    ConsumerRecord,
     GroupMembershipOperation,
     IllegalState,
     KafkaError,
@@ -21,12 +20,10 @@ from odradek.client import (
     TopicPartition,
 )
 from odradek.client.admin import raise_first
+from tests.interop.client_suite import Record, address_of, run
 
-LIMIT_SECONDS = 90
 PARTITIONS = 4
 TOPICS = ("first", "second")
-
-Record = ConsumerRecord[Any, Any]
 
 
 class Listener:
@@ -71,10 +68,7 @@ LONG = [("odradek", "cooperative"), ("apache", "cooperative"), ("apache", "consu
 def options(request: pytest.FixtureRequest, unique_name: Callable[[str], str]) -> dict[str, Any]:
     """Those of members of one group."""
     where, protocol = request.param
-    if where == "apache":
-        server = str(request.getfixturevalue("apache_kafka"))
-    else:
-        server = str(request.getfixturevalue("odradek_broker").bootstrap)
+    server = address_of(request, where)
     found = {"bootstrap_servers": server, "group_id": unique_name("members"), "auto_offset_reset": "earliest"}
     if protocol == "consumer":
         return {**found, "group_protocol": "consumer"}
@@ -101,14 +95,6 @@ async def created(server: str, names: Iterable[str]) -> None:
         raise_first(await admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in names]))
         for name in names:
             await admin.cluster.topic(name)
-
-
-def run(body: Coroutine[Any, Any, None]) -> None:
-    async def limited() -> None:
-        async with asyncio.timeout(LIMIT_SECONDS):
-            await body
-
-    asyncio.run(limited())
 
 
 def all_of(*names: str) -> set[TopicPartition]:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -16,14 +16,7 @@ from odradek.client.share.acknowledgements import AcknowledgeType
 from odradek.client.share.blocking_share_consumer import BlockingShareConsumer
 from odradek.client.share.records import ShareRecord
 from odradek.client.share.share_consumer import ShareConsumer
-
-
-def run(body: Coroutine[Any, Any, None], timeout_s: float = 90) -> None:
-    async def limited() -> None:
-        async with asyncio.timeout(timeout_s):
-            await body
-
-    asyncio.run(limited())
+from tests.interop.client_suite import run
 
 
 @pytest.fixture

@@ -47,7 +47,15 @@ ClientT = TypeVar("ClientT", bound=Client)
 
 
 class Blocking:
-    """Runs coroutines for threads that have no event loop. Not to be used from within a coroutine."""
+    """Runs coroutines for threads that have no event loop. Not to be used from within a coroutine.
+
+    Example:
+
+        with Blocking() as blocking:
+            consumer = blocking.open(Consumer("orders", bootstrap_servers="127.0.0.1:9092"))
+            places = [TopicPartition("orders", 0)]
+            print(blocking.run(consumer.end_offsets(places), timeout_s=30))
+    """
 
     __slots__ = ("_clients", "_lock", "_loop", "_pid", "_thread")
 

@@ -31,7 +31,14 @@ from odradek.records.topic_partition import PartitionKey, TopicPartition
 
 
 class BlockingDelivery:
-    """The outcome of one record that a thread sent."""
+    """The outcome of one record that a thread sent.
+
+    Example:
+
+        with BlockingProducer(bootstrap_servers="127.0.0.1:9092") as producer:
+            deliveries = [producer.send("orders", b"order %d" % number) for number in range(3)]
+            print([each.result(timeout_s=30).offset for each in deliveries])
+    """
 
     __slots__ = ("_blocking", "_delivery")
 

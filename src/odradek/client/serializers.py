@@ -55,7 +55,15 @@ class StringSerializer:
 
 
 class StringDeserializer:
-    """Bytes to text."""
+    """Bytes to text.
+
+    Example:
+
+        consumer = Consumer("orders", bootstrap_servers="127.0.0.1:9092", value_deserializer=StringDeserializer())
+        async with consumer:
+            async for record in consumer:
+                print(record.value.upper())
+    """
 
     __slots__ = ("_encoding",)
 
@@ -95,7 +103,12 @@ _DOUBLE: Final = _Number("a number", ">d")
 
 
 class IntegerSerializer:
-    """An int to four bytes, big-endian (Java's IntegerSerializer)."""
+    """An int to four bytes, big-endian (Java's IntegerSerializer).
+
+    Example:
+
+        print(IntegerDeserializer()(IntegerSerializer()(-1)))
+    """
 
     __slots__ = ()
 
@@ -140,7 +153,12 @@ class LongDeserializer:
 
 
 class DoubleSerializer:
-    """A float to eight bytes, big-endian IEEE 754 (Java's DoubleSerializer)."""
+    """A float to eight bytes, big-endian IEEE 754 (Java's DoubleSerializer).
+
+    Example:
+
+        print(DoubleDeserializer()(DoubleSerializer()(0.5)))
+    """
 
     __slots__ = ()
 

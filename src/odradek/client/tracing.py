@@ -68,6 +68,12 @@ class TracingProducerInterceptor:
     """A span `send TOPIC` for each record, as a child of the caller's, whose context the record carries.
 
     The span ends when the record is queued, not when it is acknowledged.
+
+    Example:
+
+        tracing = TracingProducerInterceptor(client_id="shop")
+        async with Producer(bootstrap_servers="127.0.0.1:9092", interceptors=[tracing]) as producer:
+            await producer.send_and_wait("orders", b"tea", key=b"anna")
     """
 
     __slots__ = ("_attributes", "_tracer")
@@ -87,7 +93,19 @@ class TracingProducerInterceptor:
 
 
 class TracingConsumerInterceptor:
-    """A span `poll TOPIC` for each fetched batch, with a link to the context of each of its records."""
+    """A span `poll TOPIC` for each fetched batch, with a link to the context of each of its records.
+
+    Example:
+
+        tracing = TracingConsumerInterceptor(group_id="tracers")
+        consumer = Consumer(
+            "orders", bootstrap_servers="127.0.0.1:9092", group_id="tracers", interceptors=[tracing]
+        )
+        async with consumer:
+            async for record in consumer:
+                with process_span(record, group_id="tracers") as span:
+                    print(span.get_span_context().trace_id)
+    """
 
     __slots__ = ("_attributes", "_tracer")
 

@@ -17,7 +17,15 @@ EVERY_ACL = AclFilter()
 
 
 class AclsAdmin:
-    """`admin.acls`."""
+    """`admin.acls`.
+
+    Example:
+
+        allow = AclBinding(ResourceType.TOPIC, "orders", "User:anna", AclOperation.READ, AclPermissionType.ALLOW)
+        raise_first(await admin.acls.create([allow]))
+        print(await admin.acls.describe(AclFilter(ResourceType.TOPIC, "orders")))
+        print(await admin.acls.delete([AclFilter(principal="User:anna")]))
+    """
 
     __slots__ = ("_requests",)
 

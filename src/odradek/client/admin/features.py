@@ -40,7 +40,14 @@ class FeatureUpdate(NamedTuple):
 
 
 class FeaturesAdmin:
-    """`admin.features`."""
+    """`admin.features`.
+
+    Example:
+
+        features = await admin.features.describe()
+        print(features.finalized["transaction.version"], features.supported["transaction.version"])
+        print(await admin.features.update({"transaction.version": FeatureUpdate(2)}, validate_only=True))
+    """
 
     __slots__ = ("_requests",)
 

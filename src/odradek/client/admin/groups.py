@@ -82,7 +82,16 @@ Listings = list[GroupListing]
 
 
 class GroupsAdmin:
-    """`admin.groups`."""
+    """`admin.groups`.
+
+    Example:
+
+        for each in await admin.groups.list(states=[GroupState.STABLE]):
+            print(each.group_id, each.protocol_type)
+            offsets = await admin.groups.offsets(each.group_id)
+            print({place: at.offset for place, at in offsets.items()})
+        print(await admin.groups.alter_offsets("workers", {TopicPartition("orders", 0): 0}))
+    """
 
     __slots__ = ("_requests",)
 

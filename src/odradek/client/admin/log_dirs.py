@@ -69,7 +69,14 @@ class ReplicaLogDirs(NamedTuple):
 
 
 class LogDirsAdmin:
-    """`admin.log_dirs`."""
+    """`admin.log_dirs`.
+
+    Example:
+
+        for broker_id, directories in raise_first(await admin.log_dirs.describe()).items():
+            for path, found in directories.items():
+                print(broker_id, path, sum(each.size_bytes for each in found.replicas.values()), "bytes")
+    """
 
     __slots__ = ("_requests",)
 

@@ -28,6 +28,11 @@ class ClientQuotaEntity:
     """What a quota limits: pairs of type and name, where None as a name is the default of that type.
 
     `ClientQuotaEntity.of({"user": "alice", "client-id": None})` are alice's clients without a quota of their own.
+
+    Example:
+
+        entity = ClientQuotaEntity.of({QuotaEntityType.USER: "alice", QuotaEntityType.CLIENT_ID: None})
+        print(entity.as_dict())
     """
 
     parts: tuple[tuple[str, str | None], ...]
@@ -51,7 +56,14 @@ class QuotaFilter(NamedTuple):
 
 
 class QuotasAdmin:
-    """`admin.quotas`."""
+    """`admin.quotas`.
+
+    Example:
+
+        entity = ClientQuotaEntity.of({QuotaEntityType.USER: "anna"})
+        raise_first(await admin.quotas.alter({entity: {"producer_byte_rate": 1_048_576.0}}))
+        print(await admin.quotas.describe([QuotaFilter(QuotaEntityType.USER, QuotaMatch.EXACT, "anna")]))
+    """
 
     __slots__ = ("_requests",)
 

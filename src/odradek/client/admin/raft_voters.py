@@ -12,7 +12,14 @@ from odradek.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, Remo
 
 
 class RaftVotersAdmin:
-    """`admin.raft_voters`."""
+    """`admin.raft_voters`.
+
+    Example:
+
+        for voter in (await admin.describe_quorum()).voters:
+            if voter.replica_id == 3 and voter.directory_id is not None:
+                await admin.raft_voters.remove(3, voter.directory_id)
+    """
 
     __slots__ = ("_requests",)
 

@@ -55,7 +55,15 @@ class PartitionReassignment(NamedTuple):
 
 
 class ReplicasAdmin:
-    """`admin.replicas`."""
+    """`admin.replicas`.
+
+    Example:
+
+        place = TopicPartition("orders", 0)
+        print(await admin.replicas.reassign({place: [1]}))
+        print(await admin.replicas.reassignments([place]))
+        print(await admin.replicas.elect([place], ElectionType.PREFERRED))
+    """
 
     __slots__ = ("_requests",)
 

@@ -67,7 +67,14 @@ class ShareOffset(NamedTuple):
 
 
 class ShareGroupsAdmin:
-    """`admin.share_groups`. Groups are listed and deleted with `admin.groups`."""
+    """`admin.share_groups`. Groups are listed and deleted with `admin.groups`.
+
+    Example:
+
+        for place, at in raise_first(await admin.share_groups.offsets("workers")).items():
+            print(place, at.start_offset, at.lag)
+        print(await admin.share_groups.alter_offsets("workers", {TopicPartition("orders", 0): 0}))
+    """
 
     __slots__ = ("_requests",)
 

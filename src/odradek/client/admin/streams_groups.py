@@ -71,7 +71,13 @@ class StreamsGroupDescription(NamedTuple):
 
 
 class StreamsGroupsAdmin:
-    """`admin.streams_groups`. Groups are listed and deleted with `admin.groups`."""
+    """`admin.streams_groups`. Groups are listed and deleted with `admin.groups`.
+
+    Example:
+
+        for group_id, found in raise_first(await admin.streams_groups.describe(["word-count"])).items():
+            print(group_id, found.state, [each.member_id for each in found.members])
+    """
 
     __slots__ = ("_requests",)
 

@@ -45,7 +45,14 @@ class DelegationToken(NamedTuple):
 
 
 class TokensAdmin:
-    """`admin.tokens`."""
+    """`admin.tokens`.
+
+    Example:
+
+        token = await admin.tokens.create(renewers=["User:scheduler"], max_lifetime_ms=86_400_000)
+        print(token.token_id, await admin.tokens.renew(token.hmac))
+        await admin.tokens.expire(token.hmac)
+    """
 
     __slots__ = ("_requests",)
 

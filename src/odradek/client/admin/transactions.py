@@ -94,7 +94,15 @@ Listings = list[TransactionListing]
 
 
 class TransactionsAdmin:
-    """`admin.transactions`."""
+    """`admin.transactions`.
+
+    Example:
+
+        for each in await admin.transactions.list(states=[TransactionState.ONGOING], longer_than_ms=60_000):
+            print(each.transactional_id, each.state)
+            await admin.transactions.force_terminate(each.transactional_id)
+        print(await admin.transactions.describe_producers([TopicPartition("orders", 0)]))
+    """
 
     __slots__ = ("_requests",)
 

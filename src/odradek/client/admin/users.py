@@ -56,7 +56,14 @@ class ScramDeletion(NamedTuple):
 
 
 class UsersAdmin:
-    """`admin.users`."""
+    """`admin.users`.
+
+    Example:
+
+        anna = ScramUpsertion("anna", ScramMechanism.SCRAM_SHA_512, "a long password")
+        raise_first(await admin.users.alter([anna]))
+        print(await admin.users.describe(["anna"]))
+    """
 
     __slots__ = ("_requests",)
 

@@ -23,7 +23,16 @@ class Metric(NamedTuple):
 
 
 class Metrics(Sequence[Metric]):
-    """All metrics of a client as they were when it was asked."""
+    """All metrics of a client as they were when it was asked.
+
+    Example:
+
+        async with Producer(bootstrap_servers="127.0.0.1:9092") as producer:
+            await producer.send_and_wait("orders", b"tea")
+            found = producer.metrics()
+            print(found.value("record-send-total", topic="orders"))
+            print([(each.name, each.value) for each in found if each.group == "producer-metrics"])
+    """
 
     __slots__ = ("_metrics",)
 

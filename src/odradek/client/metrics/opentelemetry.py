@@ -33,6 +33,12 @@ def observe_clients(*clients: Measured, meter_provider: MeterProvider | None = N
 
     Call it where the clients are used: for asyncio clients in their event loop. Instruments are named after Kafka's
     metrics, `kafka.producer.record_send_total`; tags become attributes. A closed client is left out.
+
+    Example:
+
+        async with Producer(bootstrap_servers="127.0.0.1:9092") as producer:
+            observe_clients(producer)
+            await producer.send_and_wait("orders", b"tea")
     """
     meter = metrics.get_meter("odradek.client", __version__, meter_provider)
     try:

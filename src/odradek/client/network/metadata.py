@@ -26,7 +26,13 @@ class PartitionInfo(NamedTuple):
 
 
 class TopicInfo:
-    """One topic. `available` are the partitions that have a leader."""
+    """One topic. `available` are the partitions that have a leader.
+
+    Example:
+
+        topic = raise_first(await admin.describe_topics(["orders"]))["orders"]
+        print(topic.name, len(topic.partitions), [each.leader for each in topic.partitions])
+    """
 
     __slots__ = ("available", "is_internal", "name", "partitions", "topic_id")
 

@@ -69,6 +69,12 @@ class DefaultPartitioner:
     The next one is drawn at random; where batches wait, partitions with shorter queues are likelier, as in Kafka's
     adaptive partitioning; partitions whose leader accepts no batches are left out. `ignore_keys` is Kafka's
     `partitioner.ignore.keys`.
+
+    Example:
+
+        # A producer without `partitioner` makes one of its own, by its options.
+        async with Producer(bootstrap_servers="127.0.0.1:9092", partitioner_ignore_keys=True) as producer:
+            print((await producer.send_and_wait("orders", b"tea", key=b"anna")).partition)
     """
 
     __slots__ = ("_batch_size", "_ignore_keys", "_is_stuck", "_load", "_random", "_sticking")
@@ -141,6 +147,11 @@ class ConsistentPartitioner:
 
     Producers of both kinds then put the records of a key into the same partition. Records without a key, or with an
     empty one, stick to a partition drawn at random until a batch is full.
+
+    Example:
+
+        async with Producer(bootstrap_servers="127.0.0.1:9092", partitioner=ConsistentPartitioner()) as producer:
+            print((await producer.send_and_wait("orders", b"tea", key=b"anna")).partition)
     """
 
     __slots__ = ("_random", "_sticking")
@@ -167,7 +178,14 @@ class ConsistentPartitioner:
 
 
 class RoundRobinPartitioner:
-    """Every record to the next partition that has a leader, whatever its key (Kafka's RoundRobinPartitioner)."""
+    """Every record to the next partition that has a leader, whatever its key (Kafka's RoundRobinPartitioner).
+
+    Example:
+
+        async with Producer(bootstrap_servers="127.0.0.1:9092", partitioner=RoundRobinPartitioner()) as producer:
+            places = [await producer.send_and_wait("jobs", b"%d" % number) for number in range(3)]
+            print([each.partition for each in places])
+    """
 
     __slots__ = ("_next",)
 
