@@ -139,6 +139,21 @@ def test_levels_of_a_release_are_those_of_apache(release: str, java_tools: Any) 
     assert {name: theirs[name] for name in names} == {name: ours.get(name, "0") for name in names}
 
 
+@pytest.mark.parametrize("release", ["3.3-IV3", "3.9", "4.0-IV1", "4.1", "4.2-IV0", "4.3"])
+def test_version_mapping_is_that_of_apache(release: str, java_tools: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("storage", "version-mapping", "-r", release)
+    assert odradek(capsys, *words) == java_tools.run(*words)
+
+
+def test_feature_dependencies_are_those_of_apache(java_tools: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    levels = (
+        "metadata.version=23", "kraft.version=1", "transaction.version=1", "group.version=0", "share.version=1",
+        "eligible.leader.replicas.version=0", "eligible.leader.replicas.version=1", "streams.version=1",
+    )  # fmt: skip
+    words = ("storage", "feature-dependencies", *(word for each in levels for word in ("-f", each)))
+    assert odradek(capsys, *words) == java_tools.run(*words)
+
+
 def test_quorum_of_apache_is_described_as_by_its_tool(
     apache_kafka: str, java_tools: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,13 +1,13 @@
 """Releases of Apache Kafka as levels of `metadata.version`, and the levels of other features at each (KIP-778).
 
-Source: Kafka's `MetadataVersion`, `GroupVersion`, `TransactionVersion`.
+Source: Kafka's `MetadataVersion`, `Feature`, and what `kafka-storage version-mapping` of Kafka 4.3 prints.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from odradek.metadata.features import GROUP_VERSION, TRANSACTION_VERSION
+from odradek.metadata.features import ELR_VERSION, FEATURES, GROUP_VERSION, KRAFT_VERSION, TRANSACTION_VERSION
 
 _NAMES: Final = (
     "3.3-IV3", "3.4-IV0", "3.5-IV0", "3.5-IV1", "3.5-IV2", "3.6-IV0", "3.6-IV1", "3.6-IV2", "3.7-IV0", "3.7-IV1",
@@ -22,8 +22,18 @@ METADATA_VERSIONS: Final = {name: level for level, name in enumerate(_NAMES, _FI
 SCRAM_SINCE: Final = METADATA_VERSIONS["3.5-IV2"]
 """The first level whose metadata log may hold SCRAM credentials."""
 
-_LEVELS: Final = {GROUP_VERSION: ("4.0-IV0", 1), TRANSACTION_VERSION: ("4.0-IV2", 2)}
-"""Feature -> the first metadata.version that has it from the beginning, and its level there."""
+_LEVELS: Final = {
+    KRAFT_VERSION: ("3.9-IV0", 1),
+    TRANSACTION_VERSION: ("4.0-IV2", 2),
+    GROUP_VERSION: ("4.0-IV0", 1),
+    ELR_VERSION: ("4.1-IV0", 1),
+    "share.version": ("4.2-IV0", 1),
+    "streams.version": ("4.2-IV1", 1),
+}
+"""Feature -> the first metadata.version that has it from the beginning, and its level there, which is its highest."""
+
+_NEEDED: Final = {(ELR_VERSION, 1): METADATA_VERSIONS["4.0-IV1"]}
+"""Levels of features that need a metadata.version, with its level (KIP-1022)."""
 
 
 def metadata_version_of(release: str) -> int | None:
@@ -41,6 +51,22 @@ def name_of_metadata_version(level: int) -> str:
 
 def levels_of_release(metadata_version: int) -> dict[str, int]:
     """The levels that group.version and transaction.version have in a new cluster at a metadata.version."""
+    levels = kafka_levels_of_release(metadata_version)
+    return {feature.name: levels[feature.name] for feature in FEATURES}
+
+
+def kafka_levels_of_release(metadata_version: int) -> dict[str, int]:
+    """The levels that all features of Kafka 4.3 have in a new cluster of Apache Kafka at a metadata.version."""
     return {
         name: level if metadata_version >= METADATA_VERSIONS[since] else 0 for name, (since, level) in _LEVELS.items()
     }
+
+
+def highest_level(feature: str) -> int | None:
+    """The highest level of a feature in Kafka 4.3; None if it has no feature of that name."""
+    return _LEVELS[feature][1] if feature in _LEVELS else None
+
+
+def needed_metadata_version(feature: str, level: int) -> int | None:
+    """The metadata.version that a level of another feature needs; None if any will do (KIP-1022)."""
+    return _NEEDED.get((feature, level))

@@ -141,3 +141,48 @@ def test_standalone_node_of_the_stock_file_is_formatted_as_a_voter(
     assert status == 0
     assert out == f"Formatted dynamic metadata voter directory {tmp_path}/data with metadata.version 4.3-IV0.\n"
     assert BrokerConfig.load(str(path)).joins_quorum
+
+
+def test_version_mapping_prints_the_levels_of_a_release(capsys: pytest.CaptureFixture[str]) -> None:
+    rest = (
+        "kraft.version=1\ntransaction.version=2\ngroup.version=1\neligible.leader.replicas.version=1\n"
+        "share.version=1\nstreams.version={streams}\n"
+    )
+    assert run(capsys, "version-mapping") == (0, "metadata.version=30 (4.3-IV0)\n" + rest.format(streams=1), "")
+    words = ("version-mapping", "-r", "4.2-IV0")
+    assert run(capsys, *words) == (0, "metadata.version=28 (4.2-IV0)\n" + rest.format(streams=0), "")
+
+
+def test_feature_dependencies_prints_what_a_level_needs(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("feature-dependencies", "-f", "metadata.version=20", "-f", "eligible.leader.replicas.version=1")
+    found = run(capsys, *words)
+    assert (found[0], found[1].splitlines()) == (
+        0,
+        [
+            "metadata.version=20 (3.8-IV0) has no dependencies.",
+            "eligible.leader.replicas.version=1 requires:",
+            "    metadata.version=23 (4.0-IV1)",
+        ],
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("version-mapping", "-r", "9.9"), "--release-version 9.9"),
+        (("version-mapping", "-f", "group.version=1"), "--feature goes with format and feature-dependencies only"),
+        (("feature-dependencies", "-r", "4.1"), "--release-version goes with format and version-mapping only"),
+        (("feature-dependencies",), "needs --feature"),
+        (("feature-dependencies", "-f", "nope=1"), "no such feature"),
+        (("feature-dependencies", "-f", "group.version=2"), "levels 0 to 1"),
+        (("feature-dependencies", "-f", "metadata.version=6"), "levels 7 to 30"),
+        (("feature-dependencies", "-f", "group.version"), "NAME=LEVEL expected"),
+        (("version-mapping", "-c", "x"), "--config goes with format or info only"),
+    ],
+)
+def test_wrong_questions_about_features_are_rejected(
+    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, out, err = run(capsys, *words)
+    assert (status, out) == (2, "")
+    assert said in err

@@ -1,4 +1,7 @@
-"""`odradek storage`: format the directories of a KRaft node, show how they are formatted (Apache's kafka-storage)."""
+"""`odradek storage`: format the directories of a KRaft node, show how they are formatted (Apache's kafka-storage).
+
+`version-mapping` and `feature-dependencies` print what Apache Kafka 4.3 does, also of features that this version lacks.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from odradek.cli.terminal.output import printable
 if TYPE_CHECKING:
     from odradek.broker.configuration.broker_config import BrokerConfig
 
-ACTIONS: Final = ("format", "info", "random-uuid")
+ACTIONS: Final = ("format", "info", "random-uuid", "version-mapping", "feature-dependencies")
 EXAMPLES: Final = """
 # print an id for a new cluster
 odradek storage random-uuid
@@ -24,6 +27,10 @@ odradek storage format --standalone -t 4L6g3nShT-eMCtK--X86sw -c controller.prop
 odradek storage format -t 4L6g3nShT-eMCtK--X86sw -c controller.properties -S 'SCRAM-SHA-256=[name=eve,password=secret]'
 # format a disk that was added or replaced, and skip the others
 odradek storage format -t 4L6g3nShT-eMCtK--X86sw -c broker.properties --ignore-formatted
+# print which levels the features of a release of Apache Kafka have
+odradek storage version-mapping --release-version 4.1
+# print which metadata.version a level of a feature needs
+odradek storage feature-dependencies --feature eligible.leader.replicas.version=1
 # show how the directories are formatted
 odradek storage info --config controller.properties
 """
@@ -39,7 +46,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "action",
         choices=ACTIONS,
         help="format: prepare the directories of a node; info: show how they are formatted; "
-        "random-uuid: print an id for a cluster",
+        "random-uuid: print an id for a cluster; version-mapping: print the levels of features in a release of Apache "
+        "Kafka; feature-dependencies: print what levels of features need",
     )
     parser.add_argument("--config", "-c", metavar="FILE", help="server.properties of the node")
     of_format = parser.add_argument_group("format")
@@ -63,7 +71,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--release-version",
         "-r",
         metavar="RELEASE",
-        help="release of Apache Kafka, such as 4.1, whose features the cluster begins with (default: 4.3)",
+        help="release of Apache Kafka, such as 4.1, whose features the cluster begins with (default: 4.3); also for "
+        "version-mapping",
     )
     of_format.add_argument(
         "--feature",
@@ -71,7 +80,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=LEVEL",
-        help="level that a feature begins with (repeatable)",
+        help="level that a feature begins with; also for feature-dependencies (repeatable)",
     )
     voters = of_format.add_mutually_exclusive_group()
     voters.add_argument(
@@ -96,23 +105,61 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the action; the exit status."""
     if arguments.action != "format":
         for name in _OF_FORMAT:
-            if getattr(arguments, name):
-                raise UsageError(f"--{name.replace('_', '-')} goes with format only")
-    if arguments.action == "random-uuid":
-        return _random_uuid(arguments)
+            if getattr(arguments, name) and name != _ALSO_OF.get(arguments.action):
+                actions = ["format", *(action for action, option in _ALSO_OF.items() if option == name)]
+                raise UsageError(f"--{name.replace('_', '-')} goes with {' and '.join(actions)} only")
+    if arguments.action in _WITHOUT_NODE:
+        if arguments.config:
+            raise UsageError("--config goes with format or info only")
+        return _WITHOUT_NODE[arguments.action](arguments)
     if not arguments.config:
         raise UsageError(f"{arguments.action} needs --config")
     return _format(arguments) if arguments.action == "format" else _info(arguments)
 
 
-def _random_uuid(arguments: argparse.Namespace) -> int:
+def _random_uuid(_arguments: argparse.Namespace) -> int:
     from odradek.broker.storage.formatting import new_cluster_id
     from odradek.ports.randomness import SystemRandom
 
-    if arguments.config:
-        raise UsageError("--config goes with format or info only")
     print(new_cluster_id(SystemRandom()))
     return 0
+
+
+def _version_mapping(arguments: argparse.Namespace) -> int:
+    """Print in the form of Apache's tool."""
+    from odradek.broker.storage.bootstrap_records import InvalidFormat
+    from odradek.broker.storage.feature_levels import version_mapping
+
+    try:
+        lines = version_mapping(arguments.release_version)
+    except InvalidFormat as error:
+        raise UsageError(str(error)) from error
+    print("\n".join(map(printable, lines)))
+    return 0
+
+
+def _feature_dependencies(arguments: argparse.Namespace) -> int:
+    """Print in the form of Apache's tool."""
+    from odradek.broker.storage.bootstrap_records import InvalidFormat
+    from odradek.broker.storage.feature_levels import feature_dependencies
+
+    if not arguments.feature:
+        raise UsageError("feature-dependencies needs --feature")
+    try:
+        lines = [line for text in arguments.feature for line in feature_dependencies(text)]
+    except InvalidFormat as error:
+        raise UsageError(str(error)) from error
+    print("\n".join(lines))
+    return 0
+
+
+_WITHOUT_NODE: Final = {
+    "random-uuid": _random_uuid,
+    "version-mapping": _version_mapping,
+    "feature-dependencies": _feature_dependencies,
+}
+_ALSO_OF: Final = {"version-mapping": "release_version", "feature-dependencies": "feature"}
+"""The option of `format` that another action has, too."""
 
 
 def _format(arguments: argparse.Namespace) -> int:
