@@ -3,6 +3,8 @@
 Each size gets a log of its own on disk: topics of 10 partitions with three replicas on 100 brokers. A new process
 replays it; another one loads the snapshot of the same image. Times are by the clock; `processor` is the time that the
 process itself used, which other programs change little. Memory is the largest resident set, with the file's bytes.
+"One new leader" is an election of one partition: the controller's image and records, a broker's replay, and one of the
+dozen parts of a broker that look at what changed. The same of a topic with 10,000 partitions.
 "A broker dies" is what the controller does when it fences one of 100 brokers: decision, records, bytes; then what one
 broker does with them. Network and fetches are not part of it.
 """
@@ -19,7 +21,6 @@ from concurrent.futures import ProcessPoolExecutor
 from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
-from statistics import median
 from typing import Any, NamedTuple
 
 from rich.console import Console
@@ -30,9 +31,10 @@ from odradek.controller.record_controller import RecordController
 from odradek.kraft.checkpoints import CheckpointId, encode_checkpoint, read_checkpoint
 from odradek.kraft.metadata_log import encode_metadata_batch, read_entries
 from odradek.kraft.metadata_records import VersionedRecord
-from odradek.metadata.image import Broker, ClusterImage, Endpoint
+from odradek.metadata.image import Broker, ClusterImage, Endpoint, PartitionState, Topic
 from odradek.metadata.kraft.difference import difference, differences
 from odradek.metadata.kraft.metadata_replay import MetadataReplay
+from odradek.metadata.topic_changes import partition_changes
 from odradek.ports.randomness import SystemRandom
 from odradek.wire.messages import cluster_metadata as md
 
@@ -41,7 +43,9 @@ PARTITIONS_OF_TOPIC = 10
 REPLICAS = 3
 SIZES = (1_000, 100_000, 1_000_000)
 _BATCH_RECORDS = 1024
-_CHANGES = 21
+_CHANGES = 1000
+_LARGE_TOPIC = "large"
+_LARGE_TOPIC_PARTITIONS = 10_000
 Aim = tuple[float | None, float | None]
 _NO_AIM: Aim = (None, None)
 _AIMS: dict[int, Aim] = {100_000: (2.0, None), 1_000_000: (12.0, 1024.0)}
@@ -144,37 +148,57 @@ def _timed(work: Callable[[], Any]) -> tuple[Any, float]:
     return found, time.process_time() - begun
 
 
-def _one_change(image: ClusterImage) -> Iterator[Figure]:
-    """A new leader of one partition: image and records at the controller, replay at a broker."""
-    decided, replayed = [], []
+def _one_change(image: ClusterImage, topics: list[str], what: str) -> Iterator[Figure]:
+    """A new leader of one partition: image and records at the controller, replay and a look at the change at a broker.
+
+    Many changes, one after the other: means, since a few of them cost more than the others.
+    """
+    decided = replayed = compared = 0.0
     replay = MetadataReplay(image)
-    data = b""
+    before, data = image, b""
     for number in range(_CHANGES):
-        before = replay.image
-        name = f"topic-{number}"
-        topic = before.topics[name]
+        topic = before.topics[topics[number % len(topics)]]
         state = topic.partitions[0]
         changed = state._replace(
             leader=state.replicas[1], leader_epoch=state.leader_epoch + 1, partition_epoch=state.partition_epoch + 1
         )
 
-        def decide(topic: Any = topic, changed: Any = changed, before: ClusterImage = before) -> list[Any]:
+        def decide(
+            topic: Topic = topic, changed: PartitionState = changed, before: ClusterImage = before
+        ) -> tuple[ClusterImage, list[Any]]:
             after = before.with_topic(topic._replace(partitions=(changed, *topic.partitions[1:])))
-            return difference(before, after)
+            return after, difference(before, after)
 
-        records, seconds = _timed(decide)
-        decided.append(seconds)
+        (after, records), seconds = _timed(decide)
+        decided += seconds
         data = _batch(records, number)
+        known = replay.image
 
         def follow(data: bytes = data) -> ClusterImage:
             for entry in read_entries(data, whole=True):
                 replay.read(entry)
             return replay.image
 
-        replayed.append(_timed(follow)[1])
-    yield Figure("one new leader: image and records", median(decided) * 1e6, "µs")
-    yield Figure("one new leader: bytes per broker", len(data), "bytes")
-    yield Figure("one new leader: replay", median(replayed) * 1e6, "µs")
+        image, seconds = _timed(follow)
+        replayed += seconds
+
+        def look(known: ClusterImage = known, image: ClusterImage = image) -> list[Any]:
+            return list(partition_changes(known, image))
+
+        changes, seconds = _timed(look)
+        assert len(changes) == 1
+        compared += seconds
+        before = after
+    yield Figure(f"{what}: image and records", decided / _CHANGES * 1e6, "µs")
+    yield Figure(f"{what}: bytes per broker", len(data), "bytes")
+    yield Figure(f"{what}: replay", replayed / _CHANGES * 1e6, "µs")
+    yield Figure(f"{what}: a look at the change", compared / _CHANGES * 1e6, "µs")
+
+
+def _with_large_topic(image: ClusterImage) -> ClusterImage:
+    some = next(iter(image.topics.values())).partitions
+    states = tuple(some[index % len(some)]._replace() for index in range(_LARGE_TOPIC_PARTITIONS))
+    return image.with_topic(Topic(_LARGE_TOPIC, (1 << 100).to_bytes(16, "big"), states))
 
 
 def _broker_dies(image: ClusterImage) -> Iterator[Figure]:
@@ -204,7 +228,11 @@ def _broker_dies(image: ClusterImage) -> Iterator[Figure]:
 def measure_changes(log: Path) -> list[Figure]:
     """What changes of a replayed image cost."""
     image = _replayed(log).image
-    return [*_one_change(image), *_broker_dies(image)]
+    return [
+        *_one_change(image, list(image.topics), "one new leader"),
+        *_one_change(_with_large_topic(image), [_LARGE_TOPIC], "the same, topic of 10,000 partitions"),
+        *_broker_dies(image),
+    ]
 
 
 def measure(partitions: int) -> list[Figure]:

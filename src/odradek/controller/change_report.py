@@ -18,6 +18,7 @@ from odradek.metadata.configs.definitions import ConfigDefinition
 from odradek.metadata.configs.effect_rules import group_without_effect, topic_without_effect, without_effect
 from odradek.metadata.image import DEFAULT_BROKER, NO_LEADER, Broker, ClusterImage, PartitionState, Topic
 from odradek.metadata.nodes import id_text
+from odradek.metadata.topic_changes import changed_topics
 
 _NAMED: Final = 5
 """How many of a line's subjects are named."""
@@ -194,10 +195,9 @@ def _ids(brokers: Iterable[int]) -> str:
 def _topic_configs(old: ClusterImage, new: ClusterImage) -> Iterator[Line]:
     before: dict[str, Mapping[str, str]] = {}
     after: dict[str, Mapping[str, str]] = {}
-    for name, topic in new.topics.items():
-        known = old.topics.get(name)
-        if known is not None and known.id == topic.id and known.configs is not topic.configs:
-            before[name], after[name] = known.configs, topic.configs
+    for topic, known in changed_topics(old, new):
+        if known is not None and known.configs is not topic.configs:
+            before[topic.name], after[topic.name] = known.configs, topic.configs
     yield from _configs("topic", before, after, TOPIC.get, topic_without_effect)
 
 

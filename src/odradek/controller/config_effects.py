@@ -10,6 +10,7 @@ from typing import TypeVar
 from odradek.controller.outcome import Decision
 from odradek.controller.partition_changes import Defaults, PartitionChanges, min_in_sync
 from odradek.metadata.image import ClusterImage, Topic
+from odradek.metadata.topic_changes import changed_topics
 
 T = TypeVar("T")
 
@@ -23,14 +24,16 @@ def topics_with_changed(name: str, before: ClusterImage, after: ClusterImage) ->
         before.broker_configs.get(broker, {}).get(name) != after.broker_configs.get(broker, {}).get(name)
         for broker in {*before.broker_configs, *after.broker_configs}
     )
-    found = []
-    for topic in after.topics.values():
-        old = before.topics.get(topic.name)
-        if old is None or (old is topic and not brokers_differ):
-            continue
-        if old.configs.get(name) != topic.configs.get(name) or (brokers_differ and name not in topic.configs):
-            found.append(topic)
-    return found
+    if brokers_differ:
+        known = [(topic, before.topics.get(topic.name)) for topic in after.topics.values()]
+    else:
+        known = list(changed_topics(before, after))
+    return [
+        topic
+        for topic, old in known
+        if old is not None
+        and (old.configs.get(name) != topic.configs.get(name) or (brokers_differ and name not in topic.configs))
+    ]
 
 
 def with_effects(before: ClusterImage, decision: Decision[T], defaults: Defaults) -> Decision[T]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from odradek.metadata.image import NO_LEADER, ClusterImage
+from odradek.metadata.topic_changes import partition_changes
 
 
 class ElectionCounts:
@@ -18,14 +19,8 @@ class ElectionCounts:
 
     def add(self, old: ClusterImage, new: ClusterImage) -> None:
         """Count the elections between two images; partitions that are new have had none."""
-        if old.topics is new.topics:
-            return
-        for name, topic in new.topics.items():
-            before = old.topics.get(name)
-            if before is None or before is topic or before.id != topic.id:
+        for _topic, _index, was, now in partition_changes(old, new):
+            if was is None or now.leader in (was.leader, NO_LEADER):
                 continue
-            for was, now in zip(before.partitions, topic.partitions, strict=False):
-                if was is now or now.leader in (was.leader, NO_LEADER):
-                    continue
-                self.elected += 1
-                self.unclean += now.leader not in was.isr and now.leader not in was.elr
+            self.elected += 1
+            self.unclean += now.leader not in was.isr and now.leader not in was.elr

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from odradek.metadata.image import NO_LEADER, Broker, ClusterImage
+from odradek.metadata.topic_changes import partition_changes
 
 NEVER: Final = float("-inf")
 
@@ -154,19 +155,13 @@ def deposed_brokers(old: ClusterImage, new: ClusterImage) -> dict[int, int]:
     Without those that have registered again since they were elected, and without the leaders of deleted topics.
     """
     found: dict[int, int] = {}
-    if old.topics is new.topics:
-        return found
-    for name, topic in new.topics.items():
-        known = old.topics.get(name)
-        if known is None or known is topic or known.id != topic.id:
+    for _topic, _index, before, after in partition_changes(old, new):
+        if before is None or before.leader in (NO_LEADER, after.leader) or before.leader in found:
             continue
-        for before, after in zip(known.partitions, topic.partitions, strict=False):
-            leader = before.leader
-            if leader == NO_LEADER or leader == after.leader or leader in found:
-                continue
-            registered = old.brokers.get(leader)
-            epoch = before.leader_broker_epoch if registered is None else registered.epoch
-            again = new.brokers.get(leader)
-            if again is None or epoch < 0 or again.epoch == epoch:
-                found[leader] = epoch
+        leader = before.leader
+        registered = old.brokers.get(leader)
+        epoch = before.leader_broker_epoch if registered is None else registered.epoch
+        again = new.brokers.get(leader)
+        if again is None or epoch < 0 or again.epoch == epoch:
+            found[leader] = epoch
     return found

@@ -7,10 +7,11 @@ Source: Kafka's `ControllerBrokerRequestBatch`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from odradek.metadata.image import ClusterImage, PartitionState, Topic
+from odradek.metadata.topic_changes import deleted_topics, partition_changes
 
 
 class PartitionNews(NamedTuple):
@@ -56,28 +57,14 @@ class Difference(NamedTuple):
 
 
 def difference(old: ClusterImage, new: ClusterImage) -> Difference:
-    """Costs a comparison for each topic, and one for each partition of topics that changed."""
+    """Costs a comparison for each partition of topics that changed."""
     brokers = old.brokers is not new.brokers and _addresses(old) != _addresses(new)
-    if old.topics is new.topics:
-        return Difference((), (), brokers)
-    deleted = [topic for name, topic in old.topics.items() if name not in new.topics or new.topics[name].id != topic.id]
-    return Difference(list(_changed(old, new)), deleted, brokers)
+    changed = [(topic, index, before) for topic, index, before, state in partition_changes(old, new) if before != state]
+    return Difference(changed, deleted_topics(old, new), brokers)
 
 
 def _addresses(image: ClusterImage) -> dict[int, object]:
     return {i: (broker.epoch, broker.rack, broker.endpoints) for i, broker in image.brokers.items()}
-
-
-def _changed(old: ClusterImage, new: ClusterImage) -> Iterator[tuple[Topic, int, PartitionState | None]]:
-    for name, topic in new.topics.items():
-        known = old.topics.get(name)
-        if known is topic:
-            continue
-        before = known.partitions if known is not None and known.id == topic.id else ()
-        for index, state in enumerate(topic.partitions):
-            was = before[index] if index < len(before) else None
-            if was is not state and was != state:
-                yield topic, index, was
 
 
 def everything(image: ClusterImage, broker_id: int) -> Notice:

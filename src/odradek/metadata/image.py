@@ -1,8 +1,9 @@
 """What a broker knows of its cluster at one moment: brokers, topics, partitions, configurations.
 
 A `ClusterImage` never changes; a change makes the next one, which shares all it can with the one before. Whoever holds
-an image can therefore read it for as long as it likes, and compare two by identity of their parts. Mappings inside are
-plain dicts for speed: they must not be changed.
+an image can therefore read it for as long as it likes, and compare two by identity of their parts (`topic_changes.py`).
+Topics, of which a cluster may have many, are a `VersionedMap`. Other mappings inside are plain dicts for speed: they
+must not be changed.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
+from odradek.metadata.versioned_map import VersionedMap
 from odradek.wire.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
@@ -138,6 +140,8 @@ class ClientEntity(NamedTuple):
 
 
 ANY = ""
+_NO_TOPICS: VersionedMap[str, Topic] = VersionedMap()
+_NO_NAMES: VersionedMap[bytes, str] = VersionedMap()
 
 
 class ClusterImage:
@@ -169,8 +173,8 @@ class ClusterImage:
     controller_id: int
     controller_epoch: int
     brokers: Mapping[int, Broker]
-    topics: Mapping[str, Topic]
-    topic_names: Mapping[bytes, str]  # by topic id
+    topics: VersionedMap[str, Topic]
+    topic_names: VersionedMap[bytes, str]  # by topic id
     topics_in_deletion: frozenset[str]
     broker_configs: Mapping[str, Mapping[str, str]]  # by broker id as text, DEFAULT_BROKER for all
     group_configs: Mapping[str, Mapping[str, str]]  # by group id
@@ -190,8 +194,8 @@ class ClusterImage:
         self.controller_id = NO_BROKER
         self.controller_epoch = 0
         self.brokers = {}
-        self.topics = {}
-        self.topic_names = {}
+        self.topics = _NO_TOPICS
+        self.topic_names = _NO_NAMES
         self.topics_in_deletion = frozenset()
         self.broker_configs = {}
         self.group_configs = {}
@@ -273,21 +277,20 @@ class ClusterImage:
     def with_topics(self, topics: Iterable[Topic]) -> ClusterImage:
         """Add topics or put them in the place of those of the same name."""
         image = self._next()
-        by_name = dict(self.topics)
-        names: dict[bytes, str] | None = None
-        for topic in topics:
-            old = by_name.get(topic.name)
-            by_name[topic.name] = topic
+        changed = {topic.name: topic for topic in topics}
+        added: dict[bytes, str] = {}
+        replaced = []
+        for name, topic in changed.items():
+            old = self.topics.get(name)
             # Most changes keep the id: then the index by id stays shared.
             if old is None or old.id != topic.id:
-                if names is None:
-                    names = dict(self.topic_names)
+                added[topic.id] = name
                 if old is not None:
-                    del names[old.id]
-                names[topic.id] = topic.name
-        image.topics = by_name
-        if names is not None:
-            image.topic_names = names
+                    replaced.append(old.id)
+        if changed:
+            image.topics = self.topics.changed(changed)
+        if added:
+            image.topic_names = self.topic_names.changed(added, replaced)
         return image
 
     def with_topic(self, topic: Topic) -> ClusterImage:
@@ -297,17 +300,12 @@ class ClusterImage:
     def without_topics(self, names: Iterable[str]) -> ClusterImage:
         """Without these topics, also among those in deletion; a missing one is no error."""
         image = self._next()
-        by_name = dict(self.topics)
-        by_id = dict(self.topic_names)
-        gone = set()
-        for name in names:
-            topic = by_name.pop(name, None)
-            gone.add(name)
-            if topic is not None:
-                del by_id[topic.id]
-        image.topics = by_name
-        image.topic_names = by_id
-        image.topics_in_deletion = self.topics_in_deletion - gone
+        gone = dict.fromkeys(names)
+        found = [self.topics[name] for name in gone if name in self.topics]
+        if found:
+            image.topics = self.topics.changed({}, [topic.name for topic in found])
+            image.topic_names = self.topic_names.changed({}, [topic.id for topic in found])
+        image.topics_in_deletion = self.topics_in_deletion.difference(gone)
         return image
 
     def with_topics_in_deletion(self, names: Iterable[str]) -> ClusterImage:

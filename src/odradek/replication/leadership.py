@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final, NamedTuple, Protocol
 
 from odradek.metadata.image import NO_LEADER, ClusterImage, PartitionState
+from odradek.metadata.topic_changes import partition_changes
 from odradek.records.topic_partition import PartitionKey, TopicIdPartition
 
 NEVER: Final = float("-inf")
@@ -128,20 +129,12 @@ class Leadership:
         if old.topics is new.topics:
             return
         node_id = self._node_id
-        for name, topic in new.topics.items():
-            known = old.topics.get(name)
-            if known is topic:
-                continue
-            before = known.partitions if known is not None and known.id == topic.id else ()
-            for index, state in enumerate(topic.partitions):
-                was = before[index] if index < len(before) else None
-                if was is state:
-                    continue
-                if state.leader != node_id:
-                    self._pending.pop((name, index), None)
-                elif was is None or (was.leader, was.leader_epoch) != (node_id, state.leader_epoch):
-                    self._sequence += 1
-                    self._pending[name, index] = _Pending(self._sequence, topic.id, self._now())
+        for topic, index, was, state in partition_changes(old, new):
+            if state.leader != node_id:
+                self._pending.pop((topic.name, index), None)
+            elif was is None or (was.leader, was.leader_epoch) != (node_id, state.leader_epoch):
+                self._sequence += 1
+                self._pending[topic.name, index] = _Pending(self._sequence, topic.id, self._now())
         for place in [place for place in self._pending if new.partition(*place) is None]:
             del self._pending[place]
 

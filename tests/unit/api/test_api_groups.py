@@ -67,10 +67,8 @@ class Caller:
 
     def __init__(self, broker: GroupBroker) -> None:
         self.broker = broker
-        image = ClusterImage("cluster")
         state = PartitionState(1, 0, (1,), (1,))
-        image.topics = {"t": Topic("t", TOPIC_ID, (state, state))}
-        image.topic_names = {TOPIC_ID: "t"}
+        image = ClusterImage("cluster").with_topic(Topic("t", TOPIC_ID, (state, state)))
         self.services = SimpleNamespace(
             authorization=None,
             audit=None,

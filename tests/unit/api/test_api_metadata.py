@@ -51,9 +51,7 @@ TOLD: Any = SimpleNamespace(has_metadata=True)
 
 
 def ask(*topics: MetadataRequestTopic, version: int = 13) -> MetadataResponse:
-    image = ClusterImage("cluster")
-    image.topics = {"t": Topic("t", TOPIC_ID, (PartitionState(1, 0, (1,), (1,)),))}
-    image.topic_names = {TOPIC_ID: "t"}
+    image = ClusterImage("cluster").with_topic(Topic("t", TOPIC_ID, (PartitionState(1, 0, (1,), (1,)),)))
     context = context_of(image, TOLD, version)
     answer: Any = api_03_metadata.handle(MetadataRequest(list(topics), version > 3), context)
     out = bytearray()
@@ -137,16 +135,14 @@ def test_topics_are_encoded_as_the_generated_codec_does_and_once(version: int) -
 
 
 def test_deleted_topics_are_not_remembered() -> None:
-    encoded, image = EncodedTopics(), ClusterImage("cluster")
+    encoded = EncodedTopics()
     states = (PartitionState(1, 5, (1,), (1,)),)
-    lasting = [Topic(f"lasting-{number}", TOPIC_ID, states) for number in range(20)]
-    image.topics = {topic.name: topic for topic in lasting}
+    lasting = [Topic(f"lasting-{number}", number.to_bytes(16, "big"), states) for number in range(20)]
+    image = ClusterImage("cluster").with_topics(lasting)
     first = [encoded.get(topic, image, 12, OMITTED) for topic in lasting]
     for number in range(500):
         short = Topic(f"short-{number}", TOPIC_ID, states)
-        image.topics = {**image.topics, short.name: short}
-        encoded.get(short, image, 12, OMITTED)
-        image.topics = {topic.name: topic for topic in lasting}
+        encoded.get(short, image.with_topic(short), 12, OMITTED)
     assert len(encoded._known) < 2 * len(lasting)
     assert encoded._bytes == sum(len(entry.data) for *_, entry in encoded._known.values())
     assert [encoded.get(topic, image, 12, OMITTED) for topic in lasting] == first, "those that hold are kept"

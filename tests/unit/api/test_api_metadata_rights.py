@@ -33,9 +33,8 @@ class World:
 
     def ask(self, *topics: MetadataRequestTopic, version: int = 12, **more: Any) -> dict[str | None, tuple[E, int]]:
         """Error and operations by name, of a request that creates missing topics."""
-        image = ClusterImage("cluster")
-        image.topics = {name: Topic(name, IDS[name], (PartitionState(1, 0, (1,), (1,)),)) for name in IDS}
-        image.topic_names = {identity: name for name, identity in IDS.items()}
+        topics_there = [Topic(name, IDS[name], (PartitionState(1, 0, (1,), (1,)),)) for name in IDS]
+        image = ClusterImage("cluster").with_topics(topics_there)
         services = SimpleNamespace(
             authorization=True, audit=None, image=lambda: image, config=SimpleNamespace(flag=lambda _: True),
             unreachable=frozenset(), leadership=None, cluster=SimpleNamespace(has_metadata=True),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from typing import Protocol
 
 from odradek.broker.coordinators.groups import GroupCoordinatorService
@@ -11,6 +12,7 @@ from odradek.broker.coordinators.transactions import TransactionCoordinatorServi
 from odradek.broker.storage.partitions import Partitions
 from odradek.log.disk_errors import is_transient
 from odradek.metadata.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, ClusterImage, Topic
+from odradek.metadata.topic_changes import changed_topics, deleted_topics
 from odradek.quotas.client_quotas import ClientQuotas
 from odradek.wire.errors import ErrorCode, KafkaError
 
@@ -74,24 +76,20 @@ class ImageEffects:
         self.lead(new)
         if new.client_configs is not old.client_configs:
             self._quotas.update(new.client_configs)
-        gone = [name for name, topic in old.topics.items() if name not in new.topics or new.topics[name].id != topic.id]
+        gone = [topic.name for topic in deleted_topics(old, new)]
         if gone:
             self._groups.topics_deleted(gone)
-        if new.topics is not old.topics:
-            self._notify_groups(old, new)
+        self._notify_groups(gone, old, new)
 
-    def _notify_groups(self, old: ClusterImage, new: ClusterImage) -> None:
+    def _notify_groups(self, gone: Sequence[str], old: ClusterImage, new: ClusterImage) -> None:
         """Which topics came, went or grew."""
-        changed = [name for name in old.topics if name not in new.topics]
+        changed = [name for name in gone if name not in new.topics]
         grown: list[tuple[Topic, int]] = []
-        for name, topic in new.topics.items():
-            before = old.topics.get(name)
-            if before is topic:
-                continue
-            if before is None or before.id != topic.id:
-                changed.append(name)
+        for topic, before in changed_topics(old, new):
+            if before is None:
+                changed.append(topic.name)
             elif len(before.partitions) != len(topic.partitions):
-                changed.append(name)
+                changed.append(topic.name)
                 grown.append((topic, len(before.partitions)))
         if changed:
             self._groups.topics_changed(changed, grown)

@@ -17,6 +17,7 @@ from odradek.broker.cluster.peers import Purpose
 from odradek.broker.cluster.remote_controller import AskController
 from odradek.broker.task_failures import logs_failure
 from odradek.metadata.image import ClusterImage
+from odradek.metadata.topic_changes import partition_changes
 from odradek.records.topic_partition import PartitionKey
 from odradek.wire.errors import KafkaError
 from odradek.wire.messages.assign_replicas_to_dirs import (
@@ -78,14 +79,9 @@ class DirectoryAssignments:
         self._image = new
         if old.topics is new.topics:
             return
-        for name, topic in new.topics.items():
-            before = old.topics.get(name)
-            if before is topic:
-                continue
-            states = before.partitions if before is not None and before.id == topic.id else ()
-            for index, state in enumerate(topic.partitions):
-                if self._node_id in state.replicas and (index >= len(states) or states[index] is not state):
-                    self._pending[name, index] = None
+        for change in partition_changes(old, new):
+            if self._node_id in change.state.replicas:
+                self._pending[change.topic.name, change.partition] = None
         self._woken.set()
 
     def moved(self, topic: str, partition: int) -> None:

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Final
 
 from odradek.broker.storage.partitions import Partitions
-from odradek.metadata.image import ClusterImage, Topic
+from odradek.metadata.image import ClusterImage, PartitionState
+from odradek.metadata.topic_changes import deleted_topics, partition_changes
 from odradek.records.topic_partition import TopicIdPartition
 from odradek.replication.replica_sessions import ReplicaSessions
 
@@ -47,24 +48,19 @@ class LedPartitions:
 
     def apply(self, old: ClusterImage, new: ClusterImage) -> None:
         """Take over a new image; `Partitions` has it already."""
-        if new.topics is not old.topics:
-            for name, topic in old.topics.items():
-                now = new.topics.get(name)
-                if now is None or now.id != topic.id:
-                    self._led.difference_update((topic.id, index) for index in range(len(topic.partitions)))
-            for name, topic in new.topics.items():
-                if old.topics.get(name) is not topic:
-                    self._take_over(topic)
+        for topic in deleted_topics(old, new):
+            self._led.difference_update((topic.id, index) for index in range(len(topic.partitions)))
+        for change in partition_changes(old, new):
+            self._take_over(change.topic.id, change.partition, change.state)
         if new.brokers is not old.brokers:
             self._reconsider()
         self._adjust_tick()
 
-    def _take_over(self, topic: Topic) -> None:
-        for index, state in enumerate(topic.partitions):
-            if state.leader == self._node_id and self._node_id in state.replicas and len(state.replicas) > 1:
-                self._led.add((topic.id, index))
-            else:
-                self._led.discard((topic.id, index))
+    def _take_over(self, topic_id: bytes, index: int, state: PartitionState) -> None:
+        if state.leader == self._node_id and self._node_id in state.replicas and len(state.replicas) > 1:
+            self._led.add((topic_id, index))
+        else:
+            self._led.discard((topic_id, index))
 
     def _reconsider(self) -> None:
         """Some brokers may join an ISR now, others no longer delay a high watermark."""

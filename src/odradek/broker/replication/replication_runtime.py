@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 from odradek.broker.configuration.broker_config import BrokerConfig
@@ -19,6 +19,7 @@ from odradek.broker.replication.replication_throttles import ReplicationThrottle
 from odradek.broker.storage.partitions import Partitions
 from odradek.broker.task_failures import logs_failure
 from odradek.metadata.image import ClusterImage, PartitionState, Topic
+from odradek.metadata.topic_changes import deleted_topics, partition_changes
 from odradek.ports.clock import Clock
 from odradek.records.topic_partition import PartitionKey, TopicIdPartition
 from odradek.replication.follower import FollowedLog
@@ -142,15 +143,11 @@ class ReplicationRuntime:
         if self._closed:
             return
         if new.topics is not old.topics:
-            for name, topic in old.topics.items():
-                now = new.topics.get(name)
-                if now is None or now.id != topic.id:
-                    for index in range(len(topic.partitions)):
-                        self._unfollow((topic.id, index))
-            for name, topic in new.topics.items():
-                before = old.topics.get(name)
-                if before is not topic:
-                    self._take_over(topic, before)
+            for topic in deleted_topics(old, new):
+                for index in range(len(topic.partitions)):
+                    self._unfollow((topic.id, index))
+            for change in partition_changes(old, new):
+                self._take_over(change.topic, change.partition, change.state)
             self._throttles.apply(old, new)
         if new.brokers is not old.brokers:
             for broker_id in list(self.unreachable):
@@ -160,17 +157,11 @@ class ReplicationRuntime:
         if self._to_follow and not self._working:
             self._follow_some()
 
-    def _take_over(self, topic: Topic, before: Topic | None) -> None:
-        known: Sequence[PartitionState] = () if before is None or before.id != topic.id else before.partitions
-        for index, state in enumerate(topic.partitions):
-            if index < len(known) and known[index] is state:
-                continue
-            place = (topic.id, index)
-            local = self.node_id in state.replicas
-            if local and state.leader >= 0 and state.leader != self.node_id:
-                self._to_follow[topic.name, index] = None
-            else:
-                self._unfollow(place)
+    def _take_over(self, topic: Topic, index: int, state: PartitionState) -> None:
+        if self.node_id in state.replicas and state.leader >= 0 and state.leader != self.node_id:
+            self._to_follow[topic.name, index] = None
+        else:
+            self._unfollow((topic.id, index))
 
     def directory_failed(self) -> None:
         """Stop following partitions whose log is out of reach: the leader would read records in vain."""

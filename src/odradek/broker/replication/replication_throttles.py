@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.metadata.image import ClusterImage
+from odradek.metadata.topic_changes import changed_topics, deleted_topics
 from odradek.quotas.replication_quotas import FOLLOWER_REPLICAS, LEADER_REPLICAS, ReplicationQuota
 from odradek.replication.follower import FollowedLog
 from odradek.replication.partition import Partition
@@ -14,6 +15,7 @@ from odradek.replication.replica_sessions import ReplicaSessions
 
 _LEADER_RATE: Final = "leader.replication.throttled.rate"
 _FOLLOWER_RATE: Final = "follower.replication.throttled.rate"
+_NONE: Final[Mapping[str, str]] = {}
 
 
 class ReplicationThrottles:
@@ -46,18 +48,13 @@ class ReplicationThrottles:
 
     def apply(self, old: ClusterImage, new: ClusterImage) -> None:
         """Take over which replicas are throttled."""
-        changed = False
-        for name, topic in new.topics.items():
-            before = old.topics.get(name)
-            if before is not topic and topic.configs != (before.configs if before is not None else {}):
-                self.leader.set_topic(name, topic.configs)
-                self.follower.set_topic(name, topic.configs)
-                changed = True
-        for name in old.topics:
-            if name not in new.topics:
-                self.leader.set_topic(name, {})
-                self.follower.set_topic(name, {})
-                changed = True
+        changed = [(topic.name, _NONE) for topic in deleted_topics(old, new)]
+        for topic, before in changed_topics(old, new):
+            if topic.configs != (_NONE if before is None else before.configs):
+                changed.append((topic.name, topic.configs))
+        for name, configs in changed:
+            self.leader.set_topic(name, configs)
+            self.follower.set_topic(name, configs)
         if changed:
             self._switch()
 

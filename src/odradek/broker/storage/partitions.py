@@ -8,6 +8,7 @@ from odradek.broker.storage.replica_directories import ReplicaDirectories
 from odradek.log.config import LogConfig
 from odradek.log.producers.state import ProducerStates
 from odradek.metadata.image import ClusterImage, Topic
+from odradek.metadata.topic_changes import changed_indexes, changed_topics, deleted_topics
 from odradek.metrics.traffic import BrokerTraffic
 from odradek.records.topic_partition import PartitionKey, TopicIdPartition
 from odradek.replication.leadership import UnopenedPartition
@@ -151,19 +152,14 @@ class Partitions:
         """
         old, self._image = self._image, image
         self._directories.take(image)
-        for name, topic in old.topics.items():
-            now = image.topics.get(name)
-            if now is topic:
-                continue
-            if now is None or now.id != topic.id:
-                self._delete(topic)
-                self.traffic.forget(name)
-            else:
-                self._update(topic, now)
-        for name, topic in image.topics.items():
-            before = old.topics.get(name)
-            if before is None or before.id != topic.id:
+        for topic in deleted_topics(old, image):
+            self._delete(topic)
+            self.traffic.forget(topic.name)
+        for topic, before in changed_topics(old, image):
+            if before is None:
                 self._create(topic, 0)
+            else:
+                self._update(before, topic)
         if image.broker_configs != old.broker_configs:
             # Defaults of topics may be others now.
             settings = {name: self._settings(image.topics[name]) for name in {name for name, _ in self._open}}
@@ -183,7 +179,12 @@ class Partitions:
     def _update(self, before: Topic, topic: Topic) -> None:
         settings = None if topic.configs == before.configs else self._settings(topic)
         local_id = self._local_id
-        for index, (old, state) in enumerate(zip(before.partitions, topic.partitions, strict=False)):
+        common = min(len(before.partitions), len(topic.partitions))
+        changed = changed_indexes(before.partitions, topic.partitions) if settings is None else range(common)
+        for index in changed:
+            if index >= common:
+                break
+            old, state = before.partitions[index], topic.partitions[index]
             key = topic.id, index
             if key in self._stopped and self._stopped[key] < (state.leader_epoch, state.partition_epoch):
                 del self._stopped[key]

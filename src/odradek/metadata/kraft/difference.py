@@ -16,6 +16,7 @@ from odradek.metadata.kraft.client_records import acl_record, client_changes, to
 from odradek.metadata.kraft.partition_records import partition_change, partition_record
 from odradek.metadata.kraft.registration_records import broker_change, broker_record, controller_record
 from odradek.metadata.kraft.replay import BROKER, CLIENT_METRICS, GROUP, TOPIC
+from odradek.metadata.topic_changes import changed_indexes, topic_changes
 from odradek.wire.messages import cluster_metadata as md
 
 _NONE: Mapping[str, str] = {}
@@ -66,30 +67,28 @@ def _nodes(before: ClusterImage, after: ClusterImage) -> Iterator[Any]:
 
 
 def _topics(before: ClusterImage, after: ClusterImage) -> Iterator[Any]:
-    if before.topics is after.topics:
-        return
-    kept = {}
-    for name, topic in before.topics.items():
-        successor = after.topics.get(name)
+    changed = []
+    for old, topic in topic_changes(before, after):
+        known = old
         # No record removes a partition: a topic with fewer of them is removed and created again.
-        if successor is None or successor.id != topic.id or len(successor.partitions) < len(topic.partitions):
-            yield md.RemoveTopicRecord(topic.id)
-        else:
-            kept[name] = topic
-    for name, topic in after.topics.items():
-        old = kept.get(name)
-        if old is not topic:
-            yield from _topic(old, topic)
+        if old is not None and (topic is None or len(topic.partitions) < len(old.partitions)):
+            yield md.RemoveTopicRecord(old.id)
+            known = None
+        if topic is not None:
+            changed.append((known, topic))
+    for known, topic in changed:
+        yield from _topic(known, topic)
 
 
 def _topic(before: Topic | None, after: Topic) -> Iterator[Any]:
     if before is None:
         yield md.TopicRecord(after.name, after.id)
     states = () if before is None else before.partitions
-    for index, state in enumerate(after.partitions):
+    for index in changed_indexes(states, after.partitions):
+        state = after.partitions[index]
         if index >= len(states):
             yield partition_record(after.id, index, state)
-        elif states[index] is not state:
+        else:
             record = partition_change(after.id, index, states[index], state)
             if record is not None:
                 yield record

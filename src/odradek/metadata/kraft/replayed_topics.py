@@ -29,7 +29,7 @@ class ReplayedTopics:
 
     def create(self, record: md.TopicRecord) -> None:
         """Add a topic, without partitions."""
-        self._changed[record.topic_id] = _ChangedTopic(record.name, {})
+        self._changed[record.topic_id] = _ChangedTopic(record.name)
         self._ids[record.name] = record.topic_id
 
     def remove(self, record: md.RemoveTopicRecord) -> str | None:
@@ -59,23 +59,23 @@ class ReplayedTopics:
 
     def _set(self, topic_id: bytes, index: int, found: PartitionState) -> None:
         topic = self._changed.get(topic_id) or self._topic(topic_id)
-        before = topic.partitions.get(index)
-        topic.partitions[index] = found if before is None else with_uncarried(found, before)
+        before = topic.get(index)
+        topic.changed[index] = found if before is None else with_uncarried(found, before)
 
     def change_partition(self, record: md.PartitionChangeRecord) -> None:
         """Change the state of a partition. Raises CorruptMetadata."""
         topic = self._changed.get(record.topic_id) or self._topic(record.topic_id)
-        before = topic.partitions.get(record.partition_id)
+        before = topic.get(record.partition_id)
         if before is None:
             raise CorruptMetadata(f"partition {topic.name}-{record.partition_id} is missing")
-        topic.partitions[record.partition_id] = changed_partition(before, record)
+        topic.changed[record.partition_id] = changed_partition(before, record)
 
     def clear_elr(self, record: md.ClearElrRecord) -> None:
         """Empty the ELRs of a topic, or of all topics where the record names none. Raises CorruptMetadata."""
         for topic_id in [self._id_of(record.topic_name)] if record.topic_name else self._present():
-            partitions = self._topic(topic_id).partitions
-            for index, state in partitions.items():
-                partitions[index] = cleared_elr(state)
+            topic = self._topic(topic_id)
+            for index, state in enumerate(topic.states()):
+                topic.changed[index] = cleared_elr(state)
 
     def removed_names(self) -> list[str]:
         """The names under which the image before has the removed topics."""
@@ -88,15 +88,10 @@ class ReplayedTopics:
         Raises CorruptMetadata for a topic whose partitions are not numbered from 0.
         """
         for topic_id, topic in self._changed.items():
-            partitions = topic.partitions
-            indexes = sorted(partitions)
-            if indexes and indexes[-1] != len(indexes) - 1:
-                raise CorruptMetadata(f"topic {topic.name} has the partitions {indexes[:20]}")
-            states = tuple([partitions[index] for index in indexes])
             settings = configs.get(topic.name)
             if settings is None:
                 settings = self._before.topic_configs(topic.name)
-            yield Topic(topic.name, topic_id, states, settings)
+            yield Topic(topic.name, topic_id, topic.states(), settings)
 
     def _topic(self, topic_id: bytes) -> _ChangedTopic:
         found = self._changed.get(topic_id)
@@ -104,7 +99,7 @@ class ReplayedTopics:
             before = None if topic_id in self._removed else self._before.topic_by_id(topic_id)
             if before is None:
                 raise CorruptMetadata(f"the topic with the id {topic_id.hex()} is missing")
-            found = self._changed[topic_id] = _ChangedTopic(before.name, dict(enumerate(before.partitions)))
+            found = self._changed[topic_id] = _ChangedTopic(before.name, before.partitions)
         return found
 
     def _id_of(self, name: str) -> bytes:
@@ -125,10 +120,31 @@ class ReplayedTopics:
 
 
 class _ChangedTopic:
-    """A topic with its partitions by their index."""
+    """A topic with the partitions that it had before, and the changed ones by their index."""
 
-    __slots__ = ("name", "partitions")
+    __slots__ = ("_before", "changed", "name")
 
-    def __init__(self, name: str, partitions: dict[int, PartitionState]) -> None:
+    def __init__(self, name: str, before: tuple[PartitionState, ...] = ()) -> None:
         self.name = name
-        self.partitions = partitions
+        self._before = before
+        self.changed: dict[int, PartitionState] = {}
+
+    def get(self, index: int) -> PartitionState | None:
+        """The partition as it is now; None if there is none."""
+        found = self.changed.get(index)
+        if found is None and 0 <= index < len(self._before):
+            found = self._before[index]
+        return found
+
+    def states(self) -> tuple[PartitionState, ...]:
+        """All partitions by their index. Raises CorruptMetadata where one is missing."""
+        states: list[PartitionState] = list(self._before)
+        changed = self.changed
+        for index in sorted(changed):
+            if index < len(self._before):
+                states[index] = changed[index]
+            elif index == len(states):
+                states.append(changed[index])
+            else:
+                raise CorruptMetadata(f"topic {self.name} has no partition {len(states)}, but a partition {index}")
+        return tuple(states)

@@ -155,7 +155,7 @@ def test_torn_last_batch_is_ignored() -> None:
         ),
         (
             lambda _: metadata_log([md.TopicRecord("t", A), md.PartitionRecord(1, A)]),
-            r"topic t has the partitions \[1\]",
+            r"topic t has no partition 0, but a partition 1",
         ),
     ],
 )
