@@ -30,7 +30,7 @@ def handle(
     None, and the connection is closed, when the producer has used a newer connection since.
     """
     if (request.producer_id == -1) != (request.producer_epoch == -1):
-        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST)
+        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=-1)
     if request.transactional_id is None:
         return _without_transactions(context)
     wanted = InitProducerId(
