@@ -106,8 +106,9 @@ def fetch() -> None:
         if (CACHE / "complete").exists():
             return
         shutil.copy(HERE / "kafka_pom.xml", CACHE / "pom.xml")
-        done = subprocess.run(["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=lib"], cwd=CACHE)
-        if done.returncode:
+        command = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=lib"]
+        # even a quiet Maven writes escape sequences, which would stand before the "ready" that callers look for
+        if subprocess.run(command, cwd=CACHE, stdout=sys.stderr).returncode:
             sys.exit("kafka.py: mvn could not fetch Apache Kafka")
         (CACHE / "complete").touch()
 
