@@ -5,7 +5,9 @@ the prefix (length, attributes, timestamp, offset, key length), the key, the val
 the data buffer of its result is the encoded record section of one or many batches.
 """
 
-from typing import Any, Final, NamedTuple, TypeAlias
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -16,9 +18,12 @@ from odradek.records.batch import HEADER_SIZE, MAX_SEQUENCE
 from odradek.records.builder import DEFAULT_FIELDS, BatchFields, finish_batch
 from odradek.records.compression import Codec, check_level
 from odradek.records.errors import RecordTooLarge
-from odradek.records.varints import varint_sizes, write_varints, zigzag
+from odradek.records.section import varint
+from odradek.records.varints import varint_size, varint_sizes, write_constant, write_varints, zigzag
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
+Numbers: TypeAlias = "Array | int"
+"""One number for each record, or the one that all have."""
 
 _WINDOW_BYTES: Final = 32 * 1024 * 1024
 """Records are encoded in windows of whole batches of about this size: bounds memory and fits Arrow's 32-bit offsets."""
@@ -29,20 +34,20 @@ _NO_HEADERS: Final = binary_scalar(b"\0")
 
 
 class _Columns(NamedTuple):
-    """The input, checked and of one type each; a column of nulls only becomes None."""
+    """The input, checked and of one type each; a column of nulls only becomes None, headers are encoded."""
 
     key: Any
     value: Any
-    timestamp: Array
+    timestamp: Numbers
     headers: Any
 
 
 class _Lengths(NamedTuple):
     """Per record, in bytes: key and value (-1 null), and the encoded headers with their count."""
 
-    key: Array
-    value: Array
-    headers: Array
+    key: Numbers
+    value: Numbers
+    headers: Numbers
 
 
 def encode_from_arrow(
@@ -69,42 +74,68 @@ def encode_from_arrow(
     """
     codec = Codec(compression)
     level = check_level(codec, level)
-    columns = _columns(key, value, timestamp_ms, headers)
-    count = len(columns.timestamp)
+    columns, count = _columns(key, value, timestamp_ms, headers)
     if not count:
         return []
-    encoded_headers = None if columns.headers is None else _encode_headers(columns.headers)
-    lengths = _Lengths(
-        _lengths(columns.key, count),
-        _lengths(columns.value, count),
-        np.ones(count, np.int64) if encoded_headers is None else _lengths(encoded_headers, count),
-    )
     batches: list[bytearray] = []
     sequence = fields.base_sequence
-    for cuts in _windows(_upper_sizes(columns.timestamp, lengths), max_batch_bytes - HEADER_SIZE):
-        section, ends = _encode(columns._replace(headers=encoded_headers), lengths, cuts)
-        start = 0
-        for first, last, end in zip(cuts[:-1].tolist(), cuts[1:].tolist(), ends, strict=True):
-            timestamps = columns.timestamp[first:last]
-            shape = (last - first, last - first - 1, int(timestamps[0]), int(timestamps.max()))
-            batch_fields = fields if sequence < 0 else fields._replace(base_sequence=sequence)
-            batches.append(finish_batch(section[start:end], codec, level, shape, batch_fields))
-            start = end
-            if sequence >= 0:
-                sequence = (sequence + last - first) & MAX_SEQUENCE
+    for first, last, section in _sections(columns, count, max_batch_bytes - HEADER_SIZE):
+        shape = (last - first, last - first - 1, *_time_range(columns.timestamp, first, last))
+        batch_fields = fields if sequence < 0 else fields._replace(base_sequence=sequence)
+        batches.append(finish_batch(section, codec, level, shape, batch_fields))
+        if sequence >= 0:
+            sequence = (sequence + last - first) & MAX_SEQUENCE
     return batches
 
 
-def _columns(key: Any, value: Any, timestamp_ms: Any, headers: Any) -> _Columns:
+def _sections(columns: _Columns, count: int, room: int) -> Iterator[tuple[int, int, memoryview]]:
+    """The first record, the one behind the last, and the record section of each batch."""
+    lengths = _Lengths(
+        _lengths(columns.key),
+        _lengths(columns.value),
+        1 if columns.headers is None else _lengths(columns.headers),
+    )
+    sizes = _upper_sizes(columns.timestamp, lengths, count)
+    if isinstance(sizes, int):
+        yield from _sections_of_one_size(columns, lengths, count, room // sizes or _too_large(0, sizes, room))
+        return
+    for cuts in _windows(sizes, room):
+        section, ends = _encode(columns, lengths, cuts)
+        start = 0
+        for first, last, end in zip(cuts[:-1].tolist(), cuts[1:].tolist(), ends, strict=True):
+            yield first, last, section[start:end]
+            start = end
+
+
+def _time_range(timestamp: Numbers, first: int, last: int) -> tuple[int, int]:
+    """The first and the largest timestamp."""
+    if isinstance(timestamp, int):
+        return timestamp, timestamp
+    times = timestamp[first:last]
+    return int(times[0]), int(times.max())
+
+
+def _columns(key: Any, value: Any, timestamp_ms: Any, headers: Any) -> tuple[_Columns, int]:
+    """The columns, and the number of records."""
     given = next((column for column in (value, key) if column is not None), None)
     if given is None:
         raise ValueError("keys and values cannot both be missing")
     count = len(given)
-    columns = _Columns(_binary(key), _binary(value), _timestamps(timestamp_ms, count), _plain(headers))
+    timestamp = _timestamps(timestamp_ms)
+    columns = _Columns(_binary(key), _binary(value), timestamp, _plain(headers))
     for name, column in zip(_Columns._fields, columns, strict=True):
-        if column is not None and len(column) != count:
+        if column is not None and not isinstance(column, int) and len(column) != count:
             raise ValueError(f"{len(column)} elements of {name} for {count} records")
-    return columns
+    if columns.headers is not None and count:
+        columns = columns._replace(headers=_encode_headers(columns.headers))
+    return columns._replace(timestamp=_constant(timestamp)), count
+
+
+def _constant(numbers: Numbers) -> Numbers:
+    """The number itself where all are the same."""
+    if isinstance(numbers, int) or not len(numbers) or (numbers != numbers[0]).any():
+        return numbers
+    return int(numbers[0])
 
 
 def _plain(column: Any) -> Any:
@@ -126,9 +157,9 @@ def _binary(column: Any) -> Any:
     return column.cast(pa.binary())
 
 
-def _timestamps(timestamp_ms: Any, count: int) -> Array:
+def _timestamps(timestamp_ms: Any) -> Numbers:
     if isinstance(timestamp_ms, int):
-        return np.full(count, timestamp_ms, np.int64)
+        return timestamp_ms
     if isinstance(timestamp_ms, np.ndarray):
         result: Array = timestamp_ms.astype(np.int64, copy=False)
     else:
@@ -144,14 +175,15 @@ def _timestamps(timestamp_ms: Any, count: int) -> Array:
     return result
 
 
-def _lengths(column: Any, count: int) -> Array:
+def _lengths(column: Any) -> Numbers:
+    """Of each element in bytes, -1 for null."""
     if column is None:
-        return np.full(count, -1, np.int64)
+        return -1
     lengths = pc.binary_length(column)
     if lengths.null_count:
         lengths = lengths.fill_null(-1)
-    result: Array = lengths.to_numpy(zero_copy_only=False).astype(np.int64)
-    return result
+    found = _constant(lengths.to_numpy(zero_copy_only=False))
+    return found if isinstance(found, int) else found.astype(np.int64)
 
 
 def _varint_column(unsigned: Array, sizes: Array) -> Any:
@@ -163,12 +195,11 @@ def _varint_column(unsigned: Array, sizes: Array) -> Any:
     return pa.Array.from_buffers(pa.binary(), len(unsigned), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
-def _length_column(lengths: Array) -> Any:
+def _length_column(lengths: Numbers) -> Any:
     """Zigzag varints of lengths, where -1 is null: a scalar when all are the same."""
+    if isinstance(lengths, int):
+        return binary_scalar(varint(lengths))
     unsigned = zigzag(lengths)
-    if len(unsigned) and (unsigned == unsigned[0]).all():
-        unsigned = unsigned[:1]
-        return _varint_column(unsigned, varint_sizes(unsigned))[0]
     return _varint_column(unsigned, varint_sizes(unsigned))
 
 
@@ -184,9 +215,9 @@ def _encode_headers(headers: Any) -> Any:
     names = names.cast(pa.binary())
     values = values.cast(pa.binary())
     joined = pc.binary_join_element_wise(
-        _length_column(_lengths(names, len(names))),
+        _length_column(_lengths(names)),
         names,
-        _length_column(_lengths(values, len(values))),
+        _length_column(_lengths(values)),
         values.fill_null(b""),
         _EMPTY,
     )
@@ -204,16 +235,29 @@ def _struct_field(entries: Any, name: str) -> Any:
     return pc.struct_field(entries, name)
 
 
-def _upper_sizes(timestamp: Array, lengths: _Lengths) -> Array:
-    """No record takes more bytes than this in a batch, wherever batches begin."""
-    count = len(timestamp)
-    span = int(timestamp.max()) - int(timestamp.min())
-    deltas = varint_sizes(np.array([2 * span, 2 * count], np.int64)).sum()
-    body: Array = 1 + deltas + lengths.headers
+def _upper_sizes(timestamp: Numbers, lengths: _Lengths, count: int) -> Numbers:
+    """No record takes more bytes than this in a batch, wherever batches begin; one number if records are alike."""
+    span = 0 if isinstance(timestamp, int) else int(timestamp.max()) - int(timestamp.min())
+    body: Any = 1 + varint_size(2 * span) + varint_size(2 * count) + lengths.headers
     for length in (lengths.key, lengths.value):
-        body += varint_sizes(zigzag(length)) + np.maximum(length, 0)
-    sizes: Array = body + varint_sizes(body << 1)
+        body = body + _varint_sizes(zigzag(length)) + _at_least_none(length)
+    if isinstance(body, int) and not isinstance(timestamp, int):
+        return np.full(count, body + varint_size(body << 1), np.int64)
+    sizes: Numbers = body + _varint_sizes(body << 1)
     return sizes
+
+
+def _varint_sizes(unsigned: Numbers) -> Numbers:
+    return varint_size(unsigned) if isinstance(unsigned, int) else varint_sizes(unsigned)
+
+
+def _at_least_none(length: Numbers) -> Numbers:
+    """The bytes that follow a length: none for null."""
+    return max(length, 0) if isinstance(length, int) else np.maximum(length, 0)
+
+
+def _too_large(record: int, size: int, room: int) -> NoReturn:
+    raise RecordTooLarge(f"record {record} takes about {size} bytes, more than the {room} of a batch")
 
 
 def _windows(sizes: Array, room: int) -> list[Array]:
@@ -227,7 +271,7 @@ def _windows(sizes: Array, room: int) -> list[Array]:
     while cuts[-1] < count:
         cut = int(np.searchsorted(total, done + room, "right"))
         if cut == cuts[-1]:
-            raise RecordTooLarge(f"record {cut} takes about {sizes[cut]} bytes, more than the {room} of a batch")
+            _too_large(cut, int(sizes[cut]), room)
         cuts.append(cut)
         done = int(total[cut - 1])
         if cut == count or done - window_start > _WINDOW_BYTES:
@@ -237,24 +281,43 @@ def _windows(sizes: Array, room: int) -> list[Array]:
     return windows
 
 
+def _sections_of_one_size(
+    columns: _Columns, lengths: _Lengths, count: int, rows: int
+) -> Iterator[tuple[int, int, memoryview]]:
+    """Batches of `rows` records whose parts have the same lengths, and which have one timestamp.
+
+    Apart from their content such records differ in their offset within the batch only, so that batches share prefixes.
+    """
+    assert isinstance(lengths.key, int)
+    assert isinstance(lengths.value, int)
+    assert isinstance(lengths.headers, int)
+    most = 1 << (min(rows, count) - 1).bit_length()
+    prefixes, ends = _prefixes_of_one_size(lengths.key, lengths.value, lengths.headers, most)
+    for first in range(0, count, rows):
+        last = min(first + rows, count)
+        yield first, last, _joined(columns, prefixes.slice(0, last - first), lengths.value, first, last, ends)
+
+
+@lru_cache(maxsize=4)
+def _prefixes_of_one_size(key: int, value: int, headers: int, rows: int) -> tuple[Any, Array]:
+    """The prefix of each record of a batch, and where each record ends."""
+    return _prefixes(0, np.arange(rows, dtype=np.int64), _Lengths(key, value, headers))
+
+
 def _encode(columns: _Columns, lengths: _Lengths, cuts: Array) -> tuple[memoryview, list[int]]:
     """The record sections of the batches between `cuts`, back to back, and where each ends."""
     first, last = int(cuts[0]), int(cuts[-1])
     rows = slice(first, last)
-    sizes = np.diff(cuts)
-    starts: Array = np.repeat(cuts[:-1], sizes)
-    key_length, value_length, header_length = (column[rows] for column in lengths)
-    timestamp = zigzag(columns.timestamp[rows] - columns.timestamp[starts])
-    offset = (np.arange(first, last, dtype=np.int64) - starts) << 1
-    key = zigzag(key_length)
-    parts = [timestamp, offset, key]
-    part_sizes = [varint_sizes(part) for part in parts]
-    head: Array = 1 + part_sizes[0] + part_sizes[1] + part_sizes[2]
-    value_size = varint_sizes(zigzag(value_length))
-    body = head + np.maximum(key_length, 0) + value_size + np.maximum(value_length, 0) + header_length
-    body_size = varint_sizes(body << 1)
-    prefix = _prefixes(head + body_size, [(body << 1, body_size), None, *zip(parts, part_sizes, strict=True)])
-    pieces = [prefix]
+    starts: Array = np.repeat(cuts[:-1], np.diff(cuts))
+    delta = 0 if isinstance(columns.timestamp, int) else columns.timestamp[rows] - columns.timestamp[starts]
+    those = _Lengths(*(each if isinstance(each, int) else each[rows] for each in lengths))
+    prefixes, ends = _prefixes(delta, np.arange(first, last, dtype=np.int64) - starts, those)
+    return _joined(columns, prefixes, those.value, first, last, ends), ends[cuts[1:] - first - 1].tolist()
+
+
+def _joined(columns: _Columns, prefixes: Any, value_length: Numbers, first: int, last: int, ends: Array) -> memoryview:
+    """The records from `first` to before `last`, behind their prefixes."""
+    pieces = [prefixes]
     if columns.key is not None:
         pieces.append(_filled(columns.key, first, last))
     pieces.append(_length_column(value_length))
@@ -262,9 +325,7 @@ def _encode(columns: _Columns, lengths: _Lengths, cuts: Array) -> tuple[memoryvi
         pieces.append(_filled(columns.value, first, last))
     pieces.append(_NO_HEADERS if columns.headers is None else columns.headers.slice(first, last - first))
     joined = pc.binary_join_element_wise(*pieces, _EMPTY)
-    offsets = np.cumsum(body + body_size)
-    section = memoryview(joined.buffers()[2])[: int(offsets[-1])]
-    return section, offsets[cuts[1:] - first - 1].tolist()
+    return memoryview(joined.buffers()[2])[: int(ends[last - first - 1])]
 
 
 def _filled(column: Any, first: int, last: int) -> Any:
@@ -274,16 +335,29 @@ def _filled(column: Any, first: int, last: int) -> Any:
     return column.fill_null(b"") if column.null_count else column
 
 
-def _prefixes(sizes: Array, parts: list[tuple[Array, Array] | None]) -> Any:
-    """The varints side by side for each record; None stands for the attributes byte, always zero."""
-    offsets: Array = np.zeros(len(sizes) + 1, np.int32)
-    np.cumsum(sizes, out=offsets[1:])
+def _prefixes(timestamp: Numbers, offset: Array, lengths: _Lengths) -> tuple[Any, Array]:
+    """What precedes each record's key: length, attributes, timestamp, offset and the key's length; and where it ends.
+
+    `timestamp` and `offset` are deltas within the batch. Records follow each other.
+    """
+    parts = [zigzag(timestamp), zigzag(offset), zigzag(lengths.key)]
+    part_sizes = [_varint_sizes(part) for part in parts]
+    head: Any = 1 + part_sizes[0] + part_sizes[1] + part_sizes[2]
+    body: Any = head + _at_least_none(lengths.key) + _varint_sizes(zigzag(lengths.value))
+    body = body + _at_least_none(lengths.value) + lengths.headers
+    length = body << 1
+    length_size = varint_sizes(length)
+    offsets: Array = np.zeros(len(offset) + 1, np.int32)
+    np.cumsum(head + length_size, out=offsets[1:])
     data: Array = np.zeros(int(offsets[-1]), np.uint8)
     position: Array = offsets[:-1].astype(np.int64)
-    for part in parts:
-        if part is None:
-            position = position + 1
+    write_varints(data, position, length)
+    position = position + length_size + 1  # the attributes between are always zero
+    for part, size in zip(parts, part_sizes, strict=True):
+        if isinstance(part, int):
+            write_constant(data, position, part)
         else:
-            write_varints(data, position, part[0])
-            position = position + part[1]
-    return pa.Array.from_buffers(pa.binary(), len(sizes), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+            write_varints(data, position, part)
+        position = position + size
+    column = pa.Array.from_buffers(pa.binary(), len(offset), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    return column, np.cumsum(body + length_size)

@@ -50,15 +50,19 @@ def murmur2_column(keys: Any) -> "Array":
 
     data, start, length = _slices(keys)
     multiplier = np.uint32(_MULTIPLIER)
-    order = np.argsort(-length, kind="stable") if len(length) and length.min() != length.max() else None
-    if order is not None:
-        start, length = start[order], length[order]
+    if len(length) > _FEW and length.min() == length.max():
+        hashed = _keys_of_one_length(data, int(start[0]), int(length[0]), len(length))
+        if keys.null_count:
+            hashed[keys.is_null().to_numpy(zero_copy_only=False)] = 0
+        return hashed
+    order = np.argsort(-length, kind="stable")
+    start, length = start[order], length[order]
     result = np.uint32(_SEED) ^ length.astype(np.uint32)
     words = length >> 2
     # Keys are ordered by descending length, so those that have a word `number` are the first ones.
     for number in range(int(words[0]) if len(words) else 0):
-        active = len(words) if order is None else int(np.searchsorted(-words, -number, "left"))
-        if order is not None and active <= _FEW:
+        active = int(np.searchsorted(-words, -number, "left"))
+        if active <= _FEW:
             break
         word = _words(data, start[:active] + 4 * number) * multiplier
         word = (word ^ word >> np.uint32(24)) * multiplier
@@ -69,19 +73,46 @@ def murmur2_column(keys: Any) -> "Array":
         byte = data[start[index] + (words[index] << 2) + shift].astype(np.uint32)
         result[index] ^= byte << np.uint32(8 * shift)
     result = np.where(tail > 0, result * multiplier, result)
-    result = (result ^ result >> np.uint32(13)) * multiplier
-    result ^= result >> np.uint32(15)
-    signed: Array = result.view(np.int32)
-    if order is not None:
-        # The few longest keys, for which a numpy pass per word would not pay, are hashed one by one.
-        for row in range(min(_FEW, len(signed))):
-            position, size = int(start[row]), int(length[row])
-            signed[row] = murmur2(data[position : position + size].tobytes())
-        unordered = np.empty_like(signed)
-        unordered[order] = signed
-        signed = unordered
+    sorted_hashes = _mixed(result)
+    # The few longest keys, for which a numpy pass per word would not pay, are hashed one by one.
+    for row in range(min(_FEW, len(sorted_hashes))):
+        position, size = int(start[row]), int(length[row])
+        sorted_hashes[row] = murmur2(data[position : position + size].tobytes())
+    signed = np.empty_like(sorted_hashes)
+    signed[order] = sorted_hashes
     if keys.null_count:
         signed[keys.is_null().to_numpy(zero_copy_only=False)] = 0
+    return signed
+
+
+def _keys_of_one_length(data: "Array", start: int, length: int, count: int) -> "Array":
+    """The hashes of keys that lie side by side, each of `length` bytes: their words are read in strides."""
+    import numpy as np
+
+    multiplier = np.uint32(_MULTIPLIER)
+    result: Array = np.full(count, (_SEED ^ length) & _MASK, np.uint32)
+    whole = length >> 2 << 2
+    for place in range(0, whole, 4):
+        words = np.ndarray((count,), np.dtype("<u4"), buffer=data, offset=start + place, strides=(length,))
+        word = words * multiplier
+        word ^= word >> np.uint32(24)
+        word *= multiplier
+        result *= multiplier
+        result ^= word
+    for shift in range(length - whole):
+        bytes_there = np.ndarray((count,), np.uint8, buffer=data, offset=start + whole + shift, strides=(length,))
+        result ^= bytes_there.astype(np.uint32) << np.uint32(8 * shift)
+    return _mixed(result * multiplier if length > whole else result)
+
+
+def _mixed(result: "Array") -> "Array":
+    """The last step of the hash, for all keys; `result` is overwritten."""
+    import numpy as np
+
+    result ^= result >> np.uint32(13)
+    result *= np.uint32(_MULTIPLIER)
+    result ^= result >> np.uint32(15)
+    signed: Array = result.view(np.int32)
     return signed
 
 
@@ -89,7 +120,8 @@ def partition_column(keys: Any, partitions_count: int) -> "Array":
     """`partition_for_key` of every element as int32; -1 for null, whose partition is the producer's choice."""
     import numpy as np
 
-    partitions: Array = (murmur2_column(keys) & 0x7FFFFFFF) % np.int32(partitions_count)
+    hashes = murmur2_column(keys).view(np.uint32) & np.uint32(0x7FFFFFFF)
+    partitions: Array = (hashes % np.uint32(partitions_count)).view(np.int32)
     if keys.null_count:
         partitions[keys.is_null().to_numpy(zero_copy_only=False)] = -1
     return partitions

@@ -50,10 +50,14 @@ def read_varints(data: Array, position: Array, ends: Array, bits: int = 32) -> t
     return ((value >> 1) & _LOGICAL) ^ -(value & 1), position
 
 
-def zigzag(values: Array) -> Array:
-    """Signed int64 to the unsigned form that varints carry, still as int64 (so of 63 bits at most)."""
-    unsigned: Array = (values << 1) ^ (values >> 63)
-    return unsigned
+def zigzag(values: Any) -> Any:
+    """Signed int64, or one integer, to the unsigned form that varints carry (as int64, so of 63 bits at most)."""
+    return (values << 1) ^ (values >> 63)
+
+
+def varint_size(unsigned: int) -> int:
+    """Bytes that a varint takes."""
+    return max(1, (unsigned.bit_length() + 6) // 7)
 
 
 def varint_sizes(unsigned: Array) -> Array:
@@ -86,3 +90,13 @@ def write_varints(output: Array, position: Array, unsigned: Array) -> None:
         byte |= more.astype(np.uint8) << 7
         output[position] = byte
         index = np.flatnonzero(more)
+
+
+def write_constant(output: Array, position: Array, unsigned: int) -> None:
+    """Write the same varint into the bytes `output` at every `position`."""
+    while True:
+        rest = unsigned >> 7
+        output[position] = unsigned & 0x7F | (0x80 if rest else 0)
+        if not rest:
+            return
+        position, unsigned = position + 1, rest

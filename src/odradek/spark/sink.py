@@ -19,7 +19,7 @@ from pyspark.sql.types import ArrayType, BinaryType, IntegerType, StringType, St
 from odradek.spark.option_names import OptionError
 from odradek.spark.options import SinkOptions
 from odradek.spark.speculation import refuse_here
-from odradek.spark.workers import freeze_modules
+from odradek.spark.workers import freeze_modules, keep_memory
 
 NOT_WRITTEN: Final = (
     "Spark ends a batch whose rows no task has written; trigger(continuous=...) does not write to Python sinks"
@@ -64,6 +64,7 @@ def _write(options: SinkOptions, rows: Iterator[Any]) -> Written:
     from odradek.spark.protocol import Encoded
     from odradek.spark.writing import PRODUCER_DEFAULTS, RowWriter
 
+    keep_memory()
     key = tuple(sorted({**PRODUCER_DEFAULTS, **dict(options.client)}.items()))
     producer = clients.producer(key)
 

@@ -36,7 +36,7 @@ from odradek.spark.offsets import (
 from odradek.spark.option_names import OptionError
 from odradek.spark.options import SourceOptions
 from odradek.spark.topics import Topics
-from odradek.spark.workers import freeze_modules
+from odradek.spark.workers import freeze_modules, keep_memory
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +73,7 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator[Any]:
         return
     from odradek.spark.reading import read_range
 
+    keep_memory()
     for each in partition.ranges:
         yield from read_range(options, each)
     freeze_modules(at_leisure=True)

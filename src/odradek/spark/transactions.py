@@ -26,7 +26,7 @@ from odradek.spark.offsets import Offsets
 from odradek.spark.options import SinkOptions, admin_options
 from odradek.spark.protocol import Begun, Encoded, TaskReport, TransactionError, is_done
 from odradek.spark.target_topics import partition_count
-from odradek.spark.workers import freeze_modules
+from odradek.spark.workers import freeze_modules, keep_memory
 from odradek.spark.writing import PRODUCER_DEFAULTS, RowWriter
 
 __all__ = [
@@ -205,6 +205,7 @@ def write_rows(options: SinkOptions, begun: Begun, task: int, rows: Iterator[Any
 
     Raises LeaseError, KafkaError, ClientError, RowError, OSError.
     """
+    keep_memory()
     key = client_options(options)
     producer = clients.transactional(key)
     protocol.adopt(producer, begun)

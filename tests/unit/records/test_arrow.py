@@ -251,6 +251,36 @@ def test_encoding_is_byte_for_byte_the_plain_encoders(
     assert skip == len(rows)
 
 
+@pytest.mark.parametrize("timestamp", [1_700_000_000_000, [5, 5, 6, 5, 1000]])
+@pytest.mark.parametrize(
+    ("key", "value", "headers"),
+    [
+        (None, b"v", ()),
+        (b"", None, (("h", b"1"), ("i", None))),
+        (b"k" * 70, b"v" * 40, ()),
+        (b"key", b"v" * 8000, (("h", b"1"),)),
+    ],
+)
+def test_records_of_one_shape_are_encoded_like_others(
+    key: bytes | None, value: bytes | None, headers: tuple[tuple[str, bytes | None], ...], timestamp: int | list[int]
+) -> None:
+    """Batches share what precedes their keys, as far as offsets of one, two and three bytes."""
+    count = 8_300 if len(value or b"") < 8000 else 40
+    times = [timestamp] * count if isinstance(timestamp, int) else (timestamp * count)[:count]
+    rows: list[Row] = [(time, key, value, headers) for time in times]
+    keys, values = (None if each is None else pa.array([each] * count, pa.binary()) for each in (key, value))
+    given_times = timestamp if isinstance(timestamp, int) else np.array(times)
+    given_headers = arrow_headers(rows) if headers else None
+    for limit in (1 << 20, 60_000):
+        done = 0
+        for batch in encode_from_arrow(keys, values, given_times, given_headers, max_batch_bytes=limit):
+            size = check_batch(memoryview(batch)).records_count
+            assert batch == encode_batch(rows[done : done + size])
+            assert len(batch) <= limit
+            done += size
+        assert done == count
+
+
 def test_batches_are_filled_and_windows_are_joined_without_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("odradek.records.arrow_encode._WINDOW_BYTES", 100_000)
     count = 20_000

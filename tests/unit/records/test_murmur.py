@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -51,6 +53,21 @@ def test_a_column_is_hashed_like_its_elements(
     partitions = partition_column(column, count)
     assert partitions.dtype == np.int32
     assert partitions.tolist() == [-1 if key is None else partition_for_key(key, count) for key in keys]
+
+
+@given(st.integers(0, 23), st.integers(15, 40), st.integers(0, 3), st.binary(min_size=1), st.sets(st.integers(0, 40)))
+def test_keys_of_one_length_are_hashed_like_others(
+    length: int, count: int, skip: int, content: bytes, nulls: set[int]
+) -> None:
+    """Their words are read in strides, also behind the first rows of an array and between nulls."""
+    text = content * (length * count // len(content) + 1)
+    keys = [text[number * length : (number + 1) * length] for number in range(count)]
+    offsets: Any = np.arange(count + 1, dtype=np.int32) * np.int32(length)
+    valid = np.array([number not in nulls for number in range(count)])
+    buffers = [pa.py_buffer(np.packbits(valid, bitorder="little")), pa.py_buffer(offsets), pa.py_buffer(text)]
+    column = pa.Array.from_buffers(pa.binary(), count, buffers).slice(skip)
+    expected = [murmur2(key) if there else 0 for key, there in zip(keys, valid, strict=True)][skip:]
+    assert murmur2_column(column).tolist() == expected
 
 
 def test_strings_and_long_stragglers() -> None:
