@@ -27,6 +27,9 @@ TRUST_BYTES: Final = (1 << 20) + 65_536  # a batch of Kafka's default limit fits
 SERVER_TRUST_BYTES: Final = 1 << 26  # the same where a client believes the server that it has chosen
 # Large buffers are handed from frame to frame, because a fresh one has to be zeroed; so much may lie idle.
 SPARE_BYTES: Final = 4 * TRUST_BYTES
+_ROUND_BYTES: Final = 1 << 16
+_MOST_ROOM: Final = 4
+"""A frame may have a spare buffer that is so many times as large."""
 KEPT_BUFFERS: Final = 4
 """So many buffers of kept frames are looked at for one that nothing refers to, before a fresh one is made."""
 _NOTHING: Final = memoryview(b"")
@@ -69,10 +72,11 @@ class ReceiveBuffers:
         """A buffer of at least this size for `give_back`; None when the limit is reached."""
         if not self.has_room():
             return None
-        size = max(size, TRUST_BYTES)
+        # Rounded up, so that the next frame of nearly this size fits, too.
+        size = -(-max(size, TRUST_BYTES) // _ROUND_BYTES) * _ROUND_BYTES
         found = None
         for index, spare in enumerate(self._spares):
-            if size <= len(spare) <= 2 * size:
+            if size <= len(spare) <= _MOST_ROOM * size:
                 found = self._spares.pop(index)
                 break
         if found is None:
@@ -94,7 +98,7 @@ class ReceiveBuffers:
     def _unreferenced(self, size: int) -> memoryview | None:
         for _ in range(len(self._kept)):
             buffer = self._kept.popleft()
-            if size <= len(buffer) <= 2 * size:
+            if size <= len(buffer) <= _MOST_ROOM * size:
                 with contextlib.suppress(BufferError):
                     buffer.pop()  # impossible as long as there are views of it
                     buffer.append(0)

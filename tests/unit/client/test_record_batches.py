@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from odradek.client.consumer.consumer import Consumer
@@ -81,6 +83,52 @@ def test_batches_arrive_in_order_and_move_the_position() -> None:
         assert seen == {T0: list(range(6, 20)), T1: list(range(20))}
 
     run(cluster, body)
+
+
+class Turns:
+    """Counts the turns of the running loop."""
+
+    def __init__(self) -> None:
+        self.count = -1
+        self._turn()
+
+    def _turn(self) -> None:
+        self.count += 1
+        asyncio.get_running_loop().call_soon(self._turn)
+
+
+async def turns_between_batches(consumer: Consumer) -> list[int]:
+    """The loop's turns since the last batch, for each batch of an answer that has six."""
+    consumer.assign([T0])
+    consumer.seek(T0, 0)
+    assert consumer._fetcher is not None
+    state = consumer._fetcher.states[T0]
+    batches = [encode_batch(ROWS, BatchFields(base_offset=number * len(ROWS))) for number in range(6)]
+    state.chunks.append(Chunk(memoryview(b"".join(batches)), None, 0))
+    turns, found, before = Turns(), [], 0
+    async for batch in consumer.batches():
+        found.append(turns.count - before)
+        before = turns.count
+        if batch.next_offset == 6 * len(ROWS):
+            break
+    return found
+
+
+def test_batches_of_an_answer_are_returned_in_one_turn_of_the_loop() -> None:
+    async def body(consumer: Consumer) -> None:
+        assert (await turns_between_batches(consumer))[1:] == [0] * 5
+
+    run(FakeCluster(), body)
+
+
+def test_loop_turns_between_batches_after_some_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tasks, such as heartbeats, do not wait for the program's work on all of them."""
+    monkeypatch.setattr("odradek.client.consumer.consumer._TURN_S", -1.0)
+
+    async def body(consumer: Consumer) -> None:
+        assert 0 not in (await turns_between_batches(consumer))[1:]
+
+    run(FakeCluster(), body)
 
 
 def test_batches_follow_records_that_a_poll_has_not_returned() -> None:

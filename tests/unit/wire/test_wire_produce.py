@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from odradek.wire import produce
+from odradek.wire import produce, produced
 from odradek.wire.apis import ApiKey
 from odradek.wire.headers import parse_response_header
 from odradek.wire.messages import produce as generated
@@ -175,3 +175,103 @@ def test_a_topic_key_of_the_wrong_kind_is_rejected() -> None:
         produce.encode_response(7, 1, [(bytes(16), [])])
     with pytest.raises(EncodeError):
         produce.encode_response(7, 1, [("t", [produce.ProducedPartition(0, 70_000)])])
+
+
+def row_of(each: Any) -> produce.ProducedPartition:
+    return produce.ProducedPartition(
+        each.index,
+        each.error_code,
+        each.base_offset,
+        each.log_append_time_ms,
+        each.log_start_offset,
+        [(error.batch_index, error.batch_index_error_message) for error in each.record_errors],
+        each.error_message,
+        (each.current_leader.leader_id, each.current_leader.leader_epoch),
+    )
+
+
+@relaxed
+@given(value=messages(case("ProduceResponse")), before=st.integers(0, 9))
+def test_answers_are_read_as_the_generated_codec_reads_them(value: Any, before: int) -> None:
+    for version in VERSIONS:
+        wanted = projected(case("ProduceResponse"), value, version)
+        data = bytes(before) + encoded(wanted, version)
+        answer, position = produced.ProduceAnswer.decode(memoryview(data), before, version)
+        assert position == len(data)
+        assert answer.throttle_time_ms == wanted.throttle_time_ms
+        assert list(answer.partitions) == [
+            (topic.topic_id if version >= 13 else topic.name, row_of(each))
+            for topic in wanted.responses
+            for each in topic.partition_responses
+        ]
+
+
+@relaxed
+@given(
+    row=st.tuples(
+        st.integers(0, 2**31 - 1), st.integers(-1, 120), st.integers(-1, 2**63 - 1), st.integers(-1, 2**63 - 1)
+    ),
+    throttle_ms=st.integers(0, 2**31 - 1),
+)
+def test_answer_for_one_batch_is_read_in_a_step(row: tuple[int, int, int, int], throttle_ms: int) -> None:
+    value = generated.ProduceResponse(
+        [generated.ProduceResponseTopic("t", bytes(range(16)), [generated.ProduceResponsePartition(*row)])], throttle_ms
+    )
+    data = memoryview(encoded(value, 13))
+    answer, position = produced.ProduceAnswer.decode(data, 0, 13)
+    ((topic_id, found),) = answer.partitions
+    assert (topic_id, position, answer.throttle_time_ms) == (bytes(range(16)), len(data), throttle_ms)
+    assert found == produce.ProducedPartition(*row)
+
+
+@pytest.mark.parametrize("place", [0, 17, 48, 50, 51, 56])
+def test_answer_that_says_more_is_not_mistaken_for_a_usual_one(place: int) -> None:
+    """Counts and tags of the usual answer's length that do not fit its bytes."""
+    value = generated.ProduceResponse(
+        [generated.ProduceResponseTopic("t", bytes(16), [generated.ProduceResponsePartition(1, 0, 5, 6, 7)])]
+    )
+    data = bytearray(encoded(value, 13))
+    data[place] += 1
+    with pytest.raises(DecodeError):
+        produced.ProduceAnswer.decode(memoryview(data), 0, 13)
+
+
+@relaxed
+@given(value=messages(case("ProduceRequest")))
+def test_requests_of_batches_are_written_as_by_the_generated_codec(value: Any) -> None:
+    for topics in (value.topic_data, value.topic_data[:1]):
+        of_one = [
+            produced.TopicBatches(
+                each.name, each.topic_id, [(row.index, row.records or b"") for row in each.partition_data[:1]]
+            )
+            for each in topics
+        ]
+        of_all = [
+            produced.TopicBatches(
+                each.name, each.topic_id, [(row.index, row.records or b"") for row in each.partition_data]
+            )
+            for each in topics
+        ]
+        for given_topics in (of_one, of_all):
+            wanted = generated.ProduceRequest(
+                value.transactional_id,
+                value.acks,
+                value.timeout_ms,
+                [
+                    generated.ProduceRequestTopic(
+                        each.name, each.topic_id, [generated.ProduceRequestPartition(*row) for row in each.batches]
+                    )
+                    for each in given_topics
+                ],
+            )
+            request = produced.BatchesRequest(value.transactional_id, value.acks, value.timeout_ms, given_topics)
+            for version in VERSIONS:
+                outcomes = []
+                for message in (wanted, request):
+                    out = bytearray()
+                    try:
+                        message.encode(out, version)
+                    except EncodeError:
+                        out = bytearray(b"error")
+                    outcomes.append(out)
+                assert outcomes[0] == outcomes[1]

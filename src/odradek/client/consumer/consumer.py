@@ -74,6 +74,8 @@ CommitCallback = Callable[[Mapping[TopicPartition, OffsetAndMetadata], Exception
 """(offsets, what the commit failed with or None)."""
 
 _IDLE_S: Final = 1.0
+_TURN_S: Final = 0.002
+"""How long `batches` returns what was fetched before it lets the loop turn, unless it has read an answer to its end."""
 
 
 class Consumer(Generic[Key_co, Value_co]):
@@ -414,16 +416,18 @@ class Consumer(Generic[Key_co, Value_co]):
         fetcher, _ = self._started()
         loop = asyncio.get_running_loop()
         while not self._closed:
-            wait_s = await self._prepare(loop.time() + _IDLE_S)
+            begun = loop.time()
+            wait_s = await self._prepare(begun + _IDLE_S)
             busy = False
             for key, state in list(fetcher.states.items()):
                 while not state.pause and state.has_position and fetcher.states.get(key) is state:
+                    answers = len(state.chunks)
                     batch = take_batch(state, check_crcs=self._config["check_crcs"])
                     if batch is None:
                         break
                     busy = True
                     yield batch
-                    if not state.is_full:
+                    if len(state.chunks) < answers or loop.time() - begun > _TURN_S:
                         break  # others get their turn, and the next fetch is sent
             fetcher.poke()
             if busy:

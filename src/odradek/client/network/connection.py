@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, TypeVar
+from struct import Struct
+from typing import Any, ClassVar, Final, NamedTuple, Protocol, TypeVar
 
 from odradek.client.errors import ClientError, ConnectionRefused, Disconnected, RequestTimedOut, UnsupportedByBroker
 from odradek.client.metrics.counts import NodeTraffic
@@ -18,8 +19,7 @@ from odradek.version import __version__
 from odradek.wire.frames import FrameError, FrameReader
 from odradek.wire.message import ApiMessage
 from odradek.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from odradek.wire.messages.headers import RequestHeader
-from odradek.wire.primitives import DecodeError, skip_tags
+from odradek.wire.primitives import DecodeError, skip_tags, write_nullable_string
 
 API_VERSIONS: Final = 18
 _UNSUPPORTED_VERSION: Final = 35
@@ -29,6 +29,9 @@ _FETCH: Final = 1
 _LOGIN: Final = (17, 36)
 """SaslHandshake and SaslAuthenticate."""
 _READS_PER_WAKE: Final = 16
+_pack_head = Struct(">ihhi").pack
+"""Size, API, version and correlation id: how every request begins."""
+_pack_size = Struct(">i").pack_into
 
 Response = TypeVar("Response", bound=ApiMessage)
 Done = Callable[[Any], None]
@@ -36,6 +39,17 @@ Done = Callable[[Any], None]
 
 
 Request = ApiMessage
+
+
+class Outgoing(Protocol):
+    """What can be sent: a request of the schema, or one that is encoded by hand."""
+
+    API_KEY: ClassVar[int]
+    FLEXIBLE_FROM: ClassVar[int]
+
+    def encode(self, out: bytearray, version: int) -> None:
+        """Append to `out`. Raises EncodeError."""
+        ...
 
 
 class VersionRange(NamedTuple):
@@ -63,9 +77,9 @@ class Connection:
     """An open connection; make one with `open_connection`."""
 
     __slots__ = (
-        "_client_id", "_close_listener", "_correlation_id", "_expects", "_held", "_loop", "_out", "_pending", "_reader",
-        "_stream", "_timer", "_timer_due", "_writing", "closed", "features", "host", "throttled_until", "traffic",
-        "used_at", "versions",
+        "_client_name", "_close_listener", "_correlation_id", "_expects", "_held", "_loop", "_out", "_pending",
+        "_reader", "_stream", "_timer", "_timer_due", "_writing", "closed", "features", "host", "throttled_until",
+        "traffic", "used_at", "versions",
     )  # fmt: skip
 
     def __init__(
@@ -74,7 +88,7 @@ class Connection:
         self.traffic = traffic or NodeTraffic()
         """What this connection, and others that share the object, have sent and received."""
         self._stream = stream
-        self._client_id = client_id
+        self._client_name = _nullable_string(client_id)
         self._loop = loop
         self._reader = FrameReader(_MAX_FRAME_BYTES, is_trusting=True)
         self._out: deque[bytes | bytearray | memoryview] = deque()
@@ -110,19 +124,18 @@ class Connection:
     def version_of(self, request: type[Request], at_most: int = _MAX_FRAME_BYTES) -> int:
         """The highest version of an API that both sides know. Raises UnsupportedByBroker without one."""
         offered = self.versions.get(request.API_KEY)
-        name = request.__name__.removesuffix("Request")
         if offered is None:
-            raise UnsupportedByBroker(f"the broker does not offer {name}")
+            raise UnsupportedByBroker(f"the broker does not offer {_api_name(request)}")
         version = min(offered.max_version, int(request.MAX_VERSION), at_most)
         if version < offered.min_version or version < request.MIN_VERSION:
             raise UnsupportedByBroker(
-                f"the broker offers {name} {offered.min_version} to {offered.max_version}, "
+                f"the broker offers {_api_name(request)} {offered.min_version} to {offered.max_version}, "
                 f"this client needs {request.MIN_VERSION} to {min(int(request.MAX_VERSION), at_most)}"
             )
         return version
 
     def send(
-        self, request: Request, response_type: type[Any] | None, version: int, timeout_ms: float, done: Done
+        self, request: Outgoing, response_type: type[Any] | None, version: int, timeout_ms: float, done: Done
     ) -> None:
         """Send a request; `done` gets the response or the error later, never within this call.
 
@@ -133,17 +146,13 @@ class Connection:
             raise self.closed
         flexible = version >= request.FLEXIBLE_FROM
         self._correlation_id = correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
-        frame = bytearray(4)
-        header = RequestHeader(request.API_KEY, version, correlation_id, self._client_id)
-        header.encode(frame, 2 if flexible else 1)
+        frame = bytearray(_pack_head(0, request.API_KEY, version, correlation_id))
+        frame += self._client_name
+        if flexible:
+            frame.append(0)
         request.encode(frame, version)
         size = len(frame)
-        frame[:4] = (size - 4).to_bytes(4, "big")
-        traffic = self.traffic
-        traffic.requests += 1
-        traffic.request_bytes += size
-        if size > traffic.largest_request:
-            traffic.largest_request = size
+        _pack_size(frame, 0, size - 4)
         if response_type is not None:
             now = self._loop.time()
             deadline = now + timeout_ms / 1000
@@ -160,10 +169,16 @@ class Connection:
             self.used_at = self._loop.time()
         if self._held is not None and request.API_KEY not in _LOGIN:
             self._held.append(frame)
-            return
-        self._out.append(frame)
-        if not self._writing:
-            self._flush()
+        else:
+            self._out.append(frame)
+            if not self._writing:
+                self._flush()
+        # After the request is on its way: the broker works meanwhile.
+        traffic = self.traffic
+        traffic.requests += 1
+        traffic.request_bytes += size
+        if size > traffic.largest_request:
+            traffic.largest_request = size
 
     def hold_requests(self) -> None:
         """Send nothing but requests of a login until `release_requests`."""
@@ -315,6 +330,16 @@ class Connection:
         peer = f"{self._stream.peer_host}:{self._stream.peer_port}"
         # Later answers could be matched, but clients should leave a stuck broker for another, as in Java.
         self.close(RequestTimedOut(f"{peer} did not answer in time"))
+
+
+def _api_name(request: type[Request]) -> str:
+    return request.__name__.removesuffix("Request")
+
+
+def _nullable_string(text: str) -> bytes:
+    out = bytearray()
+    write_nullable_string(out, text)
+    return bytes(out)
 
 
 async def open_connection(

@@ -40,6 +40,7 @@ from odradek.client.surroundings import surroundings
 from odradek.client.topic_names import check_topic_name
 from odradek.client.type_parameters import Key_contra, Value_contra
 from odradek.ports.clock import Clock
+from odradek.ports.memory import keep_freed_memory
 from odradek.ports.network import Network
 from odradek.ports.randomness import Random
 from odradek.records.batch import parse_header, verify_crc
@@ -57,6 +58,8 @@ RecordHeaders = Headers | Mapping[str, bytes | None]
 _TURN_RECORDS: Final = 512
 """Records after which `send` lets the loop turn: the loop is what sends them."""
 _LATEST_MS: Final = (1 << 63) - 1
+_KEPT_BYTES: Final = 1 << 22
+"""Batches and requests are made and freed all the time: a few requests of `max_request_size` are kept as memory."""
 
 
 class Producer(Generic[Key_contra, Value_contra]):
@@ -143,6 +146,7 @@ class Producer(Generic[Key_contra, Value_contra]):
         if self._closed:
             raise ClientClosed("the producer was closed")
         config = self._config
+        keep_freed_memory(_KEPT_BYTES)
         cluster = self._cluster = Cluster(config, network=self._network, random=self._random)
         self._accumulator = Accumulator(
             config["batch_size"],

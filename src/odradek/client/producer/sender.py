@@ -33,14 +33,10 @@ from odradek.client.producer.stuck_leaders import StuckLeaders
 from odradek.records.topic_partition import PartitionKey
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from odradek.wire.messages.produce import (
-    ProduceRequest,
-    ProduceRequestPartition,
-    ProduceRequestTopic,
-    ProduceResponse,
-    ProduceResponsePartition,
-)
+from odradek.wire.messages.produce import ProduceRequest
 from odradek.wire.primitives import ZERO_UUID
+from odradek.wire.produce import ProducedPartition
+from odradek.wire.produced import BatchesRequest, ProduceAnswer, TopicBatches
 
 logger = logging.getLogger(__name__)
 
@@ -97,6 +93,7 @@ class Sender:
     __slots__ = (
         "_accumulator",
         "_acknowledged",
+        "_acks",
         "_cluster",
         "_config",
         "_connecting",
@@ -109,6 +106,7 @@ class Sender:
         "_loop",
         "_max_age_s",
         "_max_in_flight",
+        "_request_timeout_ms",
         "_scheduled",
         "_timeout_s",
         "_timer",
@@ -139,6 +137,8 @@ class Sender:
         """What `Producer.metrics` is computed from."""
         self.transaction: Transaction | None = None
         self._loop = asyncio.get_running_loop()
+        self._acks = int(config["acks"])
+        self._request_timeout_ms = config["request_timeout_ms"]
         self._linger_s = config["linger_ms"] / 1000
         self._max_age_s = config["metadata_max_age_ms"] / 1000
         self._timeout_s = config["delivery_timeout_ms"] / 1000
@@ -335,7 +335,19 @@ class Sender:
             self._run()
             return
         now = self._loop.time()
-        self._serve(leader, [queue], now)
+        connection = self._cluster.connections.opened(leader)
+        (batch,) = queue.batches
+        if (
+            connection is None
+            or connection.throttled_until > now
+            or self._in_flight.get(leader)
+            or not (sequences is None or sequences.may_send(batch))
+        ):
+            self._serve(leader, [queue], now)
+        else:
+            self.stuck.note(leader, is_free=True, now=now)
+            self._take(queue, batch)
+            self._send(leader, connection, [batch], now)
         if queue.batches:
             self._set_timer(now)
         else:
@@ -458,20 +470,23 @@ class Sender:
                 continue
             if transaction is not None and not transaction.may_send(queue.key):
                 continue
-            if sequences is not None:
-                if not sequences.may_send(batch):
-                    continue
-                if batch.base_sequence == NO_SEQUENCE:
-                    sequences.assign(batch)
-            queue.take()
-            queue.in_flight += 1
-            batch.encode()
+            if sequences is not None and not sequences.may_send(batch):
+                continue
+            self._take(queue, batch)
             size += batch.size
             drained.append(batch)
         if drained:
             # The next drain begins with another queue, so that none starves behind a full request.
             queues.append(queues.pop(0))
         return drained
+
+    def _take(self, queue: Queue, batch: Batch) -> None:
+        """Take the first batch of a queue, for a request."""
+        if self.sequences is not None and batch.base_sequence == NO_SEQUENCE:
+            self.sequences.assign(batch)
+        queue.take()
+        queue.in_flight += 1
+        batch.encode()
 
     def _set_timer(self, now: float) -> None:
         """Wake again for the earliest linger, retry or expiry."""
@@ -499,23 +514,22 @@ class Sender:
     # --- requests and answers ---
 
     def _send(self, node_id: int, connection: Connection, batches: list[Batch], now: float) -> None:
-        acks = int(self._config["acks"])
+        acks = self._acks
         by_topic: dict[str, list[Batch]] = {}
         for batch in batches:
             batch.attempts += 1
             by_topic.setdefault(batch.key[0], []).append(batch)
-        self.measures.requested(by_topic, now)
         metadata = self._cluster.metadata
         ids = {topic: metadata.topic_id(topic) for topic in by_topic}
         at_most = 0x7FFF if ZERO_UUID not in ids.values() else _TOPIC_IDS_FROM - 1
         if self.transaction is not None and connection.features.get("transaction.version", 0) < 2:
             at_most = min(at_most, _IMPLICIT_ADD_FROM - 1)
-        request = ProduceRequest(
-            transactional_id=self.transaction.transactional_id if self.transaction is not None else None,
-            acks=acks,
-            timeout_ms=self._config["request_timeout_ms"],
-            topic_data=[
-                ProduceRequestTopic(topic, ids[topic], [ProduceRequestPartition(b.key[1], b.encode()) for b in group])
+        request = BatchesRequest(
+            self.transaction.transactional_id if self.transaction is not None else None,
+            acks,
+            self._request_timeout_ms,
+            [
+                TopicBatches(topic, ids[topic], [(each.key[1], each.encode()) for each in group])
                 for topic, group in by_topic.items()
             ],
         )
@@ -523,7 +537,7 @@ class Sender:
         # Those of the request: by the time of the answer the topic may be forgotten, or another one.
         names = {topic_id: topic for topic, topic_id in ids.items()}
 
-        def answered(result: ProduceResponse | ClientError) -> None:
+        def answered(result: ProduceAnswer | ClientError) -> None:
             self._in_flight[node_id] -= 1
             if not isinstance(result, ClientError):
                 self.measures.answered(self._loop.time() - now, result.throttle_time_ms)
@@ -532,11 +546,13 @@ class Sender:
 
         try:
             version = connection.version_of(ProduceRequest, at_most)
-            expected = None if acks == 0 else ProduceResponse
-            connection.send(request, expected, version, self._config["request_timeout_ms"], answered)
+            expected = None if acks == 0 else ProduceAnswer
+            connection.send(request, expected, version, self._request_timeout_ms, answered)
         except ClientError as error:
             self._answered(batches, error, names)
             return
+        # After the request is on its way: the broker works meanwhile.
+        self.measures.requested(by_topic, now)
         if acks == 0:
             for batch in batches:
                 self._landed(batch)
@@ -547,7 +563,7 @@ class Sender:
         self._in_flight[node_id] = self._in_flight.get(node_id, 0) + 1
 
     def _answered(
-        self, batches: Iterable[Batch], result: ProduceResponse | ClientError, names: Mapping[bytes, str]
+        self, batches: Iterable[Batch], result: ProduceAnswer | ClientError, names: Mapping[bytes, str]
     ) -> None:
         if isinstance(result, ClientError):
             self._cluster.want_metadata()
@@ -557,11 +573,9 @@ class Sender:
                     self._retry_or_fail(batch, result, None)
             self.wake()
             return
-        by_key: dict[PartitionKey, ProduceResponsePartition] = {}
-        for topic in result.responses:
-            name = topic.name or names.get(topic.topic_id, "")
-            for each in topic.partition_responses:
-                by_key[name, each.index] = each
+        by_key: dict[PartitionKey, ProducedPartition] = {}
+        for topic, row in result.partitions:
+            by_key[topic if isinstance(topic, str) else names.get(topic, ""), row.partition] = row
         for batch in batches:
             self._landed(batch)
             if batch.done:
@@ -583,7 +597,7 @@ class Sender:
         self._flying.pop(batch, None)
         self._accumulator.queues[batch.key].in_flight -= 1
 
-    def _retry_or_fail(self, batch: Batch, error: Exception, answer: ProduceResponsePartition | None) -> None:
+    def _retry_or_fail(self, batch: Batch, error: Exception, answer: ProducedPartition | None) -> None:
         code = error.code if isinstance(error, KafkaError) else None
         if isinstance(error, TransportError) or code in _MAYBE_WRITTEN:
             batch.may_be_written = True
@@ -613,14 +627,12 @@ class Sender:
         if self.transaction is not None:
             self.transaction.failed(error)
 
-    def _stale(self, batch: Batch, answer: ProduceResponsePartition | None) -> None:
+    def _stale(self, batch: Batch, answer: ProducedPartition | None) -> None:
         leader = answer.current_leader if answer is not None else None
-        if leader is None or not self._cluster.metadata.update_leader(
-            *batch.key, leader.leader_id, leader.leader_epoch
-        ):
+        if leader is None or not self._cluster.metadata.update_leader(*batch.key, *leader):
             self._cluster.want_metadata()
 
-    def _retriable(self, batch: Batch, error: Exception, answer: ProduceResponsePartition | None) -> bool:
+    def _retriable(self, batch: Batch, error: Exception, answer: ProducedPartition | None) -> bool:
         if batch.attempts > self._config["retries"] or (self.transaction is not None and not self.transaction.is_open):
             return False
         if self._loop.time() - batch.created_at >= self._timeout_s:
@@ -698,8 +710,8 @@ class Sender:
             self.wake()
 
 
-def _error(answer: ProduceResponsePartition) -> KafkaError:
-    details = "; ".join(f"record {each.batch_index}: {each.batch_index_error_message}" for each in answer.record_errors)
+def _error(answer: ProducedPartition) -> KafkaError:
+    details = "; ".join(f"record {index}: {message}" for index, message in answer.record_errors)
     return error_of(answer.error_code, answer.error_message or details or None)
 
 
