@@ -9,6 +9,8 @@
     mute     only what the broker answers is held back
     refuse   cut, and new connections are refused (as if the process were dead, but it is not)
     flow     all of that ends; what was held back comes late
+
+Where nothing listens at the target, the proxy's port refuses connections, too, until something listens there again.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from collections.abc import Mapping
 from typing import Self, cast
 
 ACTIONS = ("cut", "lose", "stall", "deaf", "mute", "refuse", "flow")
+_LOOK_SECONDS = 0.02
 _RESET = struct.pack("ii", 1, 0)
 
 
@@ -66,6 +69,8 @@ class _Side(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.link.sides.discard(self)
+        if not self.of_client:
+            self.link.look()
         if self.peer is not None and self.peer.transport is not None:
             if exc is None:
                 self.peer.transport.close()
@@ -91,12 +96,46 @@ class _Link:
         self.held: frozenset[bool] = frozenset()
         """Of which ends nothing is read: the client's (True), the broker's (False)."""
         self.server: asyncio.Server | None = None
+        self._is_refused = False
+        """By order, not because nothing listens at the target."""
+        self._looking: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def listen(self) -> None:
-        loop = asyncio.get_running_loop()
-        self.server = await loop.create_server(lambda: _Side(self, of_client=True), "127.0.0.1", self.port)
-        self.port = self.server.sockets[0].getsockname()[1]
+        if self.server is None:
+            loop = asyncio.get_running_loop()
+            self.server = await loop.create_server(lambda: _Side(self, of_client=True), "127.0.0.1", self.port)
+            self.port = self.server.sockets[0].getsockname()[1]
+
+    def _shut(self) -> None:
+        if self.server is not None:
+            self.server.close()
+            self.server = None
+
+    def look(self) -> None:
+        """A connection to the target has ended or was refused: refuse others while nothing listens there."""
+        if self._looking is None:
+            self._looking = asyncio.get_running_loop().create_task(self._follow_target())
+
+    async def _follow_target(self) -> None:
+        try:
+            while await self._is_target_dead():
+                self._shut()
+                await asyncio.sleep(_LOOK_SECONDS)
+            if not self._is_refused:
+                await self.listen()
+        finally:
+            self._looking = None
+
+    async def _is_target_dead(self) -> bool:
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", self.target_port)
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            return False
+        writer.close()
+        return False
 
     def hold(self, side: _Side) -> None:
         if side.transport is None or side.transport.is_closing():
@@ -117,6 +156,7 @@ class _Link:
             await asyncio.get_running_loop().create_connection(lambda: other, "127.0.0.1", self.target_port)
         except OSError:
             side.reset()
+            self.look()
             return
         other.peer, side.peer = side, other
         if side.transport is None or side.transport.is_closing() or side not in self.sides:
@@ -127,9 +167,9 @@ class _Link:
 
     async def obey(self, action: str) -> None:
         if action in ("cut", "refuse"):
-            if action == "refuse" and self.server is not None:
-                self.server.close()
-                self.server = None
+            if action == "refuse":
+                self._is_refused = True
+                self._shut()
             for side in list(self.sides):
                 side.reset()
         elif action == "lose":
@@ -139,8 +179,10 @@ class _Link:
             self.held = {
                 "stall": frozenset((True, False)), "deaf": frozenset((True,)), "mute": frozenset((False,)),
             }.get(action, frozenset())  # fmt: skip
-            if action == "flow" and self.server is None:
-                await self.listen()
+            if action == "flow":
+                self._is_refused = False
+                if self._looking is None:
+                    await self.listen()
             for side in list(self.sides):
                 self.hold(side)
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -154,5 +155,46 @@ def test_links_are_cut_stalled_and_refused(echo: int) -> None:
             connect()
         links.obey("a", "flow")
         connect().close()
+    finally:
+        links.stop()
+
+
+def test_link_refuses_connections_while_nothing_listens_at_its_target() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as target:
+        port = target.getsockname()[1]
+        links = Links({"a": port}).start()
+
+    def answer() -> str:
+        """What a new connection meets."""
+        try:
+            with socket.create_connection(("127.0.0.1", links.ports["a"]), 10) as connection:
+                return "ends" if connection.recv(1) == b"" else "answers"
+        except ConnectionRefusedError:
+            return "refused"
+        except ConnectionResetError:
+            return "ends"
+
+    def wait_for(wanted: str) -> None:
+        end = time.monotonic() + 30
+        while answer() != wanted:
+            assert time.monotonic() < end, wanted
+            time.sleep(0.01)
+
+    try:
+        wait_for("refused")
+        with socket.create_server(("127.0.0.1", port)) as target:
+
+            def serve() -> None:
+                while True:
+                    try:
+                        with target.accept()[0] as connection:
+                            connection.sendall(b"1")
+                    except OSError:
+                        return
+
+            threading.Thread(target=serve, daemon=True).start()
+            wait_for("answers")
+            target.shutdown(socket.SHUT_RDWR)
+        wait_for("refused")
     finally:
         links.stop()

@@ -5,18 +5,21 @@ Every change that a client asks for goes to it in an Envelope (KIP-590): no deci
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
 from odradek.api.services.controller_service import NotTheController
 from odradek.broker.cluster.cluster_view import ClusterView
-from odradek.broker.cluster.remote_controller import RemoteController, while_no_controller
+from odradek.broker.cluster.remote_controller import ControllerAway, RemoteController, while_no_controller
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.configuration.described_configs import DescribedConfigs
 from odradek.broker.kraft.controllers import Controllers
+from odradek.client.errors import RequestTimedOut
 from odradek.controller.configs import AlteredResource, ResourceChanges
 from odradek.controller.elections import Elected
+from odradek.controller.features import FeatureUpdate, UpdatedFeature
 from odradek.controller.in_sync import IsrChange, IsrChanged
 from odradek.controller.internal_topics import creatable
 from odradek.controller.outcome import Decision
@@ -41,6 +44,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 logger = logging.getLogger("odradek.broker.kraft")
+
+_FIRST_PAUSE_SECONDS: Final = 0.02
+_MAX_PAUSE_SECONDS: Final = 0.5
+"""Pauses between two attempts to reach the active controller."""
 
 
 def _not_here() -> NoReturn:
@@ -74,8 +81,23 @@ class QuorumLink:
         return False
 
     async def forward(self, envelope: EnvelopeRequest, timeout_ms: int) -> bytes:
-        """See ControllerService."""
-        return await self._remote.forward(envelope, timeout_ms)
+        """See ControllerService. While the quorum elects a leader, the request waits, as in Kafka's brokers.
+
+        A controller that ended may have carried the request out: the next one is asked all the same, as Kafka does.
+        """
+        pause, waited = _FIRST_PAUSE_SECONDS, 0.0
+        while True:
+            try:
+                return await self._remote.forward(envelope, timeout_ms)
+            except ControllerAway as error:
+                if isinstance(error.__cause__, RequestTimedOut) or waited >= self._longest_wait_seconds():
+                    raise
+            await asyncio.sleep(pause)
+            waited += pause
+            pause = min(2 * pause, _MAX_PAUSE_SECONDS)
+
+    def _longest_wait_seconds(self) -> float:
+        return self._config.number("request.timeout.ms") / 1000
 
     # --- ControllerService: no decision is made here ---
 
@@ -100,6 +122,12 @@ class QuorumLink:
         _not_here()
 
     async def change(self, decide: Callable[[ClusterImage], Decision[T]]) -> Sequence[T]:
+        """Raises NotTheController."""
+        _not_here()
+
+    async def update_features(
+        self, updates: Sequence[FeatureUpdate], *, validate_only: bool = False
+    ) -> Sequence[UpdatedFeature]:
         """Raises NotTheController."""
         _not_here()
 

@@ -1,7 +1,8 @@
 """How a broker takes part in a KRaft cluster: registration, heartbeats, and images from the metadata log.
 
 A heartbeat that finds the broker unfenced is its lease of leadership: the controller fences it, and elects others, no
-earlier than a session after it has received that heartbeat. `lease_ms` says what a change of controllers costs.
+earlier than a session after it has received that heartbeat, unless nothing listens at its address: then its process has
+ended (`broker.quorum.broker_watch`). `lease_ms` says what a change of controllers costs.
 Source: Kafka's `BrokerServer`, `BrokerLifecycleManager`.
 """
 

@@ -73,6 +73,7 @@ class Server:
         "_broker_listener",
         "_buffers",
         "_clock",
+        "_closed_listener",
         "_config",
         "_deadlines",
         "_dispatch",
@@ -124,10 +125,15 @@ class Server:
         self._shut: set[str] = set()
         """Names of the listeners that are not open yet."""
         self._early: list[tuple[Stream, str]] = []
+        self._closed_listener: Callable[[int], None] | None = None
         self.accepted = 0
         """Connections accepted since the start."""
         self.connections: dict[int, InboundConnection] = {}
         self._deadlines = Deadlines(config, clock, self.connections, self._buffers)
+
+    def on_closed(self, listener: Callable[[int], None]) -> None:
+        """Call the listener with the identifier of each connection that has ended."""
+        self._closed_listener = listener
 
     def listen(self, name: str, host: str, port: int) -> Listener:
         """Bind one listener; OSError when the address cannot be bound. Connections wait until `open`."""
@@ -275,6 +281,8 @@ class Server:
     def _closed(self, connection: InboundConnection, reason: str) -> None:
         self.connections.pop(connection.identifier, None)
         self._deadlines.end(connection)
+        if self._closed_listener is not None:
+            self._closed_listener(connection.identifier)
         host = connection.session.peer_host
         self._gone(host)
         # A client that is configured for TLS comes again and again, and its own log shows a closed connection only.

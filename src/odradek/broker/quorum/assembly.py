@@ -32,6 +32,7 @@ from odradek.broker.network.tls_listeners import TlsListeners
 from odradek.broker.ports import Ports
 from odradek.broker.quorum.acl_records import AclRecords
 from odradek.broker.quorum.broker_requests import BrokerRequests
+from odradek.broker.quorum.broker_watch import BrokerWatch
 from odradek.broker.quorum.committed_metadata import CommittedMetadata
 from odradek.broker.quorum.controller_service import DecidingController
 from odradek.broker.quorum.endpoints import controller_endpoint, guarded_controller_endpoint
@@ -105,19 +106,11 @@ def assemble(
     controllers = Controllers(ports.network, config.node_id, tls.connector(name), prove, limits)
     replica = _replica(config, ports, storage, machine, controllers, addresses)
     metadata = CommittedMetadata(
-        storage.log,
-        ports.clock,
-        MetadataSnapshots(
-            ports.clock,
-            config.number("metadata.log.max.record.bytes.between.snapshots"),
-            config.number("metadata.log.max.snapshot.interval.ms") / 1000,
-        ),
-        storage.cluster_id,
-        replica.snapshot_written,
-        failed,
+        storage.log, ports.clock, _snapshots(config, ports), storage.cluster_id, replica.snapshot_written, failed
     )
     controller = QuorumController(replica, metadata, config, ports.clock, ports.random, storage.bootstrap)
-    brokers = BrokerRequests(controller, storage.cluster_id, ports.clock)
+    watch = BrokerWatch(ports.network, controller, ports.clock, _listener_between_brokers(config))
+    brokers = BrokerRequests(controller, watch, storage.cluster_id, ports.clock)
     view = ClusterView(config)
     view.begin(ClusterImage(storage.cluster_id))
     authorization = _authorization(config, ports, view, controller)
@@ -153,11 +146,27 @@ def assemble(
     follow_thresholds(config, dispatcher.slow)
     allowance = Allowance(requests, quotas.connections, receive_buffers(config))
     server = Server(ports.network, dispatcher, config, ports.clock, allowance, Guards(tls, logins))
+    server.on_closed(watch.connection_closed)
     seen = _observability(config, ports, state, controller, (dispatcher, server), storage.log.directory)
     return ControllerParts(
         storage, replica, metadata, credentials, controller, brokers, controllers, addresses, view, quotas,
         authorization, dispatcher, server, tls, state, seen,
     )  # fmt: skip
+
+
+def _snapshots(config: BrokerConfig, ports: Ports) -> MetadataSnapshots:
+    return MetadataSnapshots(
+        ports.clock,
+        config.number("metadata.log.max.record.bytes.between.snapshots"),
+        config.number("metadata.log.max.snapshot.interval.ms") / 1000,
+    )
+
+
+def _listener_between_brokers(config: BrokerConfig) -> str:
+    """The name of the listener between brokers; empty on a controller whose configuration does not name it."""
+    if is_controller_only(config):
+        return config.text("inter.broker.listener.name").upper()
+    return config.inter_broker_listener_name
 
 
 def _quotas(config: BrokerConfig) -> ClientQuotas:

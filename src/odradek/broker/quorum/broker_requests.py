@@ -5,14 +5,16 @@ Source: KIP-631, KIP-858; Kafka's `ControllerApis`, `ClusterControlManager`, `Re
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
+from odradek.broker.quorum.broker_watch import BrokerWatch
 from odradek.broker.quorum.quorum_controller import QuorumController
 from odradek.controller.broker_sessions import Heartbeat, NextState, next_state
 from odradek.controller.brokers import registered
 from odradek.controller.registrations import ReplicaDirectory
 from odradek.kraft.errors import UnknownMetadata
-from odradek.metadata.image import Broker, ClusterImage, ControllerRegistration
+from odradek.metadata.image import Broker, ClusterImage, ControllerRegistration, Endpoint
 from odradek.metadata.kraft.registration_records import endpoints_of, features_of
 from odradek.ports.clock import Clock
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -37,17 +39,18 @@ _FENCED: Final = frozenset((NextState.FENCED, NextState.SHUTDOWN_NOW))
 class BrokerRequests:
     """Each method raises KafkaError, NOT_CONTROLLER where this controller is not active."""
 
-    __slots__ = ("_clock", "_cluster_id", "_controller", "_shutdowns")
+    __slots__ = ("_clock", "_cluster_id", "_controller", "_shutdowns", "_watch")
 
-    def __init__(self, controller: QuorumController, cluster_id: str, clock: Clock) -> None:
+    def __init__(self, controller: QuorumController, watch: BrokerWatch, cluster_id: str, clock: Clock) -> None:
         self._controller = controller
+        self._watch = watch
         self._cluster_id = cluster_id
         self._clock = clock
         self._shutdowns: dict[int, int] = {}
         """By broker in controlled shutdown, the offset after the records that moved its leaderships."""
 
-    async def register(self, request: BrokerRegistrationRequest) -> BrokerRegistrationResponse:
-        """Register a broker, fenced; the answer has its epoch."""
+    async def register(self, request: BrokerRegistrationRequest, connection: int) -> BrokerRegistrationResponse:
+        """Register a broker, fenced; the answer has its epoch. `connection` is the one that the request came on."""
         controller = self._controller
         if request.cluster_id != self._cluster_id:
             text = f"Expected cluster ID {self._cluster_id}, but got cluster ID {request.cluster_id}."
@@ -57,18 +60,14 @@ class BrokerRequests:
         if not request.listeners:
             raise KafkaError(ErrorCode.INVALID_REGISTRATION, "No listeners are registered.")
         self._check_directories(request)
-        known = controller.image.brokers.get(request.broker_id)
-        is_other = known is not None and known.incarnation_id != request.incarnation_id
-        now = self._clock.monotonic()
-        # A broker in controlled shutdown may have been allowed to end: its next process need not wait for the session.
-        is_running = known is not None and not known.in_controlled_shutdown and controller.sessions.is_valid(known, now)
-        if is_other and is_running:
-            text = f"Another broker is registered with that broker id: {request.broker_id}"
-            raise KafkaError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, text)
         try:
             endpoints = endpoints_of(request.listeners)
         except UnknownMetadata as error:
             raise KafkaError(ErrorCode.INVALID_REGISTRATION, str(error)) from error
+        known = controller.image.brokers.get(request.broker_id)
+        if known is not None and known.incarnation_id != request.incarnation_id and self._may_run(known, endpoints):
+            text = f"Another broker is registered with that broker id: {request.broker_id}"
+            raise KafkaError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, text)
         broker = Broker(
             request.broker_id,
             controller.next_offset,
@@ -82,8 +81,17 @@ class BrokerRequests:
         await controller.decide(lambda c: c.register_broker(broker, request.previous_broker_epoch))
         epoch = controller.image.brokers[request.broker_id].epoch
         self._shutdowns.pop(request.broker_id, None)
-        controller.sessions.touch(request.broker_id, epoch, -1, now)
+        controller.sessions.touch(request.broker_id, epoch, -1, self._clock.monotonic())
+        self._watch.heard(request.broker_id, connection)
         return BrokerRegistrationResponse(broker_epoch=epoch)
+
+    def _may_run(self, known: Broker, endpoints: Mapping[str, Endpoint]) -> bool:
+        """Whether the former process of a broker may still run while another one registers with these listeners."""
+        if known.in_controlled_shutdown or not self._controller.sessions.is_valid(known, self._clock.monotonic()):
+            # In controlled shutdown it may have been allowed to end.
+            return False
+        # Two processes do not have the same addresses. One that keeps its connection lives all the same.
+        return self._watch.is_connected(known.id) or dict(known.endpoints) != dict(endpoints)
 
     def _check_directories(self, request: BrokerRegistrationRequest) -> None:
         """Raise KafkaError INVALID_REGISTRATION for directories that cannot be this broker's alone."""
@@ -99,8 +107,8 @@ class BrokerRequests:
                 text = f"Broker {broker.id} is already registered with one of the directories."
                 raise KafkaError(ErrorCode.INVALID_REGISTRATION, text)
 
-    async def heartbeat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
-        """Extend a broker's session, and fence, unfence or release it."""
+    async def heartbeat(self, request: BrokerHeartbeatRequest, connection: int) -> BrokerHeartbeatResponse:
+        """Extend a broker's session, and fence, unfence or release it. `connection` is the one that it came on."""
         controller = self._controller
         if not controller.is_active:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
@@ -108,6 +116,7 @@ class BrokerRequests:
         broker = registered(controller.image, broker_id, request.broker_epoch)
         sessions = controller.sessions
         sessions.touch(broker_id, broker.epoch, request.current_metadata_offset, self._clock.monotonic())
+        self._watch.heard(broker_id, connection)
         if request.offline_log_dirs:
             await controller.decide(lambda c: c.fail_directories(broker_id, request.offline_log_dirs))
             broker = registered(controller.image, broker_id, request.broker_epoch)

@@ -137,11 +137,11 @@ def _describe_quorum(request: Any, context: Context) -> Any:
 
 
 def _register_broker(request: Any, context: Context) -> Awaitable[Any]:
-    return context.services.brokers.register(request)
+    return context.services.brokers.register(request, context.connection.identifier)
 
 
 def _heartbeat(request: Any, context: Context) -> Awaitable[Any]:
-    return context.services.brokers.heartbeat(request)
+    return context.services.brokers.heartbeat(request, context.connection.identifier)
 
 
 def _register_controller(request: Any, context: Context) -> Awaitable[Any]:

@@ -22,7 +22,7 @@ from odradek.controller.election_counts import ElectionCounts
 from odradek.controller.record_controller import RecordController, Recorded
 from odradek.kraft.raft.effects import LeaderAndEpoch
 from odradek.metadata.features import METADATA_VERSION, RECORD_FEATURES
-from odradek.metadata.image import ClusterImage
+from odradek.metadata.image import Broker, ClusterImage
 from odradek.ports.clock import Clock
 from odradek.ports.randomness import Random
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -54,6 +54,8 @@ class QuorumController:
         "_metadata",
         "_node_id",
         "_random",
+        "_reign_began",
+        "_reign_ended",
         "_replica",
         "_starting",
         "elections",
@@ -82,6 +84,8 @@ class QuorumController:
         self._starting: asyncio.Task[None] | None = None
         self._looking: asyncio.Task[None] | None = None
         self._balanced_at = 0.0
+        self._reign_began: Callable[[], None] = lambda: None
+        self._reign_ended: Callable[[], None] = lambda: None
         self.sessions = BrokerSessions(config.number("broker.session.timeout.ms") / 1000)
         """The sessions of brokers."""
         self.elections = ElectionCounts()
@@ -105,6 +109,10 @@ class QuorumController:
         """The offset of the next record."""
         return self._replica.next_offset
 
+    def on_reign(self, began: Callable[[], None], ended: Callable[[], None]) -> None:
+        """Call `began` each time this controller becomes active, and `ended` when it is no longer."""
+        self._reign_began, self._reign_ended = began, ended
+
     # --- the quorum ---
 
     def leader_changed(self, leader: LeaderAndEpoch) -> None:
@@ -118,6 +126,7 @@ class QuorumController:
 
     def _end(self) -> None:
         self._epoch, self._active = -1, None
+        self._reign_ended()
         for task in (self._starting, self._looking):
             if task is not None:
                 task.cancel()
@@ -163,6 +172,7 @@ class QuorumController:
         logger.info("controller %d is active in epoch %d", self._node_id, epoch)
         self._looking = asyncio.get_running_loop().create_task(self._look_after_brokers())
         self._looking.add_done_callback(_log_failure)
+        self._reign_began()
         try:
             await self.decide(lambda controller: controller.begin())
         except NotTheController:
@@ -202,6 +212,19 @@ class QuorumController:
         parts[-1] = [*parts[-1], md.EndTransactionRecord()]
         # All are passed on at once, so that no other decision's records come between them.
         await asyncio.gather(*(self._replica.propose(epoch, part) for part in parts))
+
+    async def broker_ended(self, broker: Broker) -> None:
+        """End the session of a broker whose process has ended, and fence it, unless it has registered again.
+
+        Raises NotTheController, and KafkaError where the records cannot be committed; the fence is then retried.
+        """
+        known = self.image.brokers.get(broker.id)
+        if known is None or known.epoch != broker.epoch:
+            return
+        self.sessions.remove(broker.id)
+        if not known.fenced:
+            logger.warning("fencing broker %d: its process has ended, nothing listens at its address", broker.id)
+            await self.decide(lambda controller: controller.fence_brokers([broker.id]))
 
     # --- time ---
 

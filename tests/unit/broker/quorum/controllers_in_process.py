@@ -14,6 +14,8 @@ from odradek.broker.quorum.controller_node import ControllerNode
 from odradek.broker.storage.bootstrap_records import first_records
 from odradek.log.directories.checkpoint_formats import MetaProperties, format_meta_properties
 from odradek.log.directories.ownership import BOOTSTRAP
+from odradek.metadata.image import Broker as Registered
+from odradek.metadata.image import Endpoint
 from odradek.ports.randomness import SystemRandom
 
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qg"
@@ -57,6 +59,19 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(30):
         while not condition():
             await asyncio.sleep(0.005)
+
+
+async def add_broker(node: ControllerNode, broker_id: int = 7, address: tuple[str, int] = ("h", 1)) -> None:
+    """Register and unfence a broker without a process, whose session does not end."""
+    controller = node.parts.controller
+    broker = Registered(
+        broker_id, controller.next_offset, None, {"PLAINTEXT": Endpoint(*address, "PLAINTEXT")},
+        incarnation_id=bytes(15) + bytes([broker_id]), log_dirs=(bytes(15) + b"\xff",),
+        features={"metadata.version": (7, 30), "group.version": (0, 1), "transaction.version": (0, 2)},
+    )  # fmt: skip
+    await controller.decide(lambda c: c.register_broker(broker, -1))
+    controller.sessions.touch(broker_id, controller.image.brokers[broker_id].epoch, 1 << 40, 1e12)
+    await controller.decide(lambda c: c.fence_brokers((), [broker_id]))
 
 
 class Quorum:

@@ -17,8 +17,8 @@ from odradek.broker.observability.health import Severity
 from odradek.broker.observability.quorum_metrics import QuorumFigures
 from odradek.broker.quorum.controller_node import ControllerNode
 from odradek.broker.start_error import StartError
-from tests.unit.broker.quorum.controllers_in_process import Quorum, quorum, until
-from tests.unit.broker.quorum.test_quorum_controllers import add_broker, create
+from tests.unit.broker.quorum.controllers_in_process import Quorum, add_broker, quorum, until
+from tests.unit.broker.quorum.test_quorum_controllers import create
 
 HTTP = {
     "controllers:odradek.http.listener": "127.0.0.1:0",

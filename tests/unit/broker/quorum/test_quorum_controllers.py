@@ -17,7 +17,6 @@ from odradek.client import Consumer, Producer
 from odradek.client.admin import Admin, NewTopic
 from odradek.controller.topics import NewTopic as WantedTopic
 from odradek.kraft.raft.wire_requests import TOPIC
-from odradek.metadata.image import Broker, Endpoint
 from odradek.ports.clock import SystemClock
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -29,13 +28,21 @@ from odradek.wire.messages.broker_registration import (
     BrokerRegistrationRequestFeature,
     BrokerRegistrationRequestListener,
 )
+from odradek.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsRequestTopic
 from odradek.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumRequestPartition,
     DescribeQuorumRequestTopic,
 )
 from tests.integration.conftest import RawClient
-from tests.unit.broker.quorum.controllers_in_process import CLUSTER, Quorum, format_directory, quorum, until
+from tests.unit.broker.quorum.controllers_in_process import (
+    CLUSTER,
+    Quorum,
+    add_broker,
+    format_directory,
+    quorum,
+    until,
+)
 
 
 def run(scenario: Callable[[], Awaitable[Any]]) -> None:
@@ -53,19 +60,6 @@ async def create(node: ControllerNode, name: str) -> str | None:
     controller = node.parts.controller
     (created,) = await controller.decide(lambda c: c.create_topics([WantedTopic(name, 1, 1, [], [])]))
     return None if created.failure is None else created.failure.code.name
-
-
-async def add_broker(node: ControllerNode, broker_id: int = 7) -> None:
-    """Register and unfence a broker without a process."""
-    controller = node.parts.controller
-    broker = Broker(
-        broker_id, controller.next_offset, None, {"PLAINTEXT": Endpoint("h", 1, "PLAINTEXT")},
-        incarnation_id=bytes(15) + bytes([broker_id]), log_dirs=(bytes(15) + b"\xff",),
-        features={"metadata.version": (7, 30), "group.version": (0, 1), "transaction.version": (0, 2)},
-    )  # fmt: skip
-    await controller.decide(lambda c: c.register_broker(broker, -1))
-    controller.sessions.touch(broker_id, controller.image.brokers[broker_id].epoch, 1 << 40, 1e12)
-    await controller.decide(lambda c: c.fence_brokers((), [broker_id]))
 
 
 def topics_of(node: ControllerNode) -> set[str]:
@@ -249,7 +243,7 @@ def test_heartbeat_extends_the_session_of_its_broker(tmp_path: Path) -> None:
             parts.controller.sessions.begin([broker], 0.0)
             now = SystemClock().monotonic()
             assert not parts.controller.sessions.is_valid(broker, now)
-            answer = await parts.brokers.heartbeat(BrokerHeartbeatRequest(7, broker.epoch, 1 << 40))
+            answer = await parts.brokers.heartbeat(BrokerHeartbeatRequest(7, broker.epoch, 1 << 40), 1)
             assert not answer.is_fenced
             assert parts.controller.sessions.is_valid(broker, now)
 
@@ -262,7 +256,7 @@ def test_heartbeat_of_another_registration_is_rejected(tmp_path: Path) -> None:
             await add_broker(running.active)
             epoch = running.active.parts.controller.image.brokers[7].epoch
             with pytest.raises(KafkaError) as raised:
-                await running.active.parts.brokers.heartbeat(BrokerHeartbeatRequest(7, epoch - 1))
+                await running.active.parts.brokers.heartbeat(BrokerHeartbeatRequest(7, epoch - 1), 1)
             assert raised.value.code is ErrorCode.STALE_BROKER_EPOCH
 
     run(scenario)
@@ -273,11 +267,11 @@ def test_second_process_of_a_running_broker_is_rejected(tmp_path: Path) -> None:
         async with quorum(tmp_path) as running:
             await add_broker(running.active)
             request = BrokerRegistrationRequest(
-                7, CLUSTER, b"another".rjust(16), [BrokerRegistrationRequestListener("PLAINTEXT", "h", 1)],
+                7, CLUSTER, b"another".rjust(16), [BrokerRegistrationRequestListener("PLAINTEXT", "h", 2)],
                 [BrokerRegistrationRequestFeature("metadata.version", 7, 30)], log_dirs=[bytes(15) + b"\xfe"],
             )  # fmt: skip
             with pytest.raises(KafkaError) as raised:
-                await running.active.parts.brokers.register(request)
+                await running.active.parts.brokers.register(request, 1)
             assert raised.value.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
 
     run(scenario)
@@ -311,5 +305,23 @@ def test_controller_rejects_a_directory(tmp_path: Path, formatted_for: int | Non
             format_directory(directory, formatted_for)
         with pytest.raises(StartError, match=text):
             await ControllerNode(running.config(100)).start()
+
+    run(scenario)
+
+
+def test_request_of_a_client_waits_for_the_next_controller(tmp_path: Path) -> None:
+    """As at Kafka's brokers: a client does not notice an election."""
+
+    async def scenario() -> None:
+        async with quorum(tmp_path, brokers=(1,)) as running:
+            await running.stop(100)
+            client = await asyncio.to_thread(RawClient, running.bootstrap)
+            request = CreateTopicsRequest([CreateTopicsRequestTopic("t", 1, 1)], timeout_ms=20_000)
+            created = asyncio.create_task(asyncio.to_thread(client.call, request, 7))
+            await asyncio.sleep(0.1)
+            assert not created.done()
+            await running.start(100)
+            assert [each.error_code for each in (await created).topics] == [0]
+            client.close()
 
     run(scenario)
