@@ -130,7 +130,14 @@ class Elections:
             return True
         if answer.error is not ErrorCode.NONE:
             return False
-        (role.granted if answer.is_granted else role.rejected).add(voter)
+        if answer.is_granted:
+            role.granted.add(voter)
+            role.rejected.discard(voter)
+        else:
+            role.rejected.add(voter)
+        role.ask_again_ms.pop(voter, None)
+        if role.is_pre_vote and not answer.is_granted:
+            role.ask_again_ms[voter] = quorum.now_ms + quorum.settings.ask_again_ms
         return True
 
     def on_epoch_answer(self, voter: int, answer: EpochAnswer) -> bool:
@@ -246,7 +253,9 @@ class Elections:
         quorum = self._quorum
         identity = quorum.identity
         for voter, directory_id in quorum.other_keys:
-            if voter in ballot.granted | ballot.rejected:
+            if voter in ballot.granted or ballot.ask_again_ms.get(voter, quorum.now_ms) > quorum.now_ms:
+                continue
+            if voter in ballot.rejected and not ballot.is_pre_vote:
                 continue
             if quorum.requests.is_ready(voter, VoteRequest, quorum.now_ms):
                 log_end = quorum.log.end

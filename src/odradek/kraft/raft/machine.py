@@ -37,7 +37,7 @@ from odradek.kraft.raft.messages import (
 from odradek.kraft.raft.quorum import NEVER, Identity, Quorum
 from odradek.kraft.raft.replication import Replication
 from odradek.kraft.raft.requests import Pending
-from odradek.kraft.raft.roles import Follower, Leader, Resigned
+from odradek.kraft.raft.roles import Ballot, Follower, Leader, Resigned
 from odradek.kraft.raft.settings import QuorumSettings
 from odradek.kraft.raft.voter_changes import VoterChanges
 from odradek.wire.messages.quorum_state import QuorumStateData
@@ -135,6 +135,8 @@ class RaftMachine:
         if not isinstance(role, Leader):
             has_deadline = self._elections.can_stand or isinstance(role, Follower | Resigned)
             times.append(role.deadline_ms if has_deadline else NEVER)
+            if isinstance(role, Ballot):
+                times += [each for each in role.ask_again_ms.values() if each > quorum.now_ms]
             return min(times)
         times += [each.deadline_ms for each in role.parked]
         if role.pending:

@@ -42,6 +42,8 @@ class Ballot:
     deadline_ms: float
     granted: set[int] = field(default_factory=set)
     rejected: set[int] = field(default_factory=set)
+    ask_again_ms: dict[int, float] = field(default_factory=dict)
+    """When a voter that rejected the pre-vote is asked again: it may have missed its leader by then."""
 
 
 @dataclass(slots=True)

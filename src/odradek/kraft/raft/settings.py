@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 _CHECK_QUORUM_FACTOR: Final = 1.5
 _BEGIN_EPOCH_FACTOR: Final = 0.5
+_ASK_AGAIN_FACTOR: Final = 0.1
 
 
 class QuorumSettings(NamedTuple):
@@ -38,6 +39,11 @@ class QuorumSettings(NamedTuple):
     def check_quorum_ms(self) -> float:
         """A leader from which no majority fetches for this time resigns (KIP-595, check quorum)."""
         return self.fetch_timeout_ms * _CHECK_QUORUM_FACTOR
+
+    @property
+    def ask_again_ms(self) -> float:
+        """How long a prospective waits before it repeats a pre-vote that was rejected. Kafka waits for its end."""
+        return self.election_timeout_ms * _ASK_AGAIN_FACTOR
 
     @property
     def begin_epoch_ms(self) -> float:

@@ -175,3 +175,27 @@ def test_observer_never_starts_an_election() -> None:
         replica.wait(5000)
         assert replica.role == "Unattached"
     assert replica.last.state is None
+
+
+def test_rejected_pre_vote_is_asked_again_within_its_ballot() -> None:
+    """Replica 3 may reject it because it has not missed the leader yet."""
+    replica = Replica(state=QuorumStateData(leader_epoch=5, leader_id=2))
+    replica.wait(2001)
+    replica.answer(VoteRequest, VoteAnswer(ErrorCode.NONE, 2, 5, False), 3)
+    assert replica.sent(VoteRequest) == []
+    replica.wait(50)
+    assert replica.sent(VoteRequest) == []
+    replica.wait(replica.last.deadline_ms - replica.now_ms)
+    assert [(each.voter_id, each.is_pre_vote) for each in replica.sent(VoteRequest)] == [(3, True)]
+    replica.answer(VoteRequest, VoteAnswer(ErrorCode.NONE, -1, 5, True), 3)
+    assert {each.is_pre_vote for each in replica.sent(VoteRequest)} == {False}
+
+
+def test_rejected_vote_is_not_asked_again() -> None:
+    replica = Replica()
+    replica.wait(1001)
+    replica.answer(VoteRequest, VoteAnswer(ErrorCode.NONE, -1, 0, True), 2)
+    replica.answer(VoteRequest, VoteAnswer(ErrorCode.NONE, -1, 1, False), 2)
+    assert replica.role == "Ballot"
+    replica.wait(500)
+    assert replica.sent(VoteRequest) == []
