@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -142,3 +143,58 @@ def everything(bootstrap: str, topic: str) -> list[int]:
             found.extend(number_of(each) for each in consumer.consume(1000, 0.5) if not each.error())
     consumer.close()
     return found
+
+
+def assert_nothing_is_lost(nodes: KraftNodes, load: Load) -> None:
+    """What was acknowledged or committed is there, and nothing twice."""
+    assert not load.failures
+    plain, transacted = everything(nodes.bootstrap, "plain"), everything(nodes.bootstrap, "transacted")
+    assert sorted(plain) == sorted(load.acknowledged)
+    assert sorted(transacted) == load.committed
+    assert set(load.read) <= set(plain)
+
+
+def has_joined(nodes: KraftNodes, node: int) -> bool:
+    """Whether a controller leads, or has the leader's log."""
+    ends = nodes.quorum_ends()
+    return bool(ends) and ends.get(node, -1) >= max(ends.values()) - 20
+
+
+def start_cluster(nodes: KraftNodes, *, odradek: tuple[int, ...] = (), apache: tuple[int, ...]) -> None:
+    """Start the controllers, then the brokers, and make the topics of `Load`."""
+    for controllers in (True, False):
+        chosen = [[each for each in kind if (each in nodes.controllers) is controllers] for kind in (odradek, apache)]
+        nodes.start_odradek(*chosen[0])
+        nodes.start_apache(*chosen[1])
+        nodes.wait_until_serving(*chosen[0], *chosen[1])
+    admin = AdminClient({"bootstrap.servers": nodes.bootstrap})
+    create(admin, "plain")
+    create(admin, "transacted")
+
+
+def kill_active(nodes: KraftNodes, load: Load) -> int:
+    """Kill the controller that leads, and wait for another one and for progress."""
+    killed = led_by(nodes)
+    nodes.stop(killed, how=signal.SIGKILL)
+    led_by(nodes)
+    progress(load)
+    return killed
+
+
+def led_by(nodes: KraftNodes) -> int:
+    """The active controller, once there is one."""
+    found: list[int] = []
+
+    def is_known() -> bool:
+        active = nodes.active_controller()
+        found.extend([] if active is None else [active])
+        return active is not None
+
+    until(is_known, "no controller is active")
+    return found[0]
+
+
+def progress(load: Load) -> None:
+    """Wait for more records and transactions."""
+    plain, transacted = len(load.acknowledged), len(load.committed)
+    until(lambda: load.has_written(plain + 100, transacted + 10), f"no progress: {load.failures}")

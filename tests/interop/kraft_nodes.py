@@ -16,6 +16,7 @@ from odradek.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumRequestPartition,
     DescribeQuorumRequestTopic,
+    DescribeQuorumResponsePartition,
 )
 from tests.integration.conftest import RawClient
 from tests.interop.conftest import KAFKA
@@ -61,19 +62,22 @@ class KraftNodes:
         brokers: Iterable[int] = (1, 2, 3),
         features: Iterable[str] = (),
         settings: Mapping[str, str] = MappingProxyType({}),
-        controllers: Iterable[int] = (),
+        controllers: Iterable[int] = (CONTROLLER,),
+        *,
+        is_static: bool = False,
     ) -> None:
         """`features`: levels to format with; without any, those of groups that Odradek lacks are 0.
 
-        `controllers` are static voters; without any, there is one that is formatted with `--standalone`.
+        `controllers` are static voters (kraft.version 0), or the first one is formatted with `--standalone` and the
+        others wait to be added (kraft.version 1).
         """
         self._own = settings
-        self.voters = tuple(controllers)
-        self._controllers = self.voters or (CONTROLLER,)
+        self.controllers = tuple(controllers)
+        self._is_static = is_static
         self.directory = directory
         self._classpath = subprocess.check_output([sys.executable, str(KAFKA), "classpath"], text=True).strip()
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
-        nodes = [*self._controllers, *brokers]
+        nodes = [*self.controllers, *brokers]
         self.ports = dict(zip(nodes, free_ports(len(nodes)), strict=True))
         (directory / "log4j2.yaml").write_text(_LOGGING)
         cluster_id = self._java("kafka.tools.StorageTool", "random-uuid").strip().lstrip("-").rjust(22, "A")
@@ -81,18 +85,25 @@ class KraftNodes:
         chosen = [part for level in levels for part in ("--feature", level)]
         for node in nodes:
             path = self._write_settings(node)
-            standalone = ["--standalone"] if node == CONTROLLER and not self.voters else []
-            self._java("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(path), *standalone, *chosen)
+            self._java(
+                "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(path), *self._voting(node), *chosen
+            )
+
+    def _voting(self, node: int) -> list[str]:
+        """How a node is formatted: in a quorum that grows, the first controller votes alone at first."""
+        if self._is_static or node not in self.controllers:
+            return []
+        return ["--standalone" if node == self.controllers[0] else "--no-initial-controllers"]
 
     @property
     def bootstrap(self) -> str:
         """Addresses of all brokers."""
-        return ",".join(f"127.0.0.1:{port}" for node, port in self.ports.items() if node not in self._controllers)
+        return ",".join(f"127.0.0.1:{port}" for node, port in self.ports.items() if node not in self.controllers)
 
     @property
     def bootstrap_controllers(self) -> str:
         """Addresses of all controllers."""
-        return ",".join(f"127.0.0.1:{self.ports[node]}" for node in self._controllers)
+        return ",".join(f"127.0.0.1:{self.ports[node]}" for node in self.controllers)
 
     def metadata_log(self, node: int) -> Path:
         """The directory of a node's metadata log."""
@@ -102,14 +113,18 @@ class KraftNodes:
         """The controller that leads the quorum by its own account."""
         return self._described()[0]
 
-    def quorum_ends(self) -> dict[int, int]:
-        """By voter, the end of its log as the leader knows it; nothing without a leader."""
-        return self._described()[1]
+    def quorum_ends(self, *, observers: bool = False) -> dict[int, int]:
+        """By voter, or by voter and observer, the end of its log as the leader knows it; nothing without a leader."""
+        part = self._described()[1]
+        if part is None:
+            return {}
+        replicas = [*part.current_voters, *(part.observers if observers else ())]
+        return {each.replica_id: each.log_end_offset for each in replicas}
 
-    def _described(self) -> tuple[int | None, dict[int, int]]:
+    def _described(self) -> tuple[int | None, DescribeQuorumResponsePartition | None]:
         part = DescribeQuorumRequestPartition(0)
         request = DescribeQuorumRequest([DescribeQuorumRequestTopic("__cluster_metadata", [part])])
-        for node in self._controllers:
+        for node in self.controllers:
             try:
                 client = RawClient(f"127.0.0.1:{self.ports[node]}", 5)
                 try:
@@ -119,8 +134,17 @@ class KraftNodes:
             except OSError:
                 continue
             if found and not found[0].partitions[0].error_code:
-                return node, {each.replica_id: each.log_end_offset for each in found[0].partitions[0].current_voters}
-        return None, {}
+                return node, found[0].partitions[0]
+        return None, None
+
+    def quorum_voters(self) -> set[int]:
+        """The ids of the voters by the leader's account; none without a leader."""
+        return set(self.quorum_ends())
+
+    def directory_id(self, node: int) -> str:
+        """The id of a node's directory, as its format wrote it."""
+        lines = (self.directory / f"data-{node}" / "meta.properties").read_text().splitlines()
+        return next(line.partition("=")[2] for line in lines if line.startswith("directory.id="))
 
     def settings(self, node: int) -> Path:
         """The file of a node, which both kinds of brokers read."""
@@ -139,7 +163,7 @@ class KraftNodes:
         """Start Apache Kafka on the directories of these nodes."""
         for node in nodes:
             logging = f"-Dlog4j2.configurationFile={self.directory}/log4j2.yaml"
-            command = [self._java_program(), "-Xmx384M", logging, "-cp", self._classpath, "kafka.Kafka"]
+            command = [self._java_program(), "-Xmx256M", logging, "-cp", self._classpath, "kafka.Kafka"]
             self._start(node, [*command, str(self.settings(node))])
 
     def start_odradek(self, *nodes: int) -> None:
@@ -182,15 +206,16 @@ class KraftNodes:
             self._processes[node] = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
 
     def _write_settings(self, node: int) -> Path:
-        is_controller = node in self._controllers
+        is_controller = node in self.controllers
         own = {
             "process.roles": "controller" if is_controller else "broker",
             "node.id": node,
             "listeners": f"{'CONTROLLER' if is_controller else 'PLAINTEXT'}://127.0.0.1:{self.ports[node]}",
             "log.dirs": self.directory / f"data-{node}",
         }
-        if self.voters:
-            own["controller.quorum.voters"] = ",".join(f"{each}@127.0.0.1:{self.ports[each]}" for each in self.voters)
+        if self._is_static:
+            voters = (f"{each}@127.0.0.1:{self.ports[each]}" for each in self.controllers)
+            own["controller.quorum.voters"] = ",".join(voters)
         else:
             own["controller.quorum.bootstrap.servers"] = self.bootstrap_controllers
         path = self.settings(node)

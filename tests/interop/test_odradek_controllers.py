@@ -13,7 +13,18 @@ from confluent_kafka.admin import AdminClient
 
 from odradek.cli.main import main
 from tests.interop.conftest import JavaTools
-from tests.interop.kraft_load import Load, create, everything, in_sync, until
+from tests.interop.kraft_load import (
+    Load,
+    assert_nothing_is_lost,
+    create,
+    has_joined,
+    in_sync,
+    kill_active,
+    led_by,
+    progress,
+    start_cluster,
+    until,
+)
 from tests.interop.kraft_nodes import KraftNodes
 
 pytestmark = pytest.mark.long
@@ -28,7 +39,7 @@ def make(java_tools: JavaTools, tmp_path: Path) -> Iterator[Make]:
 
     def nodes(*controllers: int, **settings: str) -> KraftNodes:
         named = {name.replace("_", "."): value for name, value in settings.items()}
-        made.append(KraftNodes(tmp_path, controllers=controllers, settings=named))
+        made.append(KraftNodes(tmp_path, controllers=controllers, settings=named, is_static=True))
         return made[-1]
 
     yield nodes
@@ -71,15 +82,6 @@ def test_brokers_of_apache_work_on_one_controller(make: Make, java_tools: JavaTo
     assert re.search(rf"^100 +127\.0\.0\.1 +{nodes.ports[100]} ", endpoints, re.MULTILINE), endpoints
 
 
-def assert_nothing_is_lost(nodes: KraftNodes, load: Load) -> None:
-    """What was acknowledged or committed is there, and nothing twice."""
-    assert not load.failures
-    plain, transacted = everything(nodes.bootstrap, "plain"), everything(nodes.bootstrap, "transacted")
-    assert sorted(plain) == sorted(load.acknowledged)
-    assert sorted(transacted) == load.committed
-    assert set(load.read) <= set(plain)
-
-
 def test_acknowledged_records_outlive_the_active_of_three_controllers(make: Make) -> None:
     """Brokers of Apache Kafka find the next active controller, and the one that was killed comes back."""
     nodes = make(100, 101, 102)
@@ -114,8 +116,8 @@ def test_brokers_move_in_place_on_controllers_of_odradek(make: Make) -> None:
 def test_mixed_quorum_loses_nothing_when_leaders_are_killed(make: Make, odradek: tuple[int, ...]) -> None:
     """Whoever is elected leads the followers of both kinds, and each that was killed comes back."""
     nodes = make(100, 101, 102)
-    kinds = {node: "odradek" if node in odradek else "apache" for node in nodes.voters}
-    apache = [node for node in nodes.voters if node not in odradek]
+    kinds = {node: "odradek" if node in odradek else "apache" for node in nodes.controllers}
+    apache = [node for node in nodes.controllers if node not in odradek]
     start_cluster(nodes, odradek=odradek, apache=(*apache, 1, 2, 3))
     led = set()
     with Load(nodes.bootstrap) as load:
@@ -137,7 +139,7 @@ def test_controllers_of_apache_are_replaced_in_place_and_back(make: Make) -> Non
     with Load(nodes.bootstrap) as load:
         until(lambda: load.has_written(200, 20), f"no load: {load.failures}")
         for start in (nodes.start_odradek, nodes.start_apache):
-            for node in nodes.voters:
+            for node in nodes.controllers:
                 nodes.stop(node)
                 led_by(nodes)
                 start(node)
@@ -146,12 +148,6 @@ def test_controllers_of_apache_are_replaced_in_place_and_back(make: Make) -> Non
                 progress(load)
             create(AdminClient({"bootstrap.servers": nodes.bootstrap}), f"made-by-{start.__name__}")
     assert_nothing_is_lost(nodes, load)
-
-
-def has_joined(nodes: KraftNodes, node: int) -> bool:
-    """Whether a controller leads, or has the leader's log."""
-    ends = nodes.quorum_ends()
-    return bool(ends) and ends.get(node, -1) >= max(ends.values()) - 20
 
 
 def test_apache_reads_the_log_and_the_snapshots_of_our_controller(
@@ -188,43 +184,3 @@ def test_apache_reads_the_log_and_the_snapshots_of_our_controller(
         assert capsys.readouterr().out.split("\n")[1:] == theirs.split("\n")[1:]
         seen |= set(re.findall(r'"type":"([A-Z_]+)"', theirs))
     assert {"TOPIC_RECORD", "PARTITION_RECORD", "CONFIG_RECORD", "REGISTER_BROKER_RECORD"} <= seen, seen
-
-
-def start_cluster(nodes: KraftNodes, *, odradek: tuple[int, ...] = (), apache: tuple[int, ...]) -> None:
-    """Start the controllers, then the brokers, and make the topics of `Load`."""
-    for controllers in (True, False):
-        chosen = [[each for each in kind if (each in nodes.voters) is controllers] for kind in (odradek, apache)]
-        nodes.start_odradek(*chosen[0])
-        nodes.start_apache(*chosen[1])
-        nodes.wait_until_serving(*chosen[0], *chosen[1])
-    admin = AdminClient({"bootstrap.servers": nodes.bootstrap})
-    create(admin, "plain")
-    create(admin, "transacted")
-
-
-def kill_active(nodes: KraftNodes, load: Load) -> int:
-    """Kill the controller that leads, and wait for another one and for progress."""
-    killed = led_by(nodes)
-    nodes.stop(killed, how=signal.SIGKILL)
-    led_by(nodes)
-    progress(load)
-    return killed
-
-
-def led_by(nodes: KraftNodes) -> int:
-    """The active controller, once there is one."""
-    found: list[int] = []
-
-    def is_known() -> bool:
-        active = nodes.active_controller()
-        found.extend([] if active is None else [active])
-        return active is not None
-
-    until(is_known, "no controller is active")
-    return found[0]
-
-
-def progress(load: Load) -> None:
-    """Wait for more records and transactions."""
-    plain, transacted = len(load.acknowledged), len(load.committed)
-    until(lambda: load.has_written(plain + 100, transacted + 10), f"no progress: {load.failures}")

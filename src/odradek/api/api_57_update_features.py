@@ -9,7 +9,7 @@ from __future__ import annotations
 from odradek.api.requests.capabilities import HasController
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
-from odradek.controller.features import FeatureUpdate, UpdatedFeature, UpgradeType, update_features
+from odradek.controller.features import FeatureUpdate, UpdatedFeature, UpgradeType
 from odradek.wire.apis import ApiKey
 from odradek.wire.messages.update_features import (
     UpdateFeaturesRequest,
@@ -29,9 +29,7 @@ async def handle(request: UpdateFeaturesRequest, context: RequestContext[HasCont
         FeatureUpdate(update.feature, update.max_version_level, _upgrade_type(update, context.version))
         for update in request.feature_updates
     ]
-    updated = await context.services.controller.change(
-        lambda image: update_features(image, updates, validate_only=request.validate_only)
-    )
+    updated = await context.services.controller.update_features(updates, validate_only=request.validate_only)
     if context.version >= 2:
         for name, failure in updated:
             if failure is not None:

@@ -54,7 +54,10 @@ class UpdatedFeature(NamedTuple):
 def update_features(
     image: ClusterImage, updates: Sequence[FeatureUpdate], *, validate_only: bool = False
 ) -> Decision[UpdatedFeature]:
-    """All updates or none: one that is refused refuses the others, whose replies have no failure of their own."""
+    """All updates or none: one that is refused refuses the others, whose replies have no failure of their own.
+
+    That of kraft.version is only checked: the voters finalize it.
+    """
     current = finalized(image).levels
     levels = {feature.name: current.get(feature.name, 0) for feature in FEATURES}
     if is_on_records(image):
@@ -67,7 +70,8 @@ def update_features(
         except KafkaError as error:
             replies.append(UpdatedFeature(update.name, Failure(error.code, error.message)))
         else:
-            levels[update.name] = update.level
+            if update.name != KRAFT_VERSION:
+                levels[update.name] = update.level
             replies.append(UpdatedFeature(update.name, None))
     unchanged = {name: level for name, level in levels.items() if level > 0} == current
     if validate_only or unchanged or any(reply.failure for reply in replies):
@@ -108,9 +112,9 @@ def _check(image: ClusterImage, update: FeatureUpdate, current: int) -> None:
 
 def _check_on_records(image: ClusterImage, update: FeatureUpdate, current: int) -> None:
     name, level, _ = update
-    if name == KRAFT_VERSION:
+    if name == KRAFT_VERSION and level < current:
         raise _refused(
-            f"Invalid update version {level} for feature {name}. The voters of the controllers' quorum finalize it."
+            f"Invalid upgrade of {name} from version {current} to {level} because the new version is a downgrade"
         )
     if name == METADATA_VERSION and level < current:
         # Kafka allows those between versions whose records are the same.

@@ -32,6 +32,7 @@ from odradek.controller.registrations import (
     unregister_broker,
 )
 from odradek.controller.topics import CreatedTopic, DeletedTopic, GrownTopic, MorePartitions, NewTopic, TopicReference
+from odradek.metadata.features import KRAFT_VERSION
 from odradek.metadata.image import Broker, ClusterImage, ControllerRegistration
 from odradek.metadata.kraft.difference import difference
 from odradek.ports.randomness import Random
@@ -193,6 +194,11 @@ class RecordController:
         return self.elect_leaders(ElectionType.PREFERRED, imbalanced_partitions(self.image, percentage))
 
     # --- settings ---
+
+    def note_kraft_version(self, level: int) -> None:
+        """The voters have finalized this kraft.version, by a control record."""
+        image = self.image
+        self.image = image.with_features({**(image.features or {}), KRAFT_VERSION: level}, image.features_epoch + 1)
 
     def alter_configs(
         self, resources: Sequence[ResourceChanges], *, validate_only: bool = False

@@ -88,6 +88,18 @@ def test_levels_on_records_are_those_of_the_records() -> None:
     assert level_in_force(ON_RECORDS, GROUPS) == 0
 
 
+def test_kraft_version_is_checked_and_left_to_the_voters() -> None:
+    image = ON_RECORDS.with_broker(BROKER._replace(features={**RANGES, "kraft.version": (0, 1)}))
+    decision = update_features(image, [FeatureUpdate("kraft.version", 1, UPGRADE)])
+    assert (decision.image, decision.replies[0].failure) == (image, None)
+    upgraded = image.with_features({**(image.features or {}), "kraft.version": 1}, 1)
+    (reply,) = update_features(upgraded, [FeatureUpdate("kraft.version", 0, SAFE)]).replies
+    assert reply.failure is not None
+    assert "the new version is a downgrade" in (reply.failure.message or "")
+    assert difference(image, upgraded) == [], "no metadata record finalizes it"
+    assert difference(upgraded, image) == []
+
+
 def test_update_on_records_keeps_the_other_levels() -> None:
     image = ON_RECORDS.with_broker(BROKER)
     after = update_features(image, [FeatureUpdate("metadata.version", 30, UPGRADE)]).image
@@ -100,7 +112,8 @@ def test_update_on_records_keeps_the_other_levels() -> None:
         (FeatureUpdate("metadata.version", 28, SAFE), "might delete metadata"),
         (FeatureUpdate("metadata.version", 31, UPGRADE), "only supports versions 7-30"),
         (FeatureUpdate(GROUPS, 1, UPGRADE), "Broker 1 does not support this feature"),
-        (FeatureUpdate("kraft.version", 1, UPGRADE), "voters"),
+        (FeatureUpdate("kraft.version", 2, UPGRADE), "only supports versions 0-1"),
+        (FeatureUpdate("kraft.version", 1, UPGRADE), "Broker 1 does not support this feature"),
     ],
 )
 def test_update_on_records_is_rejected(update: FeatureUpdate, message: str) -> None:

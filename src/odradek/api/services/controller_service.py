@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 from odradek.api.requests.declarations import Declaration
 from odradek.controller.configs import AlteredResource, ResourceChanges
 from odradek.controller.elections import Elected
+from odradek.controller.features import FeatureUpdate, UpdatedFeature
 from odradek.controller.outcome import Decision
 from odradek.controller.reassignments import Reassigned, Reassignment
 from odradek.controller.topics import (
@@ -59,6 +60,12 @@ class ControllerService(Protocol):
 
     async def change(self, decide: Callable[[ClusterImage], Decision[T]]) -> Sequence[T]:
         """Let a pure decision on the newest image take effect; its replies."""
+        ...
+
+    async def update_features(
+        self, updates: Sequence[FeatureUpdate], *, validate_only: bool = False
+    ) -> Sequence[UpdatedFeature]:
+        """Change levels of features, all or none, or only check that; one reply for each."""
         ...
 
     async def elect_leaders(self, election_type: int, partitions: Sequence[PartitionKey] | None) -> Sequence[Elected]:

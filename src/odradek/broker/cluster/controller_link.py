@@ -21,6 +21,7 @@ from odradek.broker.configuration.described_configs import DescribedConfigs
 from odradek.client.errors import TransportError
 from odradek.controller.configs import AlteredResource, ResourceChanges
 from odradek.controller.elections import Elected, elect_leaders
+from odradek.controller.features import FeatureUpdate, UpdatedFeature, update_features
 from odradek.controller.in_sync import IsrChange, IsrChanged
 from odradek.controller.internal_topics import creatable
 from odradek.controller.lease_table import Grant
@@ -102,6 +103,12 @@ class ControllerLink:
     async def change(self, decide: Callable[[ClusterImage], Decision[T]]) -> Sequence[T]:
         """Implements ControllerService."""
         return await self._here().change(decide)
+
+    async def update_features(
+        self, updates: Sequence[FeatureUpdate], *, validate_only: bool = False
+    ) -> Sequence[UpdatedFeature]:
+        """Implements ControllerService."""
+        return await self.change(lambda image: update_features(image, updates, validate_only=validate_only))
 
     async def elect_leaders(self, election_type: int, partitions: Sequence[PartitionKey] | None) -> Sequence[Elected]:
         """Implements ControllerService."""

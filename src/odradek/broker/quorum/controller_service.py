@@ -15,9 +15,10 @@ from odradek.broker.configuration.described_configs import DescribedConfigs
 from odradek.broker.quorum.quorum_controller import QuorumController
 from odradek.controller.configs import AlteredResource, ResourceChanges
 from odradek.controller.elections import Elected
+from odradek.controller.features import FeatureUpdate, UpdatedFeature, update_features
 from odradek.controller.in_sync import IsrChange, IsrChanged
 from odradek.controller.lease_table import Grant
-from odradek.controller.outcome import Decision
+from odradek.controller.outcome import Decision, Failure
 from odradek.controller.reassignments import Reassigned, Reassignment
 from odradek.controller.topics import (
     CreatedTopic,
@@ -28,6 +29,7 @@ from odradek.controller.topics import (
     TopicReference,
 )
 from odradek.metadata.configs.described import Described
+from odradek.metadata.features import KRAFT_VERSION
 from odradek.metadata.image import ClusterImage
 from odradek.records.topic_partition import PartitionKey
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -73,6 +75,25 @@ class DecidingController:
     async def change(self, decide: Callable[[ClusterImage], Decision[T]]) -> Sequence[T]:
         """See ControllerService; of decisions that judge no leaders."""
         return await self._controller.decide(lambda c: c.step(decide))
+
+    async def update_features(
+        self, updates: Sequence[FeatureUpdate], *, validate_only: bool = False
+    ) -> Sequence[UpdatedFeature]:
+        """See ControllerService. The voters decide on kraft.version, after all other updates are found valid."""
+        level = next((each.level for each in updates if each.name == KRAFT_VERSION), None)
+        if level is None:
+            return await self.change(lambda image: update_features(image, updates, validate_only=validate_only))
+        checked = await self.change(lambda image: update_features(image, updates, validate_only=True))
+        if any(each.failure for each in checked):
+            return checked
+        try:
+            await self._controller.upgrade_kraft_version(level, validate_only=validate_only)
+        except NotTheController:
+            raise
+        except KafkaError as error:
+            failed = UpdatedFeature(KRAFT_VERSION, Failure(error.code, error.message))
+            return [failed if each.name == KRAFT_VERSION else each for each in checked]
+        return await self.change(lambda image: update_features(image, updates, validate_only=validate_only))
 
     async def elect_leaders(self, election_type: int, partitions: Sequence[PartitionKey] | None) -> Sequence[Elected]:
         """See ControllerService."""

@@ -21,6 +21,7 @@ from odradek.controller.change_report import change_report
 from odradek.controller.election_counts import ElectionCounts
 from odradek.controller.record_controller import RecordController, Recorded
 from odradek.kraft.raft.effects import LeaderAndEpoch
+from odradek.kraft.raft.messages import UpgradeVersionRequest, VoterChangeAnswer
 from odradek.metadata.features import METADATA_VERSION, RECORD_FEATURES
 from odradek.metadata.image import Broker, ClusterImage
 from odradek.ports.clock import Clock
@@ -202,6 +203,25 @@ class QuorumController:
                 logger.log(level, "%s", text)
         await self._propose(epoch, recorded.records)
         return recorded.replies
+
+    async def upgrade_kraft_version(self, level: int, *, validate_only: bool) -> None:
+        """Let the voters finalize this kraft.version (KIP-853), or only ask whether they can.
+
+        Raises NotTheController; KafkaError INVALID_UPDATE_VERSION where a voter is not known or does not support it.
+        """
+        active = self._active
+        if active is None:
+            raise NotTheController(ErrorCode.NOT_CONTROLLER)
+        cluster_id = self._replica.machine.quorum.identity.cluster_id
+        served = await self._replica.receive(UpgradeVersionRequest(cluster_id, self._epoch, level, validate_only))
+        answer = served.answer
+        assert isinstance(answer, VoterChangeAnswer)
+        if answer.error in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH):
+            raise NotTheController(ErrorCode.NOT_CONTROLLER)
+        if answer.error is not ErrorCode.NONE:
+            raise KafkaError(answer.error, answer.message)
+        if not validate_only:
+            active.note_kraft_version(level)
 
     async def _propose(self, epoch: int, records: Sequence[Any]) -> None:
         if len(records) <= _RECORDS_IN_A_BATCH:

@@ -38,7 +38,7 @@ from odradek.kraft.raft.effects import (
     TruncateTo,
 )
 from odradek.kraft.raft.machine import RaftMachine
-from odradek.kraft.raft.messages import Answer, Batch, FetchAnswer, Request, SnapshotAnswer
+from odradek.kraft.raft.messages import Answer, Batch, FetchAnswer, Request, SnapshotAnswer, UpgradeVersionRequest
 from odradek.kraft.raft.quorum import NEVER
 from odradek.kraft.raft.roles import Follower as RaftFollower
 from odradek.kraft.raft.roles import Leader
@@ -206,8 +206,8 @@ class RaftReplica:
 
     # --- events ---
 
-    def receive(self, request: Request) -> asyncio.Future[Served]:
-        """The answer to a request of another replica; a fetch may wait for records."""
+    def receive(self, request: Request | UpgradeVersionRequest) -> asyncio.Future[Served]:
+        """The answer to a request of another replica, or of the controller; a fetch may wait for records."""
         token: asyncio.Future[Served] = asyncio.get_running_loop().create_future()
         if self._is_stopped:
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "This controller stops.")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from odradek.kraft.checkpoints import CheckpointId
 from odradek.kraft.metadata_observer import LogEnd
-from odradek.kraft.raft.messages import Answer, Batch, Request
+from odradek.kraft.raft.messages import Answer, Batch, Request, UpgradeVersionRequest
 from odradek.wire.messages.quorum_state import QuorumStateData
 
 
@@ -19,9 +19,9 @@ class Tick(NamedTuple):
 
 
 class Received(NamedTuple):
-    """A request of another replica. `token` names it in the reply."""
+    """A request of another replica, or of this one's controller. `token` names it in the reply."""
 
-    request: Request
+    request: Request | UpgradeVersionRequest
     token: Any
 
 

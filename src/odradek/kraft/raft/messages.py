@@ -182,8 +182,17 @@ class UpdateVoterRequest(NamedTuple):
     voter: Voter
 
 
+class UpgradeVersionRequest(NamedTuple):
+    """A new kraft.version of the controller that leads `epoch`. 1 moves static voters into the log (KIP-853)."""
+
+    cluster_id: str
+    epoch: int
+    level: int
+    validate_only: bool = False
+
+
 class VoterChangeAnswer(NamedTuple):
-    """The answer to AddRaftVoter, RemoveRaftVoter and UpdateRaftVoter. `message` explains an error."""
+    """The answer to a change of the voters or of kraft.version. `message` explains an error."""
 
     error: ErrorCode
     message: str | None

@@ -10,7 +10,7 @@ from typing import Any
 
 from odradek.kraft.checkpoints import CheckpointId
 from odradek.kraft.raft.messages import FetchRequest
-from odradek.kraft.raft.voters import ReplicaKey
+from odradek.kraft.raft.voters import ReplicaKey, Voter
 
 
 @dataclass(slots=True)
@@ -29,6 +29,8 @@ class Follower:
     """Whether the leader answered: then pre-votes are rejected."""
     report_ms: float = 0.0
     """When the replica may next ask the leader to change its entry among the voters."""
+    has_reported: bool = False
+    """Whether the leader knows this static voter's directory and listeners, which no log has."""
     snapshot: CheckpointId | None = None
     """The snapshot that it fetches, and how many bytes of it are written."""
     snapshot_bytes: int = 0
@@ -91,6 +93,8 @@ class Leader:
     """Whether a record of this epoch is committed: only then the high watermark is known."""
     change: VoterChange | None = None
     """The change of the voters that waits for its record to be committed."""
+    reported: dict[int, Voter] = field(default_factory=dict)
+    """What static voters have reported of themselves in this epoch."""
 
     def progress_of(self, replica: ReplicaKey) -> Progress:
         """How far this replica has fetched."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from odradek.metadata.features import KRAFT_VERSION
 from odradek.metadata.image import ClusterImage, Topic
 from odradek.metadata.kraft.client_records import acl_record, client_changes, token_record
 from odradek.metadata.kraft.partition_records import partition_change, partition_record
@@ -42,10 +43,10 @@ def differences(before: ClusterImage, after: ClusterImage) -> Iterator[Any]:
 
 def _features(before: ClusterImage, after: ClusterImage) -> Iterator[Any]:
     old, new = before.features or {}, after.features or {}
-    if missing := old.keys() - new.keys():
+    if missing := old.keys() - new.keys() - {KRAFT_VERSION}:
         raise ValueError(f"the finalized features {sorted(missing)} cannot disappear")
     for name, level in new.items():
-        if old.get(name) != level:
+        if old.get(name) != level and name != KRAFT_VERSION:  # the voters append that, in a control record
             yield md.FeatureLevelRecord(name, level)
 
 

@@ -12,6 +12,7 @@ from typing import Any, Union
 
 from odradek.metadata.configs.catalog import GROUP, TOPIC, broker_definition
 from odradek.metadata.configs.definitions import ConfigDefinition
+from odradek.metadata.features import KRAFT_VERSION
 from odradek.metadata.image import Broker, ClientEntity, ClusterImage, ControllerRegistration, PartitionState, Topic
 from odradek.security.delegation_tokens import DelegationToken
 from odradek.security.scram import MECHANISMS, ScramCredential
@@ -47,7 +48,9 @@ def image_tree(image: ClusterImage, end_offset: int) -> Tree:
 
 def _features(image: ClusterImage) -> Tree:
     levels = image.features or {}
-    found = {f"finalized_{name}": str(level) for name, level in sorted(levels.items()) if name != _METADATA_VERSION}
+    # Apache's shell shows features of records only: kraft.version is finalized by a control record.
+    shown = levels.keys() - {_METADATA_VERSION, KRAFT_VERSION}
+    found = {f"finalized_{name}": str(levels[name]) for name in sorted(shown)}
     return {"metadataVersion": str(levels.get(_METADATA_VERSION, "unknown")), **found}
 
 

@@ -71,6 +71,8 @@ class MetadataReplay:
         """Note a control record that snapshots hold, too."""
         if isinstance(message, KRaftVersionRecord | VotersRecord):
             self._controls[type(message)] = message
+        if isinstance(message, KRaftVersionRecord):
+            self._begun().finalize_kraft_version(message.k_raft_version)
 
     @property
     def controls(self) -> list[Any]:

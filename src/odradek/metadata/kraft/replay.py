@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Generic, TypeVar
 
 from odradek.kraft.errors import CorruptMetadata, UnknownMetadata
+from odradek.metadata.features import KRAFT_VERSION
 from odradek.metadata.image import Broker, ClientEntity, ClusterImage
 from odradek.metadata.kraft import client_records as clients
 from odradek.metadata.kraft.registration_records import broker_of, changed_broker, controller_of
@@ -154,6 +155,10 @@ class ReplayedImage:
         if kind == BROKER:
             return image.broker_configs.get(name, _NONE)
         return (image.group_configs if kind == GROUP else image.client_metrics).get(name, _NONE)
+
+    def finalize_kraft_version(self, level: int) -> None:
+        """A control record has finalized this kraft.version, which no FeatureLevelRecord does."""
+        self._features.change()[KRAFT_VERSION] = level
 
     def _finalize(self, record: md.FeatureLevelRecord) -> None:
         # Level 0 stays in the image: a feature that it does not name has its initial level.

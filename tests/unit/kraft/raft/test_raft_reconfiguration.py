@@ -21,6 +21,7 @@ from odradek.kraft.raft.messages import (
     SnapshotAnswer,
     SnapshotRequest,
     UpdateVoterRequest,
+    UpgradeVersionRequest,
     VoteAnswer,
     VoterChangeAnswer,
     VoteRequest,
@@ -563,3 +564,127 @@ def test_leader_resigns_for_the_successors_of_the_log() -> None:
     replica = leader_of(1, 2, 3)
     replica.step(Resign())
     assert {each.successors for each in replica.sent(EndEpochRequest)} == {(key(2), key(3))}
+
+
+# --- kraft.version 0 to 1 ---
+
+
+def static_leader() -> Replica:
+    """Replica 1 as the leader of static voters 1, 2, 3, with a committed record; it knows its own directory."""
+    own = voter(1)
+    identity = Identity(CLUSTER, 1, frozenset((1, 2, 3)), own.key.directory_id, own.endpoints)
+    replica = Replica(identity=identity)
+    replica.wait(1001)
+    replica.answer(VoteRequest, GRANTED, 2)
+    replica.answer(VoteRequest, GRANTED._replace(epoch=1), 2)
+    replica.sync()
+    for each in (2, 3):
+        fetch(replica, each)
+    assert replica.machine.quorum.version == 0
+    return replica
+
+
+def report(replica: Replica, reported: Voter) -> VoterChangeAnswer | None:
+    return change(replica, UpdateVoterRequest(CLUSTER, replica.machine.quorum.epoch, reported))
+
+
+def upgrade(replica: Replica, level: int = 1, *, validate_only: bool = False) -> VoterChangeAnswer | None:
+    return change(replica, UpgradeVersionRequest(CLUSTER, replica.machine.quorum.epoch, level, validate_only))
+
+
+def test_upgrade_moves_the_reported_voters_into_the_log() -> None:
+    replica = static_leader()
+    for each in (2, 3):
+        answer = report(replica, voter(each))
+        assert answer is not None
+        assert answer.error is ErrorCode.NONE
+    assert not replica.last.log, "a report of a static voter is in no log"
+    assert upgrade(replica) is None, "the answer waits for the commit"
+    (batch,) = replica.last.log
+    assert isinstance(batch, Batch)
+    assert [type(each) for each in batch.controls] == [KRaftVersionRecord, VotersRecord]
+    assert (replica.machine.quorum.version, current(replica)) == (1, voters(1, 2, 3))
+    replica.sync()
+    fetch(replica, 2)
+    assert answered(replica) == [ErrorCode.NONE]
+
+
+def test_leader_of_upgraded_voters_keeps_its_majority() -> None:
+    """Its followers are the same replicas, and have fetched a moment ago."""
+    replica = static_leader()
+    replica.wait(2900)
+    for each in (2, 3):
+        fetch(replica, each)
+        report(replica, voter(each))
+    upgrade(replica)
+    replica.wait(500)
+    assert replica.role == "Leader"
+
+
+def test_upgrade_is_rejected_while_a_voter_has_not_reported() -> None:
+    replica = static_leader()
+    report(replica, voter(2))
+    answer = upgrade(replica)
+    assert answer is not None
+    assert answer.error is ErrorCode.INVALID_UPDATE_VERSION
+    assert answer.message is not None
+    assert "voters [3]" in answer.message
+    assert replica.machine.quorum.version == 0
+
+
+def test_upgrade_is_rejected_when_a_voter_does_not_support_it() -> None:
+    replica = static_leader()
+    report(replica, voter(2)._replace(max_kraft_version=0))
+    report(replica, voter(3))
+    answer = upgrade(replica)
+    assert answer is not None
+    assert answer.error is ErrorCode.INVALID_UPDATE_VERSION
+
+
+def test_upgrade_that_is_only_validated_changes_nothing() -> None:
+    replica = static_leader()
+    for each in (2, 3):
+        report(replica, voter(each))
+    answer = upgrade(replica, validate_only=True)
+    assert answer is not None
+    assert answer.error is ErrorCode.NONE
+    assert not replica.last.log
+    assert replica.machine.quorum.version == 0
+
+
+def test_downgrade_is_rejected_and_the_same_version_accepted() -> None:
+    replica = leader_of(1, 2, 3)
+    same, lower = upgrade(replica), upgrade(replica, 0)
+    assert same is not None
+    assert same.error is ErrorCode.NONE
+    assert lower is not None
+    assert lower.error is ErrorCode.INVALID_UPDATE_VERSION
+
+
+def test_static_voter_reports_itself_once_to_each_leader() -> None:
+    own = voter(1)
+    identity = Identity(CLUSTER, 1, frozenset((1, 2, 3)), own.key.directory_id, own.endpoints)
+    replica = Replica(identity=identity, state=QuorumStateData(leader_epoch=5, leader_id=2))
+    replica.answer(FetchRequest, FetchAnswer(ErrorCode.NONE, 2, 5), 2)
+    assert replica.sent(UpdateVoterRequest) == [UpdateVoterRequest(CLUSTER, 5, own)]
+    replica.answer(UpdateVoterRequest, VoterChangeAnswer(ErrorCode.NONE, None, 2, 5), 2)
+    replica.wait(1900)
+    assert replica.sent(UpdateVoterRequest) == []
+    replica.wait(200)
+    assert replica.sent(UpdateVoterRequest) == []
+    replica.ask(BeginEpochRequest(CLUSTER, 1, 6, 3))
+    replica.answer(FetchRequest, FetchAnswer(ErrorCode.NONE, 3, 6), 3)
+    assert [each.epoch for each in replica.sent(UpdateVoterRequest)] == [6]
+
+
+def test_upgrade_that_is_truncated_leaves_the_voters_static() -> None:
+    replica = static_leader()
+    for each in (2, 3):
+        report(replica, voter(each))
+    end = replica.machine.quorum.log.end
+    upgrade(replica)
+    replica.ask(BeginEpochRequest(CLUSTER, 1, 9, 3))
+    replica.sync()
+    replica.answer(FetchRequest, FetchAnswer(ErrorCode.NONE, 3, 9, diverging=end), 3)
+    quorum = replica.machine.quorum
+    assert (quorum.version, quorum.voters.keys) == (0, {ReplicaKey(each) for each in (1, 2, 3)})
