@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -107,11 +107,12 @@ class DirectoryAssignments:
             # Logs are created after the image has named their replicas, some in each turn of the loop.
             await asyncio.sleep(pause)
             wanted, unplaced = self._misplaced()
-            if wanted and not await self._report(wanted):
+            noted = await self._report(wanted) if wanted else wanted.keys()
+            for key in noted:
+                self._pending.pop(key, None)
+            if len(noted) < len(wanted):
                 pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
             else:
-                for key in wanted:
-                    self._pending.pop(key, None)
                 is_waiting = 0 < len(self._pending) == unplaced
                 pause = min(2 * pause, _LONGEST_WAIT_SECONDS) if is_waiting else _FIRST_PAUSE_SECONDS
             if self._pending:
@@ -138,17 +139,28 @@ class DirectoryAssignments:
             self._pending[key] = None
         return found, len(unplaced)
 
-    async def _report(self, wanted: Mapping[PartitionKey, Replica]) -> bool:
-        """Whether the controller has answered for these replicas."""
+    async def _report(self, wanted: Mapping[PartitionKey, Replica]) -> Collection[PartitionKey]:
+        """The replicas that the controller has noted. A later image may show that the others are no longer here."""
         request = request_of(self._node_id, self._epoch(), wanted.values())
         try:
             answer = await self._ask(request, AssignReplicasToDirsResponse, self._timeout_ms, Purpose.OWN)
         except KafkaError as error:
             logger.debug("cannot report the directories of %d replicas: %s; retrying", len(wanted), error)
-            return False
+            return ()
         if answer.error_code:
             logger.debug("the controller answers AssignReplicasToDirs with error %d; retrying", answer.error_code)
-        return not answer.error_code
+            return ()
+        noted = {
+            Replica(topic.topic_id, part.partition_index, directory.id)
+            for directory in answer.directories
+            for topic in directory.topics
+            for part in topic.partitions
+            if not part.error_code
+        }
+        found = [key for key, replica in wanted.items() if replica in noted]
+        if len(found) < len(wanted):
+            logger.debug("the controller has not noted the directories of %d replicas", len(wanted) - len(found))
+        return found
 
 
 def request_of(node_id: int, epoch: int, replicas: Iterable[Replica]) -> AssignReplicasToDirsRequest:

@@ -15,25 +15,56 @@ from odradek.broker.kraft.directory_assignments import DirectoryAssignments
 from odradek.client.admin import Admin, NewTopic
 from odradek.metadata.directories import UNASSIGNED
 from odradek.metadata.image import ClusterImage, PartitionState, Topic
-from odradek.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
+from odradek.wire.errors import ErrorCode
+from odradek.wire.messages.assign_replicas_to_dirs import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsRequestDirectoryData,
+    AssignReplicasToDirsResponse,
+    AssignReplicasToDirsResponseDirectoryData,
+    AssignReplicasToDirsResponsePartitionData,
+    AssignReplicasToDirsResponseTopicData,
+)
 from tests.unit.broker.quorum.controllers_in_process import Quorum, until
 
 FIRST, SECOND = b"1" * 16, b"2" * 16
 TOPIC_ID = b"t" * 16
 
 
-class AController:
-    """Notes what it is asked; the first `failures` requests get no answer."""
+def _answered(
+    directory: AssignReplicasToDirsRequestDirectoryData, code: ErrorCode
+) -> AssignReplicasToDirsResponseDirectoryData:
+    """The answer for a directory, with the code for partition 0."""
+    return AssignReplicasToDirsResponseDirectoryData(
+        directory.id,
+        [
+            AssignReplicasToDirsResponseTopicData(
+                topic.topic_id,
+                [
+                    AssignReplicasToDirsResponsePartitionData(
+                        part.partition_index, ErrorCode.NONE if part.partition_index else code
+                    )
+                    for part in topic.partitions
+                ],
+            )
+            for topic in directory.topics
+        ],
+    )
 
-    def __init__(self, failures: int = 0) -> None:
+
+class AController:
+    """Notes what it is asked; the first `failures` requests get no answer, the first `errors` an error for partition 0."""
+
+    def __init__(self, failures: int = 0, errors: int = 0) -> None:
         self.failures = failures
+        self.errors = errors
         self.requests: list[AssignReplicasToDirsRequest] = []
 
     async def __call__(self, request: Any, _kind: type, _timeout_ms: float, _purpose: Purpose) -> Any:
         self.requests.append(request)
         if len(self.requests) <= self.failures:
             raise ControllerAway("nothing answers")
-        return AssignReplicasToDirsResponse()
+        code = ErrorCode.UNKNOWN_TOPIC_ID if len(self.requests) <= self.errors else ErrorCode.NONE
+        return AssignReplicasToDirsResponse(directories=[_answered(each, code) for each in request.directories])
 
     @property
     def assigned(self) -> list[dict[bytes, list[int]]]:
@@ -74,6 +105,12 @@ def test_report_is_repeated_until_the_controller_answers() -> None:
     controller = AController(failures=1)
     run(controller, image_of(UNASSIGNED), {0: FIRST}, until_asked=2)
     assert controller.assigned == [{FIRST: [0]}, {FIRST: [0]}]
+
+
+def test_replica_whose_report_fails_is_reported_again() -> None:
+    controller = AController(errors=1)
+    run(controller, image_of(UNASSIGNED, UNASSIGNED), {0: FIRST, 1: SECOND}, until_asked=2)
+    assert controller.assigned == [{FIRST: [0], SECOND: [1]}, {FIRST: [0]}]
 
 
 def test_replicas_without_a_log_do_not_delay_those_behind_them(monkeypatch: pytest.MonkeyPatch) -> None:
