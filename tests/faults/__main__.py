@@ -2,10 +2,10 @@
 
 Without --shape the minutes are shared out: a quarter to one broker, half to three brokers on SQLite, a quarter to
 three brokers on an ensemble of three ZooKeeper servers. `--shape quorum` is three processes that are brokers and KRaft
-controllers. `--shape namespaces` puts each broker into a network namespace and cuts their network silently (it takes
-root and iproute2). `--peer kafka` does the same to three
-brokers of Apache Kafka 4.3 first (KAFKA_HOME names an installation; Maven fetches one otherwise) and prints both gaps
-side by side.
+controllers, `--shape mixed` the same with Apache Kafka 4.3 in the place of one of them. `--shape namespaces` puts each
+broker into a network namespace and cuts their network silently (it takes root and iproute2). `--peer kafka` does the
+same to three brokers of Apache Kafka 4.3 first (KAFKA_HOME names an installation; Maven fetches one otherwise) and
+prints both gaps side by side.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ SHAPES = {
     "three": Shape(3),
     "zookeeper": Shape(3, zookeepers=3),
     "quorum": Shape(3, quorum=True),
+    "mixed": Shape(3, quorum=True, apache=1),
     "namespaces": Shape(3, zookeepers=1, proxied=False, namespaces=True),
 }
 PEERS = {"kafka": Shape(3, quorum=True, peer=True)}

@@ -36,6 +36,8 @@ WHOLE_SECONDS: Final = 90.0
 VOLUME_BYTES: Final = 384 << 20
 _METADATA_VERSION: Final = 12
 _FAULTY: Final = re.compile(r"Traceback|exception was never retrieved|Exception in callback")
+_ABSENT_FEATURES: Final = ("share.version=0", "streams.version=0")
+"""Levels of what Odradek does not have yet."""
 _TOPICS: Final = {"steady": 3, "plain": 2, "ledger": 2, "accounts": 1, "in": 2, "out": 2}
 
 
@@ -57,11 +59,15 @@ class Shape(NamedTuple):
     """Every process is a broker and a controller of one KRaft quorum."""
     peer: bool = False
     """Apache Kafka in place of Odradek; `quorum` holds for it, too."""
+    apache: int = 0
+    """So many of the nodes, the first ones, are Apache Kafka beside Odradek; `quorum` holds for all."""
 
     @property
     def name(self) -> str:
         if self.peer:
             return f"{self.brokers} brokers of Apache Kafka"
+        if self.apache:
+            return f"{self.brokers} brokers in a quorum, {self.apache} of Apache Kafka"
         if self.quorum:
             return f"{self.brokers} brokers in a quorum"
         if self.namespaces:
@@ -140,9 +146,10 @@ class Node:
             "listener.security.protocol.map": f"{protocols},{CONTROLLER_LISTENER}:PLAINTEXT",
         }
 
-    def configure_apache(self, settings: dict[str, object], cluster_id: str) -> None:
-        """Make this node an Apache Kafka."""
-        self.process = KafkaProcess(self.home / "data", settings, cluster_id, self.client_port, self._bound_to_modes())
+    def configure_apache(self, settings: dict[str, object], cluster_id: str, features: Sequence[str] = ()) -> None:
+        """Make this node an Apache Kafka; `features` are levels to format with."""
+        own = KafkaProcess(self.home / "data", settings, cluster_id, self.client_port, self._bound_to_modes(), features)
+        self.process = own
         self.process.log_path = self.home.with_suffix(".log")
 
     def configure(self, settings: dict[str, object], links: Links | None, prefix: Sequence[str] = ()) -> None:
@@ -157,6 +164,11 @@ class Node:
         }
         self.process = BrokerProcess(self.home / "data", settings | own, prefix=prefix, environment=clock)
         self.process.log_path = self.home.with_suffix(".log")  # not on the disk that is filled
+
+    @property
+    def is_apache(self) -> bool:
+        """Whether this node is an Apache Kafka."""
+        return isinstance(self.process, KafkaProcess)
 
     def running(self) -> bool:
         return self.process.running()
@@ -261,8 +273,8 @@ class Deployment:
             if self.shape.quorum:
                 assert self.links is not None
                 settings |= node.in_quorum(self.links, self.nodes)
-            if self.shape.peer:
-                node.configure_apache(settings, cluster_id)
+            if self.shape.peer or node.broker_id <= self.shape.apache:
+                node.configure_apache(settings, cluster_id, _ABSENT_FEATURES if self.shape.apache else ())
                 continue
             if self.shape.quorum:
                 format_directory(node.home / "data", node.broker_id, cluster_id)

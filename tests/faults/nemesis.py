@@ -281,7 +281,7 @@ def few_files(torment: Torment) -> None:
 
 def jump_clock(torment: Torment) -> None:
     """A broker's wall clock is off by up to an hour, either way, and comes back."""
-    node = torment.some()
+    node = torment.chance.choice([each for each in torment.deployment.nodes if not each.is_apache])
     node.set_clock(torment.chance.choice((-1, 1)) * torment.chance.uniform(30, 3600))
     try:
         torment.hold(1.0, 5.0)

@@ -28,13 +28,20 @@ class KafkaProcess:
     """One Apache Kafka 4.3 in both roles, with the methods of `BrokerProcess`. `settings` are all its properties."""
 
     def __init__(
-        self, data_dir: Path, settings: Mapping[str, object], cluster_id: str, port: int, prefix: Sequence[str] = ()
+        self,
+        data_dir: Path,
+        settings: Mapping[str, object],
+        cluster_id: str,
+        port: int,
+        prefix: Sequence[str] = (),
+        features: Sequence[str] = (),
     ) -> None:
         self.data_dir = data_dir
         self.settings = dict(settings)
         self.cluster_id = cluster_id
         self.port = port
         self.prefix = list(prefix)
+        self._features = [part for each in features for part in ("--feature", each)]
         self.log_path = data_dir.with_name(data_dir.name + ".log")
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -88,7 +95,9 @@ class KafkaProcess:
 
     def _format(self, config: Path) -> None:
         command = [java(), "-cp", classpath(), "kafka.tools.StorageTool", "format", "-t", self.cluster_id]
-        done = subprocess.run([*command, "-c", str(config)], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [*command, "-c", str(config), *self._features], capture_output=True, text=True, check=False
+        )
         if done.returncode:
             raise BrokerError(f"Apache Kafka's storage could not be formatted: {done.stderr.strip()[-500:]}")
 

@@ -86,8 +86,8 @@ def run(home: Path, shape: Shape, plan: Plan, seed: int, say: Say = print, *, gr
         except Exception as failure:
             problems.append(f"faults ended with {type(failure).__name__}: {failure}")
         problems += _judge(deployment, place, clients, say)
-        if not shape.peer:
-            for node in deployment.nodes:
+        for node in deployment.nodes:
+            if not node.is_apache:
                 problems += _exceptions(node)
     gaps = judge.write_gaps(place.history, events, STEADY)
     (home / "gaps.txt").write_text("".join(f"{gap}\n" for gap in gaps))
