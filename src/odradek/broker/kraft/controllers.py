@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from odradek.broker.cluster.cluster_secret import Prove
 from odradek.broker.cluster.peers import PeerLimits, Purpose, proven
 from odradek.broker.cluster.remote_controller import ControllerAway
 from odradek.client.errors import Disconnected, RequestTimedOut, TransportError, UnsupportedByBroker
 from odradek.client.network.connection import Connection, open_connection
+from odradek.client.network.connections import retrieve_failure
 from odradek.kraft.metadata_observer import Server
 from odradek.metadata.image import NO_BROKER
 from odradek.ports.network import Network, Secure
@@ -25,7 +26,17 @@ _METADATA: Final = None
 class Controllers:
     """One connection for each controller and purpose, made when it is first needed and again after it broke."""
 
-    __slots__ = ("_active", "_client_id", "_connections", "_limits", "_locks", "_network", "_prove", "_secure")
+    __slots__ = (
+        "_active",
+        "_asking",
+        "_client_id",
+        "_connections",
+        "_limits",
+        "_locks",
+        "_network",
+        "_prove",
+        "_secure",
+    )
 
     def __init__(self, network: Network, node_id: int, secure: Secure | None, prove: Prove, limits: PeerLimits) -> None:
         """`secure` is given where the controllers' listener has TLS; `prove` logs in where it has SASL."""
@@ -37,10 +48,18 @@ class Controllers:
         self._connections: dict[tuple[Server, Purpose | None], Connection] = {}
         self._locks: dict[tuple[Server, Purpose | None], asyncio.Lock] = {}
         self._active: Server | None = None
+        self._asking: dict[asyncio.Task[Any], Server] = {}
+        """Requests to the active controller that wait for their answers."""
 
     def note_active(self, server: Server | None) -> None:
-        """Send the broker's own requests to this leader of the quorum from now on; None while none is known."""
+        """Send the broker's own requests to this leader of the quorum from now on; None while none is known.
+
+        Requests to another one fail: it may stand still, and its answer come after many seconds or never.
+        """
         self._active = server
+        if server is not None:
+            for task in [each for each, asked in self._asking.items() if asked != server]:
+                task.cancel()
 
     async def fetch(self, server: Server, request: ApiMessage, kind: type[Response], timeout_ms: float) -> Response:
         """A controller's answer about the metadata log. Raises TransportError, KafkaError UNSUPPORTED_VERSION."""
@@ -51,8 +70,18 @@ class Controllers:
         server = self._active
         if server is None:
             raise ControllerAway("The quorum has no leader that this broker knows.")
+        task = asyncio.get_running_loop().create_task(self.request(server, purpose, request, kind, timeout_ms))
+        task.add_done_callback(retrieve_failure)
+        self._asking[task] = server
         try:
-            return await self.request(server, purpose, request, kind, timeout_ms)
+            await asyncio.wait({task})
+        finally:
+            del self._asking[task]
+            task.cancel()  # where this request is given up
+        if task.cancelled():
+            raise ControllerAway("Another controller is active.")
+        try:
+            return task.result()
         except TransportError as error:
             raise ControllerAway(f"The controller cannot be reached: {error}") from error
 

@@ -39,10 +39,10 @@ def image_tree(image: ClusterImage, end_offset: int) -> Tree:
         "topics": _topics(image),
         "configs": _configs(image),
         "clientQuotas": {_entity(entity): quotas for entity, quotas in _quotas(image)},
-        "producerIds": {"nextProducerId": str(image.next_producer_id)},
+        "producerIds": {"nextProducerId": str(image.next_producer_id or -1)},
         "acls": {"byId": {_id(acl_id): _acl(acl) for acl_id, acl in image.acls.items()}},
         "scram": _credentials(image),
-        "delegationTokens": {token_id: _token(token) for token_id, token in image.tokens.items()},
+        "delegationToken": {token_id: _token(token) for token_id, token in image.tokens.items()},
     }
 
 

@@ -28,6 +28,7 @@ class AConnection:
         self.host = host
         self.closed: Exception | None = None
         self.failure: Exception | None = None
+        self.is_silent = False
 
     def version_of(self, _request: type) -> int:
         if self.host == "old":
@@ -37,6 +38,8 @@ class AConnection:
     async def request(self, *_: Any) -> Any:
         if self.failure is not None:
             raise self.failure
+        if self.is_silent:
+            await asyncio.Event().wait()
         return AllocateProducerIdsResponse(producer_id_start=ord(self.host[0]))
 
     def close(self) -> None:
@@ -72,6 +75,26 @@ def test_requests_go_to_the_active_controller(monkeypatch: pytest.MonkeyPatch) -
         assert await world.ask() == ord("a")
         world.controllers.note_active(SECOND)
         assert await world.ask() == ord("b")
+
+    run(monkeypatch, scenario)
+
+
+def test_request_to_a_former_controller_fails_when_another_is_active(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The former one may stand still."""
+
+    async def scenario(world: World) -> None:
+        world.controllers.note_active(FIRST)
+        await world.ask()
+        world.opened[0].is_silent = True
+        asked = asyncio.create_task(world.ask())
+        await asyncio.sleep(0)
+        for still_waits in (FIRST, None):
+            world.controllers.note_active(still_waits)
+            await asyncio.sleep(0.01)
+            assert not asked.done()
+        world.controllers.note_active(SECOND)
+        with pytest.raises(ControllerAway):
+            await asked
 
     run(monkeypatch, scenario)
 

@@ -52,7 +52,7 @@ def _answered(
 
 
 class AController:
-    """Notes what it is asked; the first `failures` requests get no answer, the first `errors` an error for partition 0."""
+    """Notes requests; the first `failures` get no answer, the first `errors` an error for each partition 0."""
 
     def __init__(self, failures: int = 0, errors: int = 0) -> None:
         self.failures = failures
