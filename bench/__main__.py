@@ -49,6 +49,7 @@ CASES = {
     "compaction": "MB/s of compacting a 2 GB log, and a producer's latency beside it (not run unless named)",
     "slow_disk": "a producer beside a saturated disk and a lagging reader (not run unless named)",
     "cluster": "three brokers: throughput, latency, write gaps when one goes (not run unless named)",
+    "quorum": "three controllers: a topic and a write after the active one goes (not run unless named)",
     "cores": "what brokers get per core: 1 and 3 brokers, 1 and 3 copies (not run unless named)",
     "growth": "three brokers: 10 to 5,000 partitions idle, and deaths with 2,000 (not run unless named)",
     "tls": "throughput and CPU over TLS, handshakes, memory of connections (not run unless named)",
@@ -65,7 +66,7 @@ DEFAULT = (
     "groups",
     "metadata",
 )
-ON_CLUSTERS = ("cluster", "cores", "growth", "tls", "floods")
+ON_CLUSTERS = ("cluster", "quorum", "cores", "growth", "tls", "floods")
 IDLE_SECONDS = 2.0
 Figures = dict[str, dict[str, list[float]]]
 
@@ -102,10 +103,14 @@ def run_on_cluster(case: str, server_name: str, scale: float) -> dict[str, float
     from bench.cases.cores import run_cores
     from bench.cases.floods import run_floods
     from bench.cases.growth import run_growth
+    from bench.cases.quorum import run_quorum
     from bench.cases.tls import run_tls
 
     began = time.monotonic()
-    runs = {"cluster": run_cluster, "cores": run_cores, "growth": run_growth, "tls": run_tls, "floods": run_floods}
+    runs = {
+        "cluster": run_cluster, "quorum": run_quorum, "cores": run_cores, "growth": run_growth, "tls": run_tls,
+        "floods": run_floods,
+    }  # fmt: skip
     measured = runs[case](server_name, scale)
     shown = ", ".join(f"{name} {value:,.4g} {METRICS[name].unit}" for name, value in measured.items())
     print(f"  {server_name:8} {case:12} {time.monotonic() - began:5.1f} s  {shown}", file=sys.stderr, flush=True)

@@ -134,6 +134,10 @@ METRICS = {
         Metric("write gap, kill -9", "ms", False, None, 1000),
         Metric("write gap, stop", "ms", False, None, 200),
         Metric("write gap, SIGSTOP", "ms", False, None, 10_000),
+        Metric("controller, kill -9: next topic", "ms", False, None, 1000),
+        Metric("controller, kill -9: write gap", "ms", False, None, 1000),
+        Metric("controller, SIGSTOP: next topic", "ms", False, 1.0),
+        Metric("controller, SIGSTOP: write gap", "ms", False, None, 15_000),
         *(
             metric
             for partitions in ("10", "100", "1,000", "5,000")

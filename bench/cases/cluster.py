@@ -16,12 +16,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from statistics import mean
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -81,7 +81,8 @@ def kafka(home: Path, brokers: int) -> Iterator[RunningCluster]:
             process.terminate()
 
 
-CLUSTERS = {"odradek": odradek, "kafka": kafka}
+Start = Callable[[Path, int], AbstractContextManager[RunningCluster]]
+CLUSTERS: Mapping[str, Start] = {"odradek": odradek, "kafka": kafka}
 
 
 def run_cluster(name: str, scale: float) -> dict[str, float]:
@@ -99,11 +100,11 @@ def run_cluster(name: str, scale: float) -> dict[str, float]:
 
 
 @contextmanager
-def fresh(name: str, brokers: int = COPIES) -> Iterator[RunningCluster]:
+def fresh(name: str, brokers: int = COPIES, clusters: Mapping[str, Start] = CLUSTERS) -> Iterator[RunningCluster]:
     home = Path(tempfile.mkdtemp(prefix=f"odradek-bench-{name}-"))
     os.sync()
     try:
-        with CLUSTERS[name](home, brokers) as cluster:
+        with clusters[name](home, brokers) as cluster:
             yield cluster
     finally:
         shutil.rmtree(home, ignore_errors=True)
@@ -215,50 +216,70 @@ def synchronous(cluster: RunningCluster, scale: float) -> dict[str, float]:
     }
 
 
+class Writer:
+    """Writes to a topic without pause, in a thread, and notes when records are acknowledged."""
+
+    def __init__(self, bootstrap: str, topic: str, how: signal.Signals) -> None:
+        """`how`: the signal that a leader is going to get."""
+        self._topic = topic
+        self._acknowledged: list[float] = []
+        self._failed: list[str] = []
+        self._ended = threading.Event()
+        self._producer = Producer({
+            "bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True, "linger.ms": 0,
+            "retry.backoff.ms": 20, "retry.backoff.max.ms": 100, "reconnect.backoff.ms": 20,
+            "reconnect.backoff.max.ms": 100, "topic.metadata.refresh.fast.interval.ms": 50,
+            # A client waits for a silent broker as long as it likes; it is not to be measured here.
+            "socket.timeout.ms": 1000 if how == signal.SIGSTOP else 60_000, "log_level": 2,
+            "on_delivery": self._delivered,
+        })  # fmt: skip
+        self._thread = threading.Thread(target=self._write)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        if self._producer.flush(60) or self._failed:
+            raise RuntimeError(f"records were not acknowledged: {self._failed[:1]}")
+
+    def _delivered(self, error: Any, _message: Message) -> None:
+        if error is None:
+            self._acknowledged.append(time.perf_counter())
+        else:
+            self._failed.append(str(error))
+
+    def _write(self) -> None:
+        while not self._ended.is_set():
+            self._producer.produce(self._topic, b"x")
+            self._producer.poll(0.005)
+
+    def wait_for_another_leader(self, began: float) -> None:
+        """Until records are acknowledged again, and for a while more: a leader may change twice."""
+        while time.perf_counter() - began < 40 and not (
+            time.perf_counter() - began > 6 and self._acknowledged[-1] > time.perf_counter() - 1
+        ):
+            time.sleep(0.1)
+
+    def longest_gap_ms(self, began: float) -> float:
+        """Between two acknowledgements, of those since shortly before this time."""
+        late = [each for each in self._acknowledged if each > began - 0.5]
+        return max(after - before for before, after in pairwise(late)) * 1000
+
+
 def write_gap(cluster: RunningCluster, how: signal.Signals) -> float:
     """The longest time in ms between acknowledgements of a partition whose leader gets the signal."""
     topic = new_topic(cluster, 1)
     broker, _, _ = leader_of(cluster, topic)
-    acknowledged: list[float] = []
-    failed: list[str] = []
-
-    def delivered(error: Any, _: Message) -> None:
-        if error is None:
-            acknowledged.append(time.perf_counter())
-        else:
-            failed.append(str(error))
-
-    producer = Producer({
-        "bootstrap.servers": cluster.bootstrap, "acks": "all", "enable.idempotence": True, "linger.ms": 0,
-        "retry.backoff.ms": 20, "retry.backoff.max.ms": 100, "reconnect.backoff.ms": 20,
-        "reconnect.backoff.max.ms": 100, "topic.metadata.refresh.fast.interval.ms": 50,
-        # A client waits for a silent broker as long as it likes; it is not to be measured here.
-        "socket.timeout.ms": 1000 if how == signal.SIGSTOP else 60_000, "log_level": 2, "on_delivery": delivered,
-    })  # fmt: skip
-    ended = threading.Event()
-
-    def write() -> None:
-        while not ended.is_set():
-            producer.produce(topic, b"x")
-            producer.poll(0.005)
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    time.sleep(2)
-    pid = cluster.pids()[broker]
-    began = time.perf_counter()
-    os.kill(pid, how)
-    # Until a producer has written again, and then for a while more: a leader may change twice.
-    while time.perf_counter() - began < 40 and not (
-        time.perf_counter() - began > 6 and acknowledged[-1] > time.perf_counter() - 1
-    ):
-        time.sleep(0.1)
-    if how == signal.SIGSTOP:
-        os.kill(pid, signal.SIGCONT)
-    time.sleep(2)
-    ended.set()
-    writer.join()
-    if producer.flush(60) or failed:
-        raise RuntimeError(f"records were not acknowledged: {failed[:1]}")
-    late = [each for each in acknowledged if each > began - 0.5]
-    return max(after - before for before, after in pairwise(late)) * 1000
+    with Writer(cluster.bootstrap, topic, how) as writer:
+        time.sleep(2)
+        pid = cluster.pids()[broker]
+        began = time.perf_counter()
+        os.kill(pid, how)
+        writer.wait_for_another_leader(began)
+        if how == signal.SIGSTOP:
+            os.kill(pid, signal.SIGCONT)
+        time.sleep(2)
+    return writer.longest_gap_ms(began)
