@@ -109,7 +109,7 @@ def assemble(
         storage.log, ports.clock, _snapshots(config, ports), storage.cluster_id, replica.snapshot_written, failed
     )
     controller = QuorumController(replica, metadata, config, ports.clock, ports.random, storage.bootstrap)
-    watch = BrokerWatch(ports.network, controller, ports.clock, _listener_between_brokers(config))
+    watch = BrokerWatch(ports.network, controller, ports.clock)
     brokers = BrokerRequests(controller, watch, storage.cluster_id, ports.clock)
     view = ClusterView(config)
     view.begin(ClusterImage(storage.cluster_id))
@@ -160,13 +160,6 @@ def _snapshots(config: BrokerConfig, ports: Ports) -> MetadataSnapshots:
         config.number("metadata.log.max.record.bytes.between.snapshots"),
         config.number("metadata.log.max.snapshot.interval.ms") / 1000,
     )
-
-
-def _listener_between_brokers(config: BrokerConfig) -> str:
-    """The name of the listener between brokers; empty on a controller whose configuration does not name it."""
-    if is_controller_only(config):
-        return config.text("inter.broker.listener.name").upper()
-    return config.inter_broker_listener_name
 
 
 def _quotas(config: BrokerConfig) -> ClientQuotas:

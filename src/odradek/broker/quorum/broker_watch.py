@@ -2,8 +2,9 @@
 
 A broker sends its heartbeats over one connection. Where that breaks, and for each broker when a controller becomes
 active, the controller connects to the broker's listeners. If all of them refuse connections, twice, the process has
-ended: the broker is fenced, and its next process may register at once. A heartbeat ends the search. Fencing a broker
-that lives is safe, as after its session: its next heartbeat releases it.
+ended: the broker is fenced, and its next process may register at once. A heartbeat ends the search. One listener that
+refuses connections proves nothing: a leader that lives answers clients for as long as its lease (a session), and they
+would see offsets go back where another one leads meanwhile. No record is lost by that: the next heartbeat releases it.
 
 Kafka waits for the session. See `broker.cluster.controller_channel` for clusters on a store.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection
 from functools import partial
 from typing import Final
 
@@ -36,14 +37,12 @@ _MAX_PAUSE_SECONDS: Final = 0.5
 class BrokerWatch:
     """`heard` and `connection_closed` while the controller is active; `close` ends all searches."""
 
-    __slots__ = ("_clock", "_connections", "_controller", "_listener_name", "_network", "_searches")
+    __slots__ = ("_clock", "_connections", "_controller", "_network", "_searches")
 
-    def __init__(self, network: Network, controller: QuorumController, clock: Clock, listener_name: str) -> None:
-        """`listener_name` is that of the listener between brokers; brokers without it are sought on all of theirs."""
+    def __init__(self, network: Network, controller: QuorumController, clock: Clock) -> None:
         self._network = network
         self._controller = controller
         self._clock = clock
-        self._listener_name = listener_name
         self._connections: dict[int, int] = {}
         """By broker, the connection of its last registration or heartbeat, while that is open."""
         self._searches: dict[int, asyncio.Task[None]] = {}
@@ -94,7 +93,7 @@ class BrokerWatch:
         """Connect until the broker is found to have ended, or its session has."""
         signs, pause = 0, _PAUSE_SECONDS
         while self._controller.sessions.is_valid(broker, self._clock.monotonic()):
-            signs = signs + 1 if await self._is_refused(self._sought_endpoints(broker)) else 0
+            signs = signs + 1 if await self._is_refused(broker.endpoints.values()) else 0
             if signs == _SIGNS_OF_DEATH:
                 try:
                     await self._controller.broker_ended(broker)
@@ -106,11 +105,7 @@ class BrokerWatch:
             await asyncio.sleep(pause)
             pause = min(2 * pause, _MAX_PAUSE_SECONDS)
 
-    def _sought_endpoints(self, broker: Broker) -> Sequence[Endpoint]:
-        between_brokers = broker.endpoints.get(self._listener_name)
-        return [between_brokers] if between_brokers is not None else list(broker.endpoints.values())
-
-    async def _is_refused(self, endpoints: Sequence[Endpoint]) -> bool:
+    async def _is_refused(self, endpoints: Collection[Endpoint]) -> bool:
         """Whether nothing listens at any of these addresses; an address that cannot be reached proves nothing."""
         for each in endpoints:
             try:

@@ -23,7 +23,7 @@ _CONTROLLER = {
     "controller.quorum.election.timeout.ms": "150",
     "controller.quorum.append.linger.ms": "0",
 }
-_OF_CONTROLLERS = "controllers:"
+_OF_CONTROLLERS, _OF_BROKERS = "controllers:", "brokers:"
 _QUICK = {
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "100",
@@ -61,11 +61,13 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-async def add_broker(node: ControllerNode, broker_id: int = 7, address: tuple[str, int] = ("h", 1)) -> None:
+async def add_broker(node: ControllerNode, broker_id: int = 7, *addresses: tuple[str, int]) -> None:
     """Register and unfence a broker without a process, whose session does not end."""
     controller = node.parts.controller
+    names = ("PLAINTEXT", "SECOND")
+    endpoints = {name: Endpoint(*each, "PLAINTEXT") for name, each in zip(names, addresses or [("h", 1)], strict=False)}
     broker = Registered(
-        broker_id, controller.next_offset, None, {"PLAINTEXT": Endpoint(*address, "PLAINTEXT")},
+        broker_id, controller.next_offset, None, endpoints,
         incarnation_id=bytes(15) + bytes([broker_id]), log_dirs=(bytes(15) + b"\xff",),
         features={"metadata.version": (7, 30), "group.version": (0, 1), "transaction.version": (0, 2)},
     )  # fmt: skip
@@ -84,7 +86,7 @@ class Quorum:
         settings: Mapping[str, str],
         form: Callable[[Path, int], None] = format_directory,
     ) -> None:
-        """Settings of both kinds of nodes; those of names that begin with `controllers:` are of controllers alone."""
+        """Settings of both kinds of nodes; names that begin with `controllers:` or `brokers:` are of one kind alone."""
         ids = range(100, 100 + controllers)
         self.directory = directory
         self.host = "127.0.0.1"
@@ -94,11 +96,12 @@ class Quorum:
         self.ports = dict(zip(ids, free_ports(controllers), strict=True))
         self.controllers: dict[int, ControllerNode] = {}
         self.brokers: dict[int, Broker] = {}
-        of_all = {name: value for name, value in settings.items() if not name.startswith(_OF_CONTROLLERS)}
-        self._settings = {**_QUICK, **of_all}
-        self._of_controllers = {
-            name.removeprefix(_OF_CONTROLLERS): value for name, value in settings.items() if name not in of_all
-        }
+        kinds = _OF_CONTROLLERS, _OF_BROKERS
+        self._settings = {**_QUICK, **{name: value for name, value in settings.items() if not name.startswith(kinds)}}
+        self._of_controllers, self._of_brokers = (
+            {name.removeprefix(kind): value for name, value in settings.items() if name.startswith(kind)}
+            for kind in kinds
+        )
         for node in ids:
             form(directory / f"controller-{node}", node)
 
@@ -155,6 +158,7 @@ class Quorum:
             config = BrokerConfig(
                 {
                     **self._settings,
+                    **self._of_brokers,
                     "process.roles": "broker",
                     "node.id": str(node),
                     "listeners": "PLAINTEXT://127.0.0.1:0",

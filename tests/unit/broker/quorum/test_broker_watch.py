@@ -80,13 +80,15 @@ def test_broker_is_fenced_when_its_process_has_ended(tmp_path: Path) -> None:
     run(scenario)
 
 
+@pytest.mark.parametrize("closed", [0, 1], ids=["all-listeners", "one-of-two"])
 def test_broker_that_listens_keeps_its_session_when_its_connection_breaks(
-    tmp_path: Path, listening: socket.socket
+    tmp_path: Path, listening: socket.socket, closed: int
 ) -> None:
     async def scenario() -> None:
         async with quorum(tmp_path, settings=LONG_SESSION) as running:
             node = running.active
-            await add_broker(node, BROKER, listening.getsockname())
+            refused = [("127.0.0.1", port) for port in free_ports(closed)]
+            await add_broker(node, BROKER, *refused, listening.getsockname())
             client = await asyncio.to_thread(connect, running, node)
             client.close()
             for _ in range(3):
