@@ -29,6 +29,7 @@ from odradek.broker.opening import Storage, StoreMetadata
 from odradek.broker.ports import Ports
 from odradek.broker.security.logins import Credentials, Logins
 from odradek.broker.security.stored_tokens import StoredTokens, token_settings
+from odradek.broker.security.token_stores import NodeTokens, TokenStore
 from odradek.broker.storage.background import BackgroundJobs
 from odradek.broker.storage.log_directory_runtime import LogDirectoryRuntime
 from odradek.metadata.image import ClusterImage
@@ -190,11 +191,22 @@ def _client_parts(
     trail: AuditTrail | None,
 ) -> _ClientParts:
     view = storage.view
-    tokens = StoredTokens(token_settings(config), cluster.store, ports.disk, ports.clock, ports.random)
+    tokens = StoredTokens(
+        token_settings(config), _token_store(config, storage, cluster), ports.disk, ports.clock, ports.random
+    )
     credentials = Credentials(cluster.secret, _image_of(view), tokens)
     logins = Logins(config.node_id, config, sasl, credentials, ports.clock, trail)
     authorization = _authorization(config, storage, cluster.store, trail)
     return _ClientParts(logins, tokens, authorization, _telemetry(config, ports, storage, cluster), trail, tls)
+
+
+def _token_store(config: BrokerConfig, storage: Storage, cluster: ClusterParts) -> TokenStore:
+    if not config.joins_quorum:
+        return NodeTokens(cluster.store)
+    # A broker with a metadata store starts without the modules of a KRaft cluster.
+    from odradek.broker.kraft.image_tokens import ImageTokens
+
+    return ImageTokens(_image_of(storage.view))
 
 
 def _audit(config: BrokerConfig, ports: Ports, storage: Storage, cluster: ClusterParts) -> Audit | None:

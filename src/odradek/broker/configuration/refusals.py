@@ -30,8 +30,6 @@ _ROLES: Final = ("odradek.oauthbearer.role.claim.name", "odradek.ssl.role.attrib
 _CONTROLLER_MECHANISM: Final = "sasl.mechanism.controller.protocol"
 _BROKER_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _LACKING_IN_QUORUM: Final = {
-    "delegation.token.master.key": "this version does not read the tokens of the metadata log",
-    "delegation.token.secret.key": "this version does not read the tokens of the metadata log",
     "odradek.metadata.store": "metadata is in the log of the quorum",
     "control.plane.listener.name": "controllers send nothing to brokers",
 }

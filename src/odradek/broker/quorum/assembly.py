@@ -21,6 +21,7 @@ from odradek.broker.configuration.refusals import has_static_voters, is_controll
 from odradek.broker.kraft.broker_logins import TO_CONTROLLERS, broker_login
 from odradek.broker.kraft.controllers import Controllers
 from odradek.broker.kraft.image_acls import ImageAcls
+from odradek.broker.kraft.image_tokens import ImageTokens
 from odradek.broker.kraft.metadata_snapshots import MetadataSnapshots
 from odradek.broker.log_levels import BrokerLoggers
 from odradek.broker.network.dispatch import Dispatcher
@@ -47,6 +48,7 @@ from odradek.broker.quorum.start_credentials import StartCredentials
 from odradek.broker.quorum.voter_requests import VoterRequests
 from odradek.broker.security.logins import Credentials, Logins
 from odradek.broker.security.stored_tokens import StoredTokens, token_settings
+from odradek.controller.outcome import Decision
 from odradek.kraft.metadata_observer import Server as Address
 from odradek.kraft.raft.machine import RaftMachine
 from odradek.kraft.raft.quorum import Identity
@@ -121,7 +123,8 @@ def assemble(
     state = QuorumState(replica, raft, metadata, ports.clock, absent_ms)
     deciding = DecidingController(controller, view, config)
     credentials = StartCredentials(view, metadata, storage.bootstrap)
-    logins = _logins(config, ports, credentials, sasl)
+    tokens = _tokens(config, ports, controller)
+    logins = _logins(config, ports, credentials, tokens, sasl)
     services = ControllerServices(
         config.node_id,
         config,
@@ -135,6 +138,7 @@ def assemble(
         quotas,
         logins,
         lambda: view.image,
+        tokens,
         authorization,
     )
     requests = request_limits(config)
@@ -199,11 +203,25 @@ def _authorization(
     )
 
 
-def _logins(config: BrokerConfig, ports: Ports, known: StartCredentials, sasl: Mapping[str, SaslListener]) -> Logins:
-    """Logins by the credentials of the metadata log and of the file; tokens and secrets of a store there are none."""
-    store = MemoryStore()
-    tokens = StoredTokens(token_settings(config), store, ports.disk, ports.clock, ports.random)
-    credentials = Credentials(ClusterSecret(store, ports.random), known.image, tokens)
+def _tokens(config: BrokerConfig, ports: Ports, controller: QuorumController) -> StoredTokens:
+    """The delegation tokens of the metadata log, which the active controller changes."""
+
+    async def change(decide: Callable[[ClusterImage], Decision[None]]) -> None:
+        await controller.decide(lambda c: c.step(decide))
+
+    store = ImageTokens(lambda: controller.image, change)
+    return StoredTokens(token_settings(config), store, ports.disk, ports.clock, ports.random)
+
+
+def _logins(
+    config: BrokerConfig,
+    ports: Ports,
+    known: StartCredentials,
+    tokens: StoredTokens,
+    sasl: Mapping[str, SaslListener],
+) -> Logins:
+    """Logins by the credentials of the metadata log and of the file; secrets of a store there are none."""
+    credentials = Credentials(ClusterSecret(MemoryStore(), ports.random), known.image, tokens)
     return Logins(config.node_id, config, sasl, credentials, ports.clock, None)
 
 

@@ -10,6 +10,7 @@ from odradek.api.requests.context import CertificateService, Configuration, Logg
 from odradek.api.services.authorization_service import AuthorizationService
 from odradek.api.services.login_service import LoginService
 from odradek.api.services.telemetry_service import TelemetryService
+from odradek.api.services.token_service import TokenService
 from odradek.broker.quorum.broker_requests import BrokerRequests
 from odradek.broker.quorum.controller_service import DecidingController
 from odradek.broker.quorum.raft_requests import RaftRequests
@@ -36,6 +37,7 @@ class ControllerServices:
     quotas: ClientQuotas
     logins: LoginService
     image: Callable[[], ClusterImage]
+    tokens: TokenService
     authorization: AuthorizationService | None = None
     audit: AuditTrail | None = None
     telemetry: TelemetryService | None = None

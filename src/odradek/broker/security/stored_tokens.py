@@ -1,4 +1,4 @@
-"""Delegation tokens of the cluster: read from the metadata store at each use, so that every broker knows the newest."""
+"""Delegation tokens of the cluster: who may create, change and use them, wherever they are kept."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from odradek.api.requests.session import Principal, Proven
+from odradek.broker.security.token_stores import StoredToken, TokenStore
 from odradek.metadata.nodes import id_text
-from odradek.metadata.token_nodes import TOKENS, decode_token, encode_token, token_path
 from odradek.ports.clock import Clock
 from odradek.ports.disk import Disk
 from odradek.ports.randomness import Random
-from odradek.ports.store import BadVersion, Create, Delete, MetadataStore, NoNode, Put, StoreError
 from odradek.security.delegation_tokens import (
     ITERATIONS,
     DelegationToken,
@@ -31,8 +30,8 @@ _LANE: Final = "delegation tokens"
 _MAX_CREDENTIALS: Final = 1000
 _MAX_ID: Final = 64
 
-Found = tuple[DelegationToken, bytes, int]
-"""A token, its HMAC, and the version of its node."""
+Found = tuple[StoredToken, bytes]
+"""A token and its HMAC."""
 
 
 class TokenConfig(Protocol):
@@ -61,7 +60,7 @@ class StoredTokens:
 
     __slots__ = ("_clock", "_credentials", "_disk", "_random", "_settings", "_store")
 
-    def __init__(self, settings: TokenSettings, store: MetadataStore, disk: Disk, clock: Clock, random: Random) -> None:
+    def __init__(self, settings: TokenSettings, store: TokenStore, disk: Disk, clock: Clock, random: Random) -> None:
         self._settings = settings
         self._store = store
         self._disk = disk
@@ -80,33 +79,29 @@ class StoredTokens:
         token_id = id_text(self._random.uuid())
         now = self._clock.now_ms()
         token = new_token(token_id, owner, requester, renewers, lifetime_ms, self._settings, now)
-        try:
-            await self._store.apply([Create(token_path(token_id), encode_token(token))])
-        except StoreError as error:
-            raise _unavailable(error) from error
+        await self._store.create(token)
         return token, token_hmac(self._settings.secret, token_id)
 
     async def renew(self, mac: bytes, requester: str, period_ms: int) -> int:
         """Extend a token; when it expires."""
-        token, _, version = await self._allowed(mac, requester)
-        self._check_valid(token)
-        return await self._put(extended(token, period_ms, self._settings, self._clock.now_ms()), version)
+        found, _ = await self._allowed(mac, requester)
+        self._check_valid(found.token)
+        return await self._extend(found, period_ms)
 
     async def expire(self, mac: bytes, requester: str, period_ms: int) -> int:
         """Let a token expire after that time, or delete it if the time is negative; when it expires."""
-        token, _, version = await self._allowed(mac, requester)
-        now = self._clock.now_ms()
+        found, _ = await self._allowed(mac, requester)
         if period_ms < 0:
-            await self._delete(token)
-            return now
-        self._check_valid(token)
-        return await self._put(extended(token, period_ms, self._settings, now), version)
+            await self._store.delete(found.token.token_id)
+            return self._clock.now_ms()
+        self._check_valid(found.token)
+        return await self._extend(found, period_ms)
 
     async def all(self) -> list[tuple[DelegationToken, bytes]]:
         """All valid tokens with their HMACs."""
         self._check_enabled()
         now = self._clock.now_ms()
-        return [(token, mac) for token, mac, _ in await self._read() if not token.is_expired(now)]
+        return [(found.token, mac) for found, mac in await self._read() if not found.token.is_expired(now)]
 
     # --- logins ---
 
@@ -115,15 +110,8 @@ class StoredTokens:
         secret = self._settings.secret
         if not secret or len(token_id) > _MAX_ID or not token_id.replace("-", "").replace("_", "").isalnum():
             return None
-        path = token_path(token_id)
-        try:
-            node = await self._store.get(path)
-        except StoreError as error:
-            raise _unavailable(error) from error
-        if node is None:
-            return None
-        token = decode_token(path, node.data)
-        if token.is_expired(self._clock.now_ms()):
+        token = await self._store.find(token_id)
+        if token is None or token.is_expired(self._clock.now_ms()):
             return None
         kind, _, name = token.owner.partition(":")
         proven = Proven(Principal(kind, name, True), float(token.expiry_ms))
@@ -152,50 +140,26 @@ class StoredTokens:
             raise KafkaError(ErrorCode.DELEGATION_TOKEN_EXPIRED)
 
     async def _read(self) -> list[Found]:
-        try:
-            nodes = await self._store.subtree(TOKENS)
-        except StoreError as error:
-            raise _unavailable(error) from error
-        found = []
-        for path, node in nodes.items():
-            if path != TOKENS:
-                token = decode_token(path, node.data)
-                found.append((token, token_hmac(self._settings.secret, token.token_id), node.version))
-        return found
+        secret = self._settings.secret
+        return [(found, token_hmac(secret, found.token.token_id)) for found in await self._store.read()]
 
     async def _allowed(self, mac: bytes, requester: str) -> Found:
         """The token of an HMAC that the requester may change."""
         self._check_enabled()
-        for found in await self._read():
-            if hmac.compare_digest(found[1], mac):
-                if not found[0].may_be_renewed_by(requester):
+        for found, known in await self._read():
+            if hmac.compare_digest(known, mac):
+                if not found.token.may_be_renewed_by(requester):
                     raise KafkaError(ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH)
-                return found
+                return found, known
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
 
-    async def _put(self, token: DelegationToken, version: int) -> int:
-        try:
-            await self._store.apply([Put(token_path(token.token_id), encode_token(token), version)])
-        except (NoNode, BadVersion) as error:
-            raise KafkaError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND, "The token was changed meanwhile.") from error
-        except StoreError as error:
-            raise _unavailable(error) from error
+    async def _extend(self, found: StoredToken, period_ms: int) -> int:
+        token = extended(found.token, period_ms, self._settings, self._clock.now_ms())
+        await self._store.replace(found, token)
         return token.expiry_ms
-
-    async def _delete(self, token: DelegationToken) -> None:
-        try:
-            await self._store.apply([Delete(token_path(token.token_id))])
-        except NoNode:
-            return
-        except StoreError as error:
-            raise _unavailable(error) from error
 
     async def _delete_expired(self) -> None:
         now = self._clock.now_ms()
-        for token, _, _ in await self._read():
-            if token.is_expired(now):
-                await self._delete(token)
-
-
-def _unavailable(error: StoreError) -> KafkaError:
-    return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"metadata store: {error}")
+        for found, _ in await self._read():
+            if found.token.is_expired(now):
+                await self._store.delete(found.token.token_id)

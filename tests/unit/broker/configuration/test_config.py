@@ -66,7 +66,6 @@ def test_session_of_a_quorum_in_which_no_broker_could_lead_is_rejected() -> None
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("delegation.token.secret.key", "secret"),
         ("odradek.metadata.store", "sqlite"),
         ("odradek.audit.topic.enable", "true"),
     ],

@@ -80,6 +80,8 @@ BY_RESOURCE = {
     ApiKey.DESCRIBE_CONFIGS,
 }
 """The rights on each topic are those of brokers."""
+OF_TOKENS = {ApiKey.CREATE_DELEGATION_TOKEN, ApiKey.RENEW_DELEGATION_TOKEN, ApiKey.EXPIRE_DELEGATION_TOKEN}
+"""A token's owner and renewers may use it; CREATE_TOKENS is asked for where it is for another owner."""
 
 
 def tls(folder: Path) -> dict[str, str]:
@@ -221,7 +223,7 @@ def test_controller_asks_for_the_right_that_apache_asks_for(key: ApiKey, right: 
 
 def test_every_api_of_controllers_needs_a_right_or_none() -> None:
     served = {key for key in ApiKey if guarded_controller_endpoint(key) is not None}
-    assert served == {*RIGHTS, *OPEN, *BY_RESOURCE}
+    assert served == {*RIGHTS, *OPEN, *BY_RESOURCE, *OF_TOKENS}
     for key in OPEN:
         assert guarded_controller_endpoint(key) is controller_endpoint(key)
 

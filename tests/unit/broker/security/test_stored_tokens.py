@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from odradek.broker.security.stored_tokens import StoredTokens
+from odradek.broker.security.token_stores import NodeTokens
 from odradek.metadata.stores.memory_store import MemoryStore
 from odradek.ports.randomness import SeededRandom
 from odradek.security.delegation_tokens import TokenSettings
@@ -24,7 +25,9 @@ def test_expired_tokens_are_not_listed() -> None:
     async def run() -> None:
         clock: Any = Clock()
         disk: Any = None
-        tokens = StoredTokens(TokenSettings("secret", 90_000, 60_000), MemoryStore(), disk, clock, SeededRandom("t"))
+        tokens = StoredTokens(
+            TokenSettings("secret", 90_000, 60_000), NodeTokens(MemoryStore()), disk, clock, SeededRandom("t")
+        )
         first, _ = await tokens.create(ALICE, ALICE, (), -1)
         clock.wall_ms += 40_000
         second, _ = await tokens.create(ALICE, ALICE, (), -1)
@@ -39,7 +42,9 @@ def test_token_is_deleted_by_a_negative_period_and_expires_after_another() -> No
     async def run() -> None:
         clock: Any = Clock()
         disk: Any = None
-        tokens = StoredTokens(TokenSettings("secret", 90_000, 60_000), MemoryStore(), disk, clock, SeededRandom("t"))
+        tokens = StoredTokens(
+            TokenSettings("secret", 90_000, 60_000), NodeTokens(MemoryStore()), disk, clock, SeededRandom("t")
+        )
         kept, mac = await tokens.create(ALICE, ALICE, (), -1)
         _, other_mac = await tokens.create(ALICE, ALICE, (), -1)
         assert await tokens.expire(other_mac, ALICE, -1) == clock.wall_ms
