@@ -246,6 +246,23 @@ def open_files(broker: BrokerProcess) -> list[str]:
     return found
 
 
+def test_partitions_that_are_written_to_keep_their_files_open(tmp_path: Path) -> None:
+    """The service manager's limit of 400 files can be raised to 6,000: 1,200 logs fit into half of them."""
+    limited = ["bash", "-c", 'ulimit -Sn 400; ulimit -Hn 6000; exec "$@"', "limited"]
+    broker = BrokerProcess(tmp_path / "data", prefix=limited)
+    broker.start()
+    try:
+        create(broker, "wide", 1200)
+        producer = Producer({"bootstrap.servers": broker.bootstrap})
+        for partition in range(1200):
+            producer.produce("wide", b"x", partition=partition)
+        assert producer.flush(60) == 0
+        logs = [path for path in open_files(broker) if "/wide-" in path and path.endswith(".log")]
+        assert len(logs) == 1200
+    finally:
+        broker.kill()
+
+
 def test_compaction_in_a_running_broker(make_broker: MakeBroker) -> None:
     settings = {"log.cleaner.backoff.ms": 50, "offsets.topic.num.partitions": 1}
     broker = make_broker(settings).start()

@@ -18,6 +18,7 @@ from odradek.log.directories.log_directories import LogDirectories
 from odradek.log.directories.ownership import METADATA_FILE, partition_names
 from odradek.log.directories.placed_logs import DirectorySettings
 from odradek.log.directories.scan import stored_identity
+from odradek.log.segments.files import most_kept_open
 from odradek.log.writing.write_queue import WriteSettings
 from odradek.metadata.image import ClusterImage
 from odradek.metadata.stores.selection import open_store
@@ -101,7 +102,15 @@ def lock_directories(
     events = DirectoryEvents(logger.warning, buffers.adjust)
     settings = _directory_settings(config)
     paths = config.log_dirs
-    directories = LogDirectories(ports.disk, ports.clock, ports.random, paths, settings=settings, events=events)
+    directories = LogDirectories(
+        ports.disk,
+        ports.clock,
+        ports.random,
+        paths,
+        open_files=most_kept_open(ports.process.figures().most_descriptors),
+        settings=settings,
+        events=events,
+    )
     # The lock comes first, so that a second broker on this folder fails by it and not by a consequence.
     directories.startup.lock()
     opened.push_async_callback(directories.close, clean=False)

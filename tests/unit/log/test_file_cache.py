@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from odradek.log.segments.files import FileCache
+from odradek.log.segments.files import FileCache, most_kept_open
 from odradek.ports.disk import SystemDisk, SystemFile
 
 
@@ -50,3 +50,40 @@ def test_where_there_is_none_to_give_back_nothing_opens(tmp_path: Path) -> None:
         cache.get(str(tmp_path / "x"), create=True)
     assert raised.value.errno == errno.EMFILE
     disk.close()
+
+
+def test_files_of_a_directory_are_forgotten_with_it(tmp_path: Path) -> None:
+    disk = SystemDisk()
+    cache = FileCache(disk, limit=9)
+    for folder in ("a", "ab"):
+        (tmp_path / folder).mkdir()
+    paths = [str(tmp_path / name) for name in ("a/1", "a/2", "ab/1")]
+    files = [cache.get(path, create=True) for path in paths]
+    cache.forget(paths[0])
+    cache.forget_directory(str(tmp_path / "a"))
+    assert len(cache) == 1
+    assert cache.get(paths[2]) is files[2]
+    assert cache.get(paths[1]) is not files[1]
+    cache.forget_directory(str(tmp_path / "a"))
+    cache.forget_directory(str(tmp_path / "a"))
+    assert len(cache) == 1
+
+
+def test_swept_files_are_no_longer_of_their_directory(tmp_path: Path) -> None:
+    cache = FileCache(SystemDisk(), limit=2)
+    paths = [str(tmp_path / name) for name in "abc"]
+    for path in paths:
+        cache.get(path, create=True)
+    cache.forget_directory(str(tmp_path))
+    assert not len(cache)
+    cache.get(paths[0])
+    cache.sweep()
+    cache.sweep()
+    assert not len(cache)
+    cache.forget_directory(str(tmp_path))
+    assert not len(cache)
+
+
+@pytest.mark.parametrize(("allowed", "kept"), [(256, 1024), (1024, 1024), (20_000, 10_000), (-1, 1 << 19)])
+def test_logs_keep_half_of_the_files_that_a_process_may_open(allowed: int, kept: int) -> None:
+    assert most_kept_open(allowed) == kept

@@ -21,7 +21,7 @@ from odradek.cli.arguments.errors import UsageError
 from odradek.cli.arguments.examples import add_examples
 from odradek.cli.serving.console_process import ConsoleProcess, check_console
 from odradek.cli.serving.data_directories import reject_broker_directory, reject_cluster_directory
-from odradek.cli.serving.process_life import collect_rarely, until_stop
+from odradek.cli.serving.process_life import allow_most_files, collect_rarely, until_stop
 from odradek.cli.serving.service_manager import ServiceManager
 from odradek.ports.clock import process_age
 
@@ -292,6 +292,7 @@ async def _serve(
     """`shared` is the descriptor of a listening socket that this process shares with other brokers."""
     manager = ServiceManager.from_environment(os.environ)
     manager.status("starting")
+    allow_most_files()
     broker = Broker(config)
     loop, stop = asyncio.get_running_loop(), until_stop(until_input_ends=until_input_ends)
     starting = loop.create_task(broker.start())

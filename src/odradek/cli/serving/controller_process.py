@@ -9,7 +9,7 @@ import sys
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.quorum.controller_node import ControllerNode
 from odradek.broker.start_error import StartError
-from odradek.cli.serving.process_life import collect_rarely, until_stop
+from odradek.cli.serving.process_life import allow_most_files, collect_rarely, until_stop
 from odradek.cli.serving.service_manager import ServiceManager
 from odradek.ports.clock import process_age
 
@@ -18,6 +18,7 @@ async def serve_controller(config: BrokerConfig, *, until_input_ends: bool) -> i
     """Serve until SIGTERM or SIGINT; the exit status: 1 where the metadata log failed, 2 for a wrong configuration."""
     manager = ServiceManager.from_environment(os.environ)
     manager.status("starting")
+    allow_most_files()
     node = ControllerNode(config)
     loop, stop = asyncio.get_running_loop(), until_stop(until_input_ends=until_input_ends)
     try:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import resource
 import signal
 import sys
+from contextlib import suppress
 from typing import Final
 
 _FULL_COLLECTION_THRESHOLD: Final = 100
@@ -23,6 +25,18 @@ def collect_rarely() -> None:
     gc.freeze()
     young, middle, _ = gc.get_threshold()
     gc.set_threshold(young, middle, _FULL_COLLECTION_THRESHOLD)
+
+
+def allow_most_files() -> None:
+    """Raise the limit of open files to the most that the process may set itself, as Java does (MaxFDLimit).
+
+    Shells and service managers often give 1,024, for the sake of programs that call select(2).
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        # Some systems report no limit, and reject a number above one that they do not report.
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def until_stop(*, until_input_ends: bool = False) -> asyncio.Event:

@@ -30,6 +30,8 @@ LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 
 DEFAULT_OPEN_FILES: Final = 1024
+_UNLIMITED: Final = 1 << 20
+"""What Linux allows a process by default (`fs.nr_open`)."""
 _GIVEN_BACK: Final = 16
 _MARK: Final = ""
 
@@ -45,16 +47,27 @@ def base_offset_of(name: str) -> int | None:
     return int(digits) if len(digits) == 20 and digits.isdecimal() else None
 
 
+def most_kept_open(allowed: int) -> int:
+    """The limit of the cache of a broker whose process may have that number of files and sockets open.
+
+    Half of them are for connections. With fewer files than partitions that are written to in turn, each append opens
+    and closes one. RLIM_INFINITY, which is -1, is no number.
+    """
+    return max(DEFAULT_OPEN_FILES, (allowed if allowed >= 0 else _UNLIMITED) // 2)
+
+
 class FileCache:
     """Open files by path; the least recently used one goes first."""
 
-    __slots__ = ("_disk", "_files", "_limit")
+    __slots__ = ("_disk", "_files", "_folders", "_limit")
 
     def __init__(self, disk: Disk, limit: int = DEFAULT_OPEN_FILES) -> None:
         self._disk = disk
         self._limit = limit
         # In the order of their last use; what stands before the mark was not used since the last sweep.
         self._files: OrderedDict[str, File | None] = OrderedDict()
+        # The paths of open files by directory: with tens of thousands of files a search takes long.
+        self._folders: dict[str, tuple[str, ...]] = {}
 
     def __len__(self) -> int:
         return len(self._files) - (_MARK in self._files)
@@ -74,32 +87,48 @@ class FileCache:
             if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._files:
                 raise
             for _ in range(min(_GIVEN_BACK, len(self._files))):
-                self._files.popitem(last=False)
+                self._drop_first()
             file = self._disk.open(path, create=create)
         self._files[path] = file
+        folder = path.rpartition("/")[0]
+        self._folders[folder] = (*self._folders.get(folder, ()), path)
         if len(self._files) > self._limit:
-            self._files.popitem(last=False)
+            self._drop_first()
         return file
+
+    def _drop_first(self) -> str:
+        """Drop the longest unused file, or the mark; its path."""
+        path = self._files.popitem(last=False)[0]
+        self._unlist(path)
+        return path
+
+    def _unlist(self, path: str) -> None:
+        folder = path.rpartition("/")[0]
+        rest = tuple(each for each in self._folders.get(folder, ()) if each != path)
+        if rest:
+            self._folders[folder] = rest
+        else:
+            self._folders.pop(folder, None)
 
     def sweep(self) -> None:
         """Close the files that were not used since the last call: idle partitions hold none open."""
         files = self._files
         if _MARK in files:
-            while files.popitem(last=False)[0] != _MARK:
+            while self._drop_first() != _MARK:
                 pass
         files[_MARK] = None
 
     def forget(self, path: str) -> None:
         """Drop a file that is renamed, replaced or removed."""
-        self._files.pop(path, None)
+        if self._files.pop(path, None) is not None:
+            self._unlist(path)
 
     def forget_others(self, path: str, file: File) -> None:
         """Drop what is open there, unless it is this."""
         if self._files.get(path) is not file:
-            self._files.pop(path, None)
+            self.forget(path)
 
     def forget_directory(self, directory: str) -> None:
-        """Drop all open files below the directory."""
-        prefix = directory + "/"
-        for path in [path for path in self._files if path.startswith(prefix)]:
+        """Drop all open files of the directory."""
+        for path in self._folders.pop(directory, ()):
             del self._files[path]
