@@ -56,6 +56,7 @@ TOOLS = {
     "cluster": "org.apache.kafka.tools.ClusterTool",
     "features": "org.apache.kafka.tools.FeatureCommand",
     "broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
+    "metadata-shell": "org.apache.kafka.shell.MetadataShell",
     "metadata-quorum": "org.apache.kafka.tools.MetadataQuorumCommand",
     "client-metrics": "org.apache.kafka.tools.ClientMetricsCommand",
     "delegation-tokens": "org.apache.kafka.tools.DelegationTokenCommand",
@@ -95,16 +96,24 @@ def classpath() -> str:
     return str(CACHE / "lib" / "*")
 
 
+def is_fetched() -> bool:
+    """Whether all jars that the present list names are there."""
+    listed = CACHE / "pom.xml"
+    is_current = listed.exists() and listed.read_bytes() == (HERE / "kafka_pom.xml").read_bytes()
+    return is_current and (CACHE / "complete").exists()
+
+
 def fetch() -> None:
-    if (CACHE / "complete").exists():
+    if is_fetched():
         return
     if not shutil.which("mvn"):
         sys.exit("kafka.py: no mvn on PATH to fetch Apache Kafka with; install one or set KAFKA_HOME to a Kafka 4.3.0")
     CACHE.mkdir(parents=True, exist_ok=True)
     with open(CACHE.parent / f"{CACHE.name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # a second process waits for the first one's download
-        if (CACHE / "complete").exists():
+        if is_fetched():
             return
+        (CACHE / "complete").unlink(missing_ok=True)
         shutil.copy(HERE / "kafka_pom.xml", CACHE / "pom.xml")
         command = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=lib"]
         # even a quiet Maven writes escape sequences, which would stand before the "ready" that callers look for
