@@ -110,7 +110,7 @@ def scan_columns(
     data = bytes(section) if cheap else section
     source = data if copy else section
     try:
-        columns = decode_uniform(data, source, header) or _walk(data, source, header)
+        columns = decode_uniform(data, source, header, copy=copy) or _walk(data, source, header)
     except IndexError as error:
         raise CorruptRecords(f"batch at offset {header.base_offset}: its records are cut off") from error
     except CorruptRecords as error:

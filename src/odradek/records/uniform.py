@@ -6,7 +6,9 @@ The varints of timestamps and offsets may grow within the batch: they divide it 
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from collections.abc import Iterator, Sequence
+from struct import iter_unpack
+from typing import Any, Final, NamedTuple
 
 from odradek.records.batch import BatchHeader
 from odradek.records.columns import EncodedColumns
@@ -47,8 +49,13 @@ class _Shape(NamedTuple):
     size: int
 
 
-def decode_uniform(data: bytes | memoryview, source: bytes | memoryview, header: BatchHeader) -> EncodedColumns | None:
-    """The records of a section of one shape, as slices of `source`. None for others, which a walk must judge."""
+def decode_uniform(
+    data: bytes | memoryview, source: bytes | memoryview, header: BatchHeader, *, copy: bool = False
+) -> EncodedColumns | None:
+    """The records of a section of one shape, as slices of `source`. None for others, which a walk must judge.
+
+    `data` and `source` have the same bytes; with `copy`, keys, values and headers are bytes whatever they are.
+    """
     count, base_offset, base_timestamp = header[12], header[0], header[7]
     if count < FEW_RECORDS or count > SHORT_OFFSETS or header[6] != count - 1:
         return None
@@ -75,24 +82,44 @@ def decode_uniform(data: bytes | memoryview, source: bytes | memoryview, header:
         if times is None:
             return None
         deltas += times
-        for column, offset, width in (
-            (keys, shape.key, shape.key_length),
-            (values, shape.value, shape.value_length),
-        ):
-            if width < 0:
-                column += [None] * records
-            else:
-                column += [source[index : index + width] for index in range(position + offset, stop, size)]
-        width = size - shape.headers
-        if width == 1:
-            headers += [b""] * records
-        else:
-            headers += [source[index : index + width] for index in range(position + shape.headers, stop, size)]
+        found = _copies(data, position, stop, shape) if copy else _slices(source, position, stop, shape)
+        keys += [None] * records if shape.key_length < 0 else next(found)
+        values += [None] * records if shape.value_length < 0 else next(found)
+        headers += [b""] * records if size - shape.headers == 1 else next(found)
         position = stop
     if position != len(data):
         return None
     timestamps = [base_timestamp + delta for delta in deltas]
     return EncodedColumns(range(base_offset, base_offset + count), timestamps, keys, values, headers)
+
+
+def _parts(shape: _Shape) -> list[tuple[int, int]]:
+    """Where key, value and headers are, as far as the records have them: (place, length)."""
+    parts = []
+    if shape.key_length >= 0:
+        parts.append((shape.key, shape.key_length))
+    if shape.value_length >= 0:
+        parts.append((shape.value, shape.value_length))
+    if shape.size - shape.headers > 1:
+        parts.append((shape.headers, shape.size - shape.headers))
+    return parts
+
+
+def _slices(source: bytes | memoryview, position: int, stop: int, shape: _Shape) -> Iterator[list[Any]]:
+    """The columns of a run of records, as slices."""
+    for place, length in _parts(shape):
+        yield [source[index : index + length] for index in range(position + place, stop, shape.size)]
+
+
+def _copies(data: bytes | memoryview, position: int, stop: int, shape: _Shape) -> Iterator[Sequence[bytes]]:
+    """The same as bytes, which `struct` copies faster than slices are made."""
+    parts = _parts(shape)
+    layout, end = "=", 0
+    for place, length in parts:
+        layout += f"{place - end}x{length}s"
+        end = place + length
+    records = iter_unpack(f"{layout}{shape.size - end}x", memoryview(data)[position:stop])
+    return iter([[each for (each,) in records]] if len(parts) == 1 else zip(*records, strict=True))
 
 
 def _shape_at(data: bytes | memoryview, position: int, index: int) -> _Shape | None:
@@ -129,7 +156,7 @@ def _uniform_deltas(data: bytes | memoryview, position: int, stop: int, first: i
     records = (stop - position) // size
     constants = [*range(body), *range(shape.key_prefix, shape.key), *range(shape.value_prefix, shape.value)]
     for place in (*constants, shape.headers):
-        if data[position + place : stop : size] != bytes((data[position + place],)) * records:
+        if bytes(data[position + place : stop : size]) != bytes((data[position + place],)) * records:
             return None
     # One byte is the count 0, more begin with another count.
     if (size - shape.headers == 1) is not (data[position + shape.headers] == 0):

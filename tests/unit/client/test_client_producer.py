@@ -18,6 +18,7 @@ from odradek.client.model import RecordMetadata
 from odradek.client.producer.accumulator import Delivery
 from odradek.client.producer.partitioners import partition_for_key
 from odradek.client.producer.producer import Producer
+from odradek.client.producer.sender import Sender
 from odradek.records.headers import LazyHeaders
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -719,3 +720,48 @@ def test_lone_record_is_sent_at_once_by_a_loop_with_coarse_time() -> None:
 
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(main())
+
+
+@pytest.mark.parametrize("timeout_ms", [0, 60_000])
+def test_sender_waits_for_a_leader_that_has_all_requests_it_may(
+    monkeypatch: pytest.MonkeyPatch, timeout_ms: int
+) -> None:
+    """It looks for work with the answer only, unless it is to notice leaders that accept nothing (KIP-794)."""
+    cluster = FakeCluster(topics={"t": 1})
+    cluster.script(ApiKey.PRODUCE, pass_on, silent)
+    runs = 0
+    right = Sender._run
+
+    def counted(sender: Sender) -> None:
+        nonlocal runs
+        runs += 1
+        right(sender)
+
+    monkeypatch.setattr(Sender, "_run", counted)
+
+    async def body(producer: Producer) -> None:
+        nonlocal runs
+        await producer.send_and_wait("t", b"first")
+        await producer.send("t", bytes(400))
+        while not producer.sender.requests_in_flight:
+            await asyncio.sleep(0)
+        runs = 0
+        for _ in range(50):
+            await producer.send("t", bytes(400))
+            await asyncio.sleep(0)
+        assert runs > 40 if timeout_ms else runs < 5
+        assert producer.sender.requests_in_flight == 1
+        (node_id,) = cluster.brokers
+        for stream in list(cluster.brokers[node_id].streams):
+            stream.end()
+        await producer.flush()
+
+    run(
+        cluster,
+        body,
+        linger_ms=0,
+        batch_size=500,
+        max_in_flight_requests_per_connection=1,
+        partitioner_availability_timeout_ms=timeout_ms,
+    )
+    assert len(cluster.values("t", 0)) == 52

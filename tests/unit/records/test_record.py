@@ -216,7 +216,7 @@ def test_records_of_one_shape_are_decoded_by_columns(shape: Shape, count: int, s
     view = uniform_batch(shape, count, step_ms)
     header, data = parse_header(view), bytes(view[HEADER_SIZE:])
     source = data if copy else view[HEADER_SIZE:]
-    columns = decode_uniform(data, source, header)
+    columns = decode_uniform(data, source, header, copy=copy)
     assert columns is not None
     assert [list(column) for column in columns] == [list(column) for column in _walk(data, source, header)]
 

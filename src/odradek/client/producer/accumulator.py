@@ -12,7 +12,7 @@ from odradek.client.errors import IllegalState
 from odradek.client.model import RecordMetadata
 from odradek.client.producer.sequence_numbers import NO_IDENTITY, NO_SEQUENCE, ProducerIdentity, precedes
 from odradek.client.type_parameters import Data
-from odradek.records.batch import HEADER_SIZE, TRANSACTIONAL_BIT, parse_header, patch_producer
+from odradek.records.batch import HEADER_SIZE, NO_LEADER_EPOCH, TRANSACTIONAL_BIT, parse_header, patch_producer
 from odradek.records.builder import BatchFields, finish_batch_in_place
 from odradek.records.compression import Codec, check_level
 from odradek.records.record import decode_records
@@ -183,12 +183,8 @@ class Batch:
             batch = encode_section(timestamps, self.keys, self.values, self.headers, HEADER_SIZE)
             self.raw_size = len(batch)
             shape = (count, count - 1, timestamps[0], max(timestamps))
-            fields = BatchFields(
-                producer_id=self.identity.producer_id,
-                producer_epoch=self.identity.epoch,
-                base_sequence=self.base_sequence,
-                is_transactional=self.transactional,
-            )
+            producer_id, epoch = self.identity
+            fields = BatchFields(0, NO_LEADER_EPOCH, producer_id, epoch, self.base_sequence, self.transactional)
             self.data = finish_batch_in_place(batch, *self._compression, shape, fields)
             self._forget_columns()
         return self.data

@@ -56,7 +56,7 @@ RecordHeaders = Headers | Mapping[str, bytes | None]
 """Headers of a record: pairs in order, whose names may repeat, or a mapping."""
 
 _TURN_RECORDS: Final = 512
-"""Records after which `send` lets the loop turn: the loop is what sends them."""
+"""Records after which `send` lets the loop turn: the loop is what sends them. A batch that is closed counts as 128."""
 _LATEST_MS: Final = (1 << 63) - 1
 _KEPT_BYTES: Final = 1 << 22
 """Batches and requests are made and freed all the time: a few requests of `max_request_size` are kept as memory."""
@@ -284,7 +284,9 @@ class Producer(Generic[Key_contra, Value_contra]):
         sender = self._sender
         if sender is None or self._transforms or not sender.is_idle:
             return await (await self.send(topic, value, key, headers, partition, timestamp_ms))
-        delivery = sender.send_within(lambda: self._append(topic, value, key, headers, partition, timestamp_ms))
+        # An idle sender has no open batch: no other way of appending would be faster.
+        record = (topic, value, key, headers, partition, timestamp_ms)
+        delivery = sender.send_within(self._append_anywhere, record)
         if delivery is None:
             delivery = await self._append_slowly(topic, value, key, headers, partition, timestamp_ms)
         return await delivery
@@ -507,13 +509,13 @@ class Producer(Generic[Key_contra, Value_contra]):
             return None
         batch, fresh, closed = appended
         if closed or left:
-            self._since_turn += _TURN_RECORDS // 2
+            self._since_turn += _TURN_RECORDS // 4
         if fresh:
             # Once per batch: asking for the running loop is a system call.
             if get_running_loop() is not cluster.loop:
                 accumulator.withdraw(batch)
                 cluster.check_loop()
-            sender.added(urgent=closed)
+            sender.added(batch, urgent=closed)
         if partition is None and self._appended is not None and (key is None or not self._sticks):
             self._appended(topic, chosen, size + 8, closed)
             if key is None and not closed and self._sticks:
@@ -543,7 +545,7 @@ class Producer(Generic[Key_contra, Value_contra]):
         _, accumulator, sender = self._parts
         del self._sticking[topic]
         accumulator.queues[batch.key].close()
-        sender.wake()
+        sender.closed(batch)
         return True
 
     async def _append_slowly(
@@ -610,7 +612,7 @@ class Producer(Generic[Key_contra, Value_contra]):
         assert self._accumulator is not None
         batch = self._accumulator.add_encoded((topic, partition), data, count, self.cluster.loop.time())
         if batch is not None:
-            self.sender.added(urgent=True)
+            self.sender.added(batch, urgent=True)
         return batch
 
     def _check_size(self, topic: str, size: int) -> None:

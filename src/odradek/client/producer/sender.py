@@ -166,13 +166,21 @@ class Sender:
 
     # --- events ---
 
-    def added(self, *, urgent: bool) -> None:
+    def added(self, batch: Batch, *, urgent: bool) -> None:
         """A batch was begun; `urgent` when that closed an earlier one, which can be sent at once."""
         self._unfinished += 1
         if urgent or self._linger_s <= 0:
-            self.wake()
+            self.closed(batch)
         else:
             self._wake_at(self._loop.time() + self._linger_s)
+
+    def closed(self, batch: Batch) -> None:
+        """A batch of the partition can be sent at once."""
+        in_flight = self._in_flight.get(self._cluster.metadata.leader(*batch.key), 0)
+        # A leader that has as many requests as it may wakes the sender with its next answer. A run before finds nothing
+        # to do but to note that the leader is not free.
+        if in_flight < self._max_in_flight or self.stuck.is_watching:
+            self.wake()
 
     def wake(self) -> None:
         """Run with the next turn of the loop."""
@@ -185,14 +193,14 @@ class Sender:
         """Whether a batch that is begun now need not wait: none is unfinished, and there is no linger."""
         return not self._unfinished and not self._scheduled and self._linger_s <= 0
 
-    def send_within(self, add: Callable[[], Delivery | None]) -> Delivery | None:
-        """Call `add`, and send within this call the batch that it begins, while the sender is idle.
+    def send_within(self, add: Callable[..., Delivery | None], record: tuple[Any, ...]) -> Delivery | None:
+        """Call `add` with the record, and send within this call the batch that it begins, while the sender is idle.
 
         It takes a turn of the loop less, and no look at the queues of other partitions: they are empty.
         """
         self._scheduled = True  # `added` is not to schedule a run
         try:
-            delivery = add()
+            delivery = add(*record)
         finally:
             self._scheduled = False
         if delivery is not None:
@@ -422,18 +430,19 @@ class Sender:
         if connection.throttled_until > now:
             self._wake_at(connection.throttled_until)
             return
-        force = self._is_forced
-        while self._in_flight.get(node_id, 0) < self._max_in_flight:
-            if not any(
-                each.batches and self._accumulator.is_due(each, now, self._linger_s, force=force) for each in queues
-            ):
-                return
+        if not is_free:
+            return
+        while self._has_due(queues, now) and self._in_flight.get(node_id, 0) < self._max_in_flight:
             batches = self._drain(queues, now)
             if not batches:
                 return
             self._send(node_id, connection, batches, now)
             if connection.closed is not None:
                 return
+
+    def _has_due(self, queues: Iterable[Queue], now: float) -> bool:
+        accumulator, linger_s, force = self._accumulator, self._linger_s, self._is_forced
+        return any(each.batches and accumulator.is_due(each, now, linger_s, force=force) for each in queues)
 
     async def _connect(self, node_id: int) -> None:
         try:
@@ -542,7 +551,8 @@ class Sender:
             if not isinstance(result, ClientError):
                 self.measures.answered(self._loop.time() - now, result.throttle_time_ms)
             self._answered(batches, result, names)
-            self._notify_waiters()
+            if self._waiters:
+                self._notify_waiters()
 
         try:
             version = connection.version_of(ProduceRequest, at_most)
@@ -674,7 +684,8 @@ class Sender:
         self._accumulator.release(batch)
         self._unfinished -= 1
         self._acknowledged(batch)
-        self._notify_waiters()
+        if self._waiters:
+            self._notify_waiters()
 
     def _notify_waiters(self) -> None:
         waiters, self._waiters = self._waiters, []

@@ -17,6 +17,11 @@ class StuckLeaders:
         self._now = now
         self._since: dict[int, float] = {}
 
+    @property
+    def is_watching(self) -> bool:
+        """Whether it is asked for: otherwise no leader is ever stuck."""
+        return self._timeout_s > 0
+
     def note(self, node_id: int, *, is_free: bool, now: float) -> None:
         """Note whether a leader with due batches accepts one now."""
         if is_free or not self._timeout_s:
