@@ -209,6 +209,8 @@ COMMANDS = {
     "holds": "bench.holds.__main__",
     "linear": "bench.linear.__main__",
     "scale": "bench.scale",
+    "followers": "bench.followers",
+    "one-voter": "bench.one_voter",
     "soak": "bench.soak.__main__",
 }
 """Measurements with options of their own, which need no second broker: command -> module with its `main`."""

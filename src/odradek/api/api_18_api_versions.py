@@ -16,7 +16,7 @@ from odradek.api.requests.capabilities import HasImage, HasTelemetry
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api, apis_for_clients
 from odradek.api.requests.session import Authentication
-from odradek.metadata.features import FEATURES, Feature, finalized
+from odradek.metadata.features import BROKER_FEATURES, FEATURES, Feature, finalized, is_on_records
 from odradek.wire.apis import APIS, ApiKey
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.api_versions import (
@@ -88,7 +88,8 @@ def handle(request: ApiVersionsRequest, context: RequestContext[Uses]) -> ApiVer
     with_sasl = context.session.authentication is not Authentication.NOT_REQUIRED
     # As Kafka without a receiver: a client that sees the APIs would ask for subscriptions again and again.
     table = _table(with_sasl=with_sasl, with_telemetry=context.services.telemetry is not None)
-    return versions_response(request, context, table, FEATURES)
+    features = BROKER_FEATURES if is_on_records(context.services.image()) else FEATURES
+    return versions_response(request, context, table, features)
 
 
 def versions_response(

@@ -16,8 +16,8 @@ from odradek.controller.partition_changes import (
     Election,
     PartitionChanges,
     Rules,
+    eligible_below,
     is_alive,
-    min_in_sync,
     next_state,
 )
 from odradek.metadata.image import NO_LEADER, ClusterImage, PartitionState
@@ -82,8 +82,8 @@ def _rules(image: ClusterImage, name: str, election: Election, defaults: Default
     topic = image.topics.get(name)
     if topic is None or name in image.topics_in_deletion:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}")
-    minimum = min_in_sync(topic, defaults)
-    return Rules(image.brokers, image.controller_epoch, minimum, election, aliveness=aliveness)
+    below = eligible_below(image, topic, defaults)
+    return Rules(image.brokers, image.controller_epoch, below, election, aliveness=aliveness)
 
 
 def _elected(image: ClusterImage, name: str, index: int, rules: Rules) -> tuple[PartitionState, PartitionState]:

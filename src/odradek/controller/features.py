@@ -11,21 +11,22 @@ from typing import NamedTuple
 
 from odradek.controller.outcome import Decision, Failure
 from odradek.metadata.features import (
+    CONTROLLER_FEATURES,
     FEATURES,
     KRAFT_VERSION,
     METADATA_VERSION,
-    RECORD_FEATURES,
     finalized,
     is_on_records,
 )
 from odradek.metadata.image import Broker, ClusterImage
+from odradek.metadata.metadata_versions import have_same_records
 from odradek.metadata.nodes import FEATURES as PATH
 from odradek.metadata.nodes import FeatureNode
 from odradek.ports.store import Create, Operation, Put
 from odradek.wire.errors import ErrorCode, KafkaError
 
 _KNOWN = {feature.name: feature for feature in FEATURES}
-_KNOWN_ON_RECORDS = {feature.name: feature for feature in RECORD_FEATURES}
+_KNOWN_ON_RECORDS = {feature.name: feature for feature in CONTROLLER_FEATURES}
 
 
 class UpgradeType(IntEnum):
@@ -111,13 +112,16 @@ def _check(image: ClusterImage, update: FeatureUpdate, current: int) -> None:
 
 
 def _check_on_records(image: ClusterImage, update: FeatureUpdate, current: int) -> None:
-    name, level, _ = update
+    name, level, upgrade_type = update
     if name == KRAFT_VERSION and level < current:
         raise _refused(
             f"Invalid upgrade of {name} from version {current} to {level} because the new version is a downgrade"
         )
-    if name == METADATA_VERSION and level < current:
-        # Kafka allows those between versions whose records are the same.
+    if name == METADATA_VERSION and level < current and not have_same_records(level, current):
+        if upgrade_type == UpgradeType.UNSAFE_DOWNGRADE:
+            raise _refused(
+                f"Invalid metadata.version {level}. Unsafe metadata downgrade is not supported in this version."
+            )
         raise _refused(
             f"Invalid metadata.version {level}. Refusing to perform the requested downgrade because it might delete "
             "metadata information."

@@ -14,7 +14,9 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 from odradek.controller.aliveness import BY_SESSIONS, Aliveness
 from odradek.controller.outcome import Decision
 from odradek.metadata.directories import default_directory, directories_after_move, is_online
+from odradek.metadata.features import is_on_records, metadata_level
 from odradek.metadata.image import NO_BROKER, NO_LEADER, Broker, ClusterImage, PartitionState, Topic
+from odradek.metadata.metadata_versions import ELR_SINCE
 from odradek.metadata.nodes import PartitionNode, TopicNode
 from odradek.ports.store import Create, Operation, Put
 from odradek.records.topic_partition import PartitionKey
@@ -50,6 +52,7 @@ class Defaults(Protocol):
 class Rules(NamedTuple):
     """What a change of a partition depends on besides its state.
 
+    `min_in_sync` is 0 where the cluster's records cannot name eligible leader replicas: there are none then.
     `unclean` are brokers that may have lost records: none of them becomes eligible by leaving the ISR.
     """
 
@@ -59,6 +62,16 @@ class Rules(NamedTuple):
     election: Election = Election.ONLINE
     unclean: frozenset[int] = frozenset()
     aliveness: Aliveness = BY_SESSIONS
+
+
+def eligible_below(image: ClusterImage, topic: Topic, defaults: Defaults) -> int:
+    """The size of the ISR below which replicas stay eligible that leave it: the topic's `min.insync.replicas`.
+
+    0 where the metadata.version has no eligible leader replicas yet.
+    """
+    if is_on_records(image) and metadata_level(image) < ELR_SINCE:
+        return 0
+    return min_in_sync(topic, defaults)
 
 
 def min_in_sync(topic: Topic, defaults: Defaults) -> int:
@@ -76,7 +89,8 @@ def may_elect_unclean(topic: Topic, defaults: Defaults) -> bool:
 def rules_of(image: ClusterImage, topic: Topic, defaults: Defaults, aliveness: Aliveness) -> Rules:
     """For events without a request: an unclean leader only where the topic allows it."""
     election = Election.UNCLEAN if may_elect_unclean(topic, defaults) else Election.ONLINE
-    return Rules(image.brokers, image.controller_epoch, min_in_sync(topic, defaults), election, aliveness=aliveness)
+    below = eligible_below(image, topic, defaults)
+    return Rules(image.brokers, image.controller_epoch, below, election, aliveness=aliveness)
 
 
 def is_alive(state: PartitionState, broker_id: int, brokers: Mapping[int, Broker]) -> bool:

@@ -30,14 +30,15 @@ KRAFT_VERSION: Final = "kraft.version"
 
 FEATURES: Final = (Feature(GROUP_VERSION, 0, 1, 1), Feature(TRANSACTION_VERSION, 0, 2, 2))
 
-# They say what KRaft's own log may hold, and have no meaning on a store.
-RECORD_FEATURES: Final = (*FEATURES, Feature(METADATA_VERSION, 7, 30, 30), Feature(KRAFT_VERSION, 0, 1, 0))
-"""The features of a cluster whose metadata are KRaft's records."""
+_KRAFT: Final = Feature(KRAFT_VERSION, 0, 1, 0)
+
+CONTROLLER_FEATURES: Final = (*FEATURES, Feature(METADATA_VERSION, 17, 30, 30), _KRAFT)
+"""The features of a controller of a quorum; metadata.version 17 (3.7-IV2) is the first one with log directories."""
 
 ELR_VERSION: Final = "eligible.leader.replicas.version"
 """1: eligible leader replicas outside the ISR (KIP-966)."""
 
-BROKER_FEATURES: Final = (*RECORD_FEATURES, Feature(ELR_VERSION, 0, 1, 1))
+BROKER_FEATURES: Final = (*FEATURES, Feature(METADATA_VERSION, 7, 30, 30), _KRAFT, Feature(ELR_VERSION, 0, 1, 1))
 """The features that a broker of a KRaft cluster supports: with ELRs, only controllers do what is different."""
 
 _INITIAL: Final = {feature.name: feature.initial for feature in FEATURES}
@@ -64,6 +65,11 @@ def level_in_force(image: ClusterImage, name: str) -> int:
     if image.features and name in image.features:
         return image.features[name]
     return 0 if is_on_records(image) else _INITIAL.get(name, 0)
+
+
+def metadata_level(image: ClusterImage) -> int:
+    """The finalized metadata.version of an image on records; 0 of another one."""
+    return (image.features or {}).get(METADATA_VERSION, 0)
 
 
 def is_on_records(image: ClusterImage) -> bool:

@@ -22,6 +22,21 @@ METADATA_VERSIONS: Final = {name: level for level, name in enumerate(_NAMES, _FI
 SCRAM_SINCE: Final = METADATA_VERSIONS["3.5-IV2"]
 """The first level whose metadata log may hold SCRAM credentials."""
 
+DIRECTORIES_SINCE: Final = METADATA_VERSIONS["3.7-IV2"]
+"""The first level whose records name log directories (KIP-858)."""
+
+ELR_SINCE: Final = METADATA_VERSIONS["4.0-IV1"]
+"""The first level whose records name eligible leader replicas (KIP-966)."""
+
+CORDONED_SINCE: Final = METADATA_VERSIONS["4.3-IV0"]
+"""The first level whose records name cordoned log directories (KIP-1066)."""
+
+_OTHER_RECORDS: Final = tuple(
+    METADATA_VERSIONS[name]
+    for name in ("3.3-IV3", "3.4-IV0", "3.5-IV2", "3.6-IV1", "3.6-IV2", "3.7-IV0", "3.7-IV2", "4.0-IV1", "4.3-IV0")
+)
+"""The levels whose records are not those of the level before."""
+
 _LEVELS: Final = {
     KRAFT_VERSION: ("3.9-IV0", 1),
     TRANSACTION_VERSION: ("4.0-IV2", 2),
@@ -32,7 +47,7 @@ _LEVELS: Final = {
 }
 """Feature -> the first metadata.version that has it from the beginning, and its level there, which is its highest."""
 
-_NEEDED: Final = {(ELR_VERSION, 1): METADATA_VERSIONS["4.0-IV1"]}
+_NEEDED: Final = {(ELR_VERSION, 1): ELR_SINCE}
 """Levels of features that need a metadata.version, with its level (KIP-1022)."""
 
 
@@ -47,6 +62,11 @@ def metadata_version_of(release: str) -> int | None:
 def name_of_metadata_version(level: int) -> str:
     """`4.3-IV0` for 30. KeyError for a level that this version does not know."""
     return {known: name for name, known in METADATA_VERSIONS.items()}[level]
+
+
+def have_same_records(lower: int, higher: int) -> bool:
+    """Whether the records of two levels are the same, so that the level can be taken back."""
+    return not any(lower < level <= higher for level in _OTHER_RECORDS)
 
 
 def levels_of_release(metadata_version: int) -> dict[str, int]:

@@ -106,11 +106,30 @@ def test_update_on_records_keeps_the_other_levels() -> None:
     assert difference(image, after) == [md.FeatureLevelRecord("metadata.version", 30)]
 
 
+@pytest.mark.parametrize(("before", "after"), [(29, 23), (22, 17), (30, 30)])
+def test_metadata_version_goes_down_where_the_records_are_the_same(before: int, after: int) -> None:
+    image = ClusterImage().with_features({"metadata.version": before}, 0).with_broker(BROKER)
+    decision = update_features(image, [FeatureUpdate("metadata.version", after, SAFE)])
+    assert decision.replies[0].failure is None
+    assert (decision.image.features or {})["metadata.version"] == after
+
+
+@pytest.mark.parametrize(("before", "after"), [(30, 29), (23, 22)])
+def test_metadata_version_stays_where_records_would_lose_something(before: int, after: int) -> None:
+    image = ClusterImage().with_features({"metadata.version": before}, 0).with_broker(BROKER)
+    decision = update_features(image, [FeatureUpdate("metadata.version", after, SAFE)])
+    assert decision.replies[0].failure is not None
+    assert decision.image is image
+
+
 @pytest.mark.parametrize(
     ("update", "message"),
     [
-        (FeatureUpdate("metadata.version", 28, SAFE), "might delete metadata"),
-        (FeatureUpdate("metadata.version", 31, UPGRADE), "only supports versions 7-30"),
+        (FeatureUpdate("metadata.version", 22, SAFE), "might delete metadata"),
+        (FeatureUpdate("metadata.version", 22, UNSAFE), "Unsafe metadata downgrade is not supported"),
+        (FeatureUpdate("metadata.version", 28, UPGRADE), "Can't downgrade the version"),
+        (FeatureUpdate("metadata.version", 31, UPGRADE), "only supports versions 17-30"),
+        (FeatureUpdate("metadata.version", 16, SAFE), "only supports versions 17-30"),
         (FeatureUpdate(GROUPS, 1, UPGRADE), "Broker 1 does not support this feature"),
         (FeatureUpdate("kraft.version", 2, UPGRADE), "only supports versions 0-1"),
         (FeatureUpdate("kraft.version", 1, UPGRADE), "Broker 1 does not support this feature"),

@@ -36,7 +36,8 @@ from tests.unit.metadata.kraft.contents import content, through_bytes
 CONFIG = BrokerConfig({"min.insync.replicas": "2"})
 BROKERS = (1, 2, 3, 4)
 FEATURES = {"metadata.version": (7, 30), "group.version": (0, 1)}
-EMPTY = ClusterImage().with_features({"metadata.version": 30}, 0)
+LEVELS = (17, 22, 23, 29, 30)
+"""The oldest metadata.version of a controller, the last one without eligible leader replicas, the first one with, …"""
 Event = Callable[[RecordController], Recorded[Any]]
 
 
@@ -76,8 +77,9 @@ class World:
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
-        self.image = EMPTY
-        self.log: list[Any] = difference(ClusterImage(), EMPTY)
+        self.level = chance.choice(LEVELS)
+        self.image = ClusterImage().with_features({"metadata.version": self.level}, 0)
+        self.log: list[Any] = difference(ClusterImage(), self.image)
         self.epoch = 0
         for broker_id in BROKERS:
             self.register(broker_id, clean=True)
@@ -111,8 +113,8 @@ class World:
         `may_lead`: replicas outside ISR and ELR that the event allows to be elected.
         """
         seed = self.chance.randrange(1 << 30)
-        from_log = replay(through_bytes(self.log), ClusterImage())
-        from_snapshot = replay(through_bytes(difference(ClusterImage(), from_log)), ClusterImage())
+        from_log = replay(through_bytes(self.log, self.level), ClusterImage())
+        from_snapshot = replay(through_bytes(difference(ClusterImage(), from_log), self.level), ClusterImage())
         outcomes = []
         for image in (disguised(self.image, self.chance), from_log, from_snapshot):
             controller = RecordController(image, CONFIG, SeededRandom(seed))
@@ -122,7 +124,7 @@ class World:
                 assert controller.image is image
                 outcomes.append((content(image), [f"{error.code} {error.message}"]))
                 continue
-            assert content(replay(through_bytes(list(found.records)), image)) == content(found.image)
+            assert content(replay(through_bytes(list(found.records), self.level), image)) == content(found.image)
             assert content(controller.image) == content(found.image)
             outcomes.append((content(found.image), plain(found.replies)))
         assert outcomes[0] == outcomes[1] == outcomes[2]

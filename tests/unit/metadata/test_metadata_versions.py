@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.metadata.features import METADATA_VERSION, RECORD_FEATURES
+from odradek.metadata.features import BROKER_FEATURES, METADATA_VERSION
 from odradek.metadata.metadata_versions import (
     METADATA_VERSIONS,
     levels_of_release,
@@ -36,11 +36,11 @@ def test_release_means_its_highest_level(release: str, level: int | None) -> Non
 
 
 def test_names_cover_the_levels_that_are_supported() -> None:
-    (feature,) = (each for each in RECORD_FEATURES if each.name == METADATA_VERSION)
+    (feature,) = (each for each in BROKER_FEATURES if each.name == METADATA_VERSION)
     assert list(METADATA_VERSIONS.values()) == list(range(feature.min_level, feature.max_level + 1))
 
 
 def test_levels_without_a_choice_are_the_initial_ones() -> None:
-    initial = {each.name: each.initial for each in RECORD_FEATURES}
+    initial = {each.name: each.initial for each in BROKER_FEATURES}
     for name, level in levels_of_release(initial[METADATA_VERSION]).items():
         assert level == initial[name]

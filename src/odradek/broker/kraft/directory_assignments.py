@@ -16,7 +16,9 @@ from typing import Final, NamedTuple
 from odradek.broker.cluster.peers import Purpose
 from odradek.broker.cluster.remote_controller import AskController
 from odradek.broker.task_failures import logs_failure
+from odradek.metadata.features import metadata_level
 from odradek.metadata.image import ClusterImage
+from odradek.metadata.metadata_versions import DIRECTORIES_SINCE
 from odradek.metadata.topic_changes import partition_changes
 from odradek.records.topic_partition import PartitionKey
 from odradek.wire.errors import KafkaError
@@ -77,6 +79,10 @@ class DirectoryAssignments:
     def note(self, old: ClusterImage, new: ClusterImage) -> None:
         """Look at the replicas that the image has changed."""
         self._image = new
+        if metadata_level(new) < DIRECTORIES_SINCE:
+            return  # no record could carry the report
+        if metadata_level(old) < DIRECTORIES_SINCE:
+            old = ClusterImage()
         if old.topics is new.topics:
             return
         for change in partition_changes(old, new):

@@ -10,17 +10,17 @@ import logging
 from typing import Final
 
 from odradek.kraft.checkpoints import CheckpointId, checkpoint_parts
-from odradek.kraft.metadata_records import VersionedRecord
-from odradek.metadata.features import METADATA_VERSION, RECORD_FEATURES
+from odradek.metadata.features import BROKER_FEATURES, METADATA_VERSION, metadata_level
 from odradek.metadata.image import ClusterImage
 from odradek.metadata.kraft.difference import differences
 from odradek.metadata.kraft.durable_log import DurableMetadataLog
 from odradek.metadata.kraft.metadata_replay import MetadataReplay
+from odradek.metadata.kraft.record_versions import versioned
 from odradek.ports.clock import Clock
 
 logger = logging.getLogger("odradek.broker.kraft")
 
-_NEWEST: Final = next(each.max_level for each in RECORD_FEATURES if each.name == METADATA_VERSION)
+_LEVELS: Final = next(each for each in BROKER_FEATURES if each.name == METADATA_VERSION)
 _WORTH_IT_BYTES: Final = 64 << 10
 """A log that has grown less than that needs no snapshot, however old the last one is."""
 
@@ -64,7 +64,7 @@ class MetadataSnapshots:
         if end <= log.start.offset:
             return
         now_ms = self._clock.now_ms()
-        records = (VersionedRecord(each, type(each).MAX_VERSION) for each in differences(ClusterImage(), image))
+        records = versioned(differences(ClusterImage(), image), metadata_level(image))
         data = bytearray()
         controls = replay.controls
         for part in checkpoint_parts(found, records, controls=controls, timestamp_ms=now_ms, last_timestamp_ms=now_ms):
@@ -75,6 +75,6 @@ class MetadataSnapshots:
 
     @staticmethod
     def _can_hold(replay: MetadataReplay, image: ClusterImage) -> bool:
-        """Records that this version does not know, or writes in another version than the cluster, would be lost."""
-        level = (image.features or {}).get(METADATA_VERSION, 0)
-        return level == _NEWEST and not replay.unknown and not replay.is_in_transaction
+        """Records that this version does not know would be lost."""
+        is_known = _LEVELS.min_level <= metadata_level(image) <= _LEVELS.max_level
+        return is_known and not replay.unknown and not replay.is_in_transaction

@@ -74,7 +74,7 @@ async def open_quorum_storage(
         cluster_id, follower = await open_local_metadata(config, ports, controllers)
     else:
         cluster_id = identity.cluster_id or await _cluster_id(config, ports, controllers, servers, patience)
-        follower = await _follow(config, ports, controllers, servers, cluster_id)
+        follower = await follow_log(config, ports, controllers, servers, cluster_id)
     opened.push_async_callback(follower.close)
     if not await follower.wait_until_caught_up(patience):
         raise StoreError(f"no controller has answered within {patience:g} s: {follower.problem or 'no answer'}")
@@ -113,7 +113,7 @@ async def _cluster_id(
         await asyncio.sleep(_ROUNDS_SECONDS)
 
 
-async def _follow(
+async def follow_log(
     config: BrokerConfig, ports: Ports, controllers: Controllers, servers: Sequence[Server], cluster_id: str
 ) -> MetadataFollower:
     """Open the metadata log, and fetch it from here on. Raises StoreError."""

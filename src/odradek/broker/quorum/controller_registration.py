@@ -12,7 +12,7 @@ from typing import Final
 
 from odradek.broker.task_failures import logs_failure
 from odradek.client.errors import TransportError
-from odradek.metadata.features import RECORD_FEATURES
+from odradek.metadata.features import CONTROLLER_FEATURES
 from odradek.metadata.image import ClusterImage, ControllerRegistration
 from odradek.metadata.kraft.registration_records import protocol_number
 from odradek.wire.errors import KafkaError
@@ -33,7 +33,7 @@ Register = Callable[[ControllerRegistrationRequest], Awaitable[None]]
 
 def registration_features() -> dict[str, tuple[int, int]]:
     """The features that a controller supports."""
-    return {each.name: (each.min_level, each.max_level) for each in RECORD_FEATURES}
+    return {each.name: (each.min_level, each.max_level) for each in CONTROLLER_FEATURES}
 
 
 class OwnRegistration:

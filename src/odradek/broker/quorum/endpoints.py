@@ -15,7 +15,7 @@ from odradek.api.requests.declarations import Declaration, Size
 from odradek.api.requests.registry import Endpoint, endpoint
 from odradek.api.requests.session import Authentication
 from odradek.broker.quorum.services import ControllerServices
-from odradek.metadata.features import RECORD_FEATURES
+from odradek.metadata.features import CONTROLLER_FEATURES
 from odradek.metadata.image import NO_BROKER
 from odradek.wire.acls import AclOperation
 from odradek.wire.apis import ApiKey, request_class
@@ -159,7 +159,7 @@ def _api_versions(request: ApiVersionsRequest, context: Context) -> ApiVersionsR
     with_sasl = context.session.authentication is not Authentication.NOT_REQUIRED
     hidden = () if with_sasl else (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
     table = version_table(tuple(sorted({*_SHARED, *_OWN} - set(hidden))))
-    return versions_response(request, context, table, RECORD_FEATURES)
+    return versions_response(request, context, table, CONTROLLER_FEATURES)
 
 
 def _describe_cluster(request: DescribeClusterRequest, context: Context) -> DescribeClusterResponse:

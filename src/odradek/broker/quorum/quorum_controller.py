@@ -20,10 +20,12 @@ from odradek.controller.broker_sessions import BrokerSessions
 from odradek.controller.change_report import change_report
 from odradek.controller.election_counts import ElectionCounts
 from odradek.controller.record_controller import RecordController, Recorded
+from odradek.kraft.metadata_records import VersionedRecord
 from odradek.kraft.raft.effects import LeaderAndEpoch
 from odradek.kraft.raft.messages import UpgradeVersionRequest, VoterChangeAnswer
-from odradek.metadata.features import METADATA_VERSION, RECORD_FEATURES
+from odradek.metadata.features import CONTROLLER_FEATURES, METADATA_VERSION, metadata_level
 from odradek.metadata.image import Broker, ClusterImage
+from odradek.metadata.kraft.record_versions import versioned
 from odradek.ports.clock import Clock
 from odradek.ports.randomness import Random
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -36,7 +38,7 @@ _RECORDS_IN_A_BATCH: Final = 5_000
 """More are a metadata transaction of several batches, each some hundred KB (KIP-868)."""
 _LOOK_SECONDS: Final = 0.25
 """The pause between two looks at the sessions of brokers."""
-_NEWEST: Final = next(each.max_level for each in RECORD_FEATURES if each.name == METADATA_VERSION)
+_LEVELS: Final = next(each for each in CONTROLLER_FEATURES if each.name == METADATA_VERSION)
 
 T = TypeVar("T")
 
@@ -155,12 +157,13 @@ class QuorumController:
                 await self._commit(epoch, self._bootstrap)
         except NotTheController:
             return
-        level = (self._metadata.image.features or {}).get(METADATA_VERSION)
-        if level != _NEWEST:
+        level = metadata_level(self._metadata.image)
+        if not _LEVELS.min_level <= level <= _LEVELS.max_level:
             logger.critical(
-                "controller %d cannot lead: it writes metadata.version %d, and that of the cluster is %s",
+                "controller %d cannot lead: it writes metadata.version %d to %d, and that of the cluster is %d",
                 self._node_id,
-                _NEWEST,
+                _LEVELS.min_level,
+                _LEVELS.max_level,
                 level,
             )
             self._replica.resign()
@@ -181,7 +184,7 @@ class QuorumController:
 
     async def _commit(self, epoch: int, records: Sequence[Any]) -> None:
         """Commit records while no decision is made, and wait until they are in the image."""
-        await self._replica.propose(epoch, records)
+        await self._replica.propose(epoch, list(versioned(records, metadata_level(self._metadata.image))))
         await self._metadata.wait_until_replayed(self._replica.next_offset)
 
     # --- decisions ---
@@ -201,7 +204,7 @@ class QuorumController:
         if logger.isEnabledFor(logging.INFO) and recorded.records:
             for level, text in change_report(before, recorded.image):
                 logger.log(level, "%s", text)
-        await self._propose(epoch, recorded.records)
+        await self._propose(epoch, list(versioned(recorded.records, metadata_level(before))))
         return recorded.replies
 
     async def upgrade_kraft_version(self, level: int, *, validate_only: bool) -> None:
@@ -223,13 +226,13 @@ class QuorumController:
         if not validate_only:
             active.note_kraft_version(level)
 
-    async def _propose(self, epoch: int, records: Sequence[Any]) -> None:
+    async def _propose(self, epoch: int, records: Sequence[VersionedRecord]) -> None:
         if len(records) <= _RECORDS_IN_A_BATCH:
             await self._replica.propose(epoch, records)
             return
         parts = [records[i : i + _RECORDS_IN_A_BATCH] for i in range(0, len(records), _RECORDS_IN_A_BATCH)]
-        parts[0] = [md.BeginTransactionRecord(), *parts[0]]
-        parts[-1] = [*parts[-1], md.EndTransactionRecord()]
+        parts[0] = [VersionedRecord(md.BeginTransactionRecord(), 0), *parts[0]]
+        parts[-1] = [*parts[-1], VersionedRecord(md.EndTransactionRecord(), 0)]
         # All are passed on at once, so that no other decision's records come between them.
         await asyncio.gather(*(self._replica.propose(epoch, part) for part in parts))
 

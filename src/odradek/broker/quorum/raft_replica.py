@@ -107,7 +107,7 @@ class _Proposal(NamedTuple):
     """Records that wait to be committed. `ends` gets the offset after them once they are appended."""
 
     epoch: int
-    records: Sequence[Any]
+    records: Sequence[VersionedRecord]
     ends: list[int]
     done: asyncio.Future[None]
 
@@ -214,7 +214,7 @@ class RaftReplica:
         self.submit(Received(request, token))
         return token
 
-    async def propose(self, epoch: int, records: Sequence[Any]) -> None:
+    async def propose(self, epoch: int, records: Sequence[VersionedRecord]) -> None:
         """Return once the records are committed in this epoch; without records, once all earlier ones are.
 
         Raises NotTheController if this replica does not lead the epoch, or loses it: the records may be committed
@@ -228,7 +228,7 @@ class RaftReplica:
             done = self._propose(epoch, records)
         await asyncio.shield(done)
 
-    def _propose(self, epoch: int, records: Sequence[Any]) -> asyncio.Future[None]:
+    def _propose(self, epoch: int, records: Sequence[VersionedRecord]) -> asyncio.Future[None]:
         if self.leads_since is None or self._machine.quorum.epoch != epoch or self._is_stopped:
             raise NotTheController(ErrorCode.NOT_CONTROLLER)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -323,7 +323,7 @@ class RaftReplica:
             )
         payload.ends.append(batch.base_offset + batch.record_count)
         return encode_metadata_batch(
-            (VersionedRecord(each, type(each).MAX_VERSION) for each in payload.records),
+            payload.records,
             base_offset=batch.base_offset,
             leader_epoch=batch.epoch,
             timestamp_ms=now_ms,

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from odradek.kraft.checkpoints import CheckpointId, encode_checkpoint
 from odradek.kraft.metadata_records import VersionedRecord
 from odradek.log.directories.ownership import BOOTSTRAP
-from odradek.metadata.features import ELR_VERSION, FEATURES, KRAFT_VERSION, METADATA_VERSION, RECORD_FEATURES
+from odradek.metadata.features import CONTROLLER_FEATURES, ELR_VERSION, FEATURES, KRAFT_VERSION, METADATA_VERSION
 from odradek.metadata.metadata_versions import (
     METADATA_VERSIONS,
     SCRAM_SINCE,
@@ -31,6 +31,7 @@ from odradek.wire.messages.cluster_metadata import FeatureLevelRecord, UserScram
 logger = logging.getLogger("odradek.broker.storage")
 
 _NEWEST: Final = max(METADATA_VERSIONS.values())
+_OLDEST: Final = next(each.min_level for each in CONTROLLER_FEATURES if each.name == METADATA_VERSION)
 _BEFORE_ALL: Final = CheckpointId(0, 0)
 _OFF_ONLY: Final = (ELR_VERSION, "share.version", "streams.version")
 """Features of Apache Kafka that our controllers do not have: level 0 is all that they can be given."""
@@ -66,15 +67,15 @@ def first_records(
 ) -> FirstRecords:
     """The records for arguments as of `--feature`, `--release-version` and `--add-scram`. Raises InvalidFormat.
 
-    Controllers of this version decide at the newest metadata.version only: `for_controller` rejects another one.
+    Controllers of this version do not decide at all levels of metadata.version: `for_controller` rejects the others.
     `has_static_voters`: the voters are in the configuration, and kraft.version is 0; else it is 1.
     """
     records = feature_records(features, release, kraft_version=0 if has_static_voters else 1)
     level = records[0].feature_level
     name = name_of_metadata_version(level)
-    if for_controller and level != _NEWEST:
-        needed = name_of_metadata_version(_NEWEST)
-        raise InvalidFormat(f"metadata.version {name}: controllers of this version decide at {needed} only")
+    if for_controller and level < _OLDEST:
+        needed = name_of_metadata_version(_OLDEST)
+        raise InvalidFormat(f"metadata.version {name}: controllers of this version need {needed} or newer")
     if users and level < SCRAM_SINCE:
         raise InvalidFormat(f"--add-scram needs metadata.version {name_of_metadata_version(SCRAM_SINCE)} or newer")
     credentials: dict[tuple[str, int], UserScramCredentialRecord] = {}
@@ -104,7 +105,7 @@ def without_unsupported_features(records: Sequence[Any]) -> list[Any]:
 
     A cluster whose metadata has a feature that its controllers cannot serve would admit no broker without it.
     """
-    supported = {each.name for each in RECORD_FEATURES}
+    supported = {each.name for each in CONTROLLER_FEATURES}
     unknown = [each for each in records if isinstance(each, FeatureLevelRecord) and each.name not in supported]
     if unknown:
         names = ", ".join(f"{each.name}={each.feature_level}" for each in unknown)

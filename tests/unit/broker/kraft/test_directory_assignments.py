@@ -14,6 +14,7 @@ from odradek.broker.kraft import directory_assignments
 from odradek.broker.kraft.directory_assignments import DirectoryAssignments
 from odradek.client.admin import Admin, NewTopic
 from odradek.metadata.directories import UNASSIGNED
+from odradek.metadata.features import METADATA_VERSION
 from odradek.metadata.image import ClusterImage, PartitionState, Topic
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.assign_replicas_to_dirs import (
@@ -80,7 +81,7 @@ class AController:
 
 def image_of(*directories: bytes) -> ClusterImage:
     states = tuple(PartitionState(1, 0, (1, 2), (1, 2), directories=(each, b"o" * 16)) for each in directories)
-    return ClusterImage().with_topics([Topic("t", TOPIC_ID, states)])
+    return ClusterImage().with_features({METADATA_VERSION: 30}, 0).with_topics([Topic("t", TOPIC_ID, states)])
 
 
 def run(controller: AController, image: ClusterImage, places: dict[int, bytes], until_asked: int = 1) -> None:

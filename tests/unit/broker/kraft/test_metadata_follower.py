@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
+
 from odradek.broker.kraft.controllers import Controllers
 from odradek.broker.kraft.metadata_follower import MetadataFollower
 from odradek.broker.kraft.metadata_snapshots import MetadataSnapshots
@@ -116,10 +118,11 @@ def test_snapshot_of_the_leader_replaces_the_image(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_long_log_is_replaced_by_a_snapshot_of_its_own(tmp_path: Path) -> None:
+@pytest.mark.parametrize("level", [30, 7])
+def test_long_log_is_replaced_by_a_snapshot_of_its_own(tmp_path: Path, level: int) -> None:
     async def scenario() -> None:
         leader = ALeader()
-        leader.append(md.FeatureLevelRecord("metadata.version", 30))
+        leader.append(md.FeatureLevelRecord("metadata.version", level))
         async with following(leader, tmp_path, bytes_between=500) as follower:
             for number in range(30):
                 leader.append(topic(f"t{number}"))
@@ -132,17 +135,17 @@ def test_long_log_is_replaced_by_a_snapshot_of_its_own(tmp_path: Path) -> None:
         async with following(leader, tmp_path) as follower:
             assert await follower.wait_until_caught_up(30)
             assert len(follower.image.topics) == 30
-            assert (follower.image.features or {})["metadata.version"] == 30
+            assert (follower.image.features or {})["metadata.version"] == level
 
     run(scenario())
 
 
 def test_no_snapshot_is_written_that_would_lose_anything(tmp_path: Path) -> None:
-    """At an older metadata version, records would be written in versions that the cluster's controllers lack."""
+    """Records at a metadata version that this one does not know may have fields that it does not know."""
 
     async def scenario() -> None:
         leader = ALeader()
-        leader.append(md.FeatureLevelRecord("metadata.version", 29))
+        leader.append(md.FeatureLevelRecord("metadata.version", 31))
         async with following(leader, tmp_path, bytes_between=100) as follower:
             for number in range(10):
                 leader.append(topic(f"t{number}"))

@@ -11,6 +11,7 @@ from odradek.api.services.controller_service import NotTheController
 from odradek.broker.quorum.raft_replica import Asked, RaftReplica
 from odradek.kraft.checkpoints import Checkpoint
 from odradek.kraft.metadata_log import read_entries
+from odradek.kraft.metadata_records import VersionedRecord
 from odradek.kraft.raft.effects import LeaderAndEpoch
 from odradek.kraft.raft.machine import RaftMachine
 from odradek.kraft.raft.messages import Request
@@ -24,6 +25,8 @@ from odradek.ports.disk import SystemDisk
 from odradek.wire.messages.cluster_metadata import NoOpRecord
 from odradek.wire.messages.quorum_state import QuorumStateData
 from tests.unit.broker.quorum.controllers_in_process import until
+
+NO_OP = VersionedRecord(NoOpRecord(), 0)
 
 
 class Notes:
@@ -75,7 +78,7 @@ def test_sole_voter_commits_what_is_synced(tmp_path: Path) -> None:
         own.start(notes)
         epoch = own.leader.epoch
         assert own.leader.leader_id == 1
-        await asyncio.gather(*(own.propose(epoch, [NoOpRecord(), NoOpRecord()]) for _ in range(10)))
+        await asyncio.gather(*(own.propose(epoch, [NO_OP, NO_OP]) for _ in range(10)))
         assert (notes.high_watermark, log.log_end.offset) == (21, 21)
         assert notes.appended_at == list(range(21))
         own.stop()
@@ -101,7 +104,7 @@ def test_proposal_without_a_majority_is_rejected_when_the_replica_stops(tmp_path
         own, _log = replica(tmp_path, frozenset((1, 2, 3)))
         own.start(Notes())
         with pytest.raises(NotTheController):
-            await own.propose(1, [NoOpRecord()])
+            await own.propose(1, [NO_OP])
         own.stop()
 
     asyncio.run(scenario())
@@ -111,7 +114,7 @@ def test_stop_rejects_what_is_not_committed(tmp_path: Path) -> None:
     async def scenario() -> None:
         own, _log = replica(tmp_path)
         own.start(Notes())
-        waiting = asyncio.ensure_future(own.propose(own.leader.epoch, [NoOpRecord()]))
+        waiting = asyncio.ensure_future(own.propose(own.leader.epoch, [NO_OP]))
         await asyncio.sleep(0)
         own.stop()
         with pytest.raises(NotTheController):
@@ -132,7 +135,7 @@ def test_failing_disk_ends_the_replica(tmp_path: Path, monkeypatch: pytest.Monke
 
         monkeypatch.setattr(log, "append", fail)
         with pytest.raises(NotTheController):
-            await own.propose(own.leader.epoch, [NoOpRecord()])
+            await own.propose(own.leader.epoch, [NO_OP])
         assert [type(each) for each in notes.failures] == [OSError]
 
     asyncio.run(scenario())
@@ -150,7 +153,7 @@ def test_step_that_a_mistake_interrupts_ends_the_replica(tmp_path: Path, monkeyp
 
         monkeypatch.setattr(log, "append", fail)
         with pytest.raises(ZeroDivisionError):
-            await own.propose(own.leader.epoch, [NoOpRecord()])
+            await own.propose(own.leader.epoch, [NO_OP])
         assert len(notes.failures) == 1
 
     asyncio.run(scenario())

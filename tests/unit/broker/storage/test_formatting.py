@@ -182,10 +182,10 @@ def controller_of(place: Path) -> BrokerConfig:
     )
 
 
-def test_controller_is_formatted_at_the_level_it_decides_at_only(tmp_path: Path) -> None:
+def test_controller_is_formatted_at_the_levels_it_decides_at_only(tmp_path: Path) -> None:
     config = controller_of(tmp_path)
-    assert "decide at 4.3-IV0 only" in rejected(config, FormatRequest(CLUSTER, (), "4.0"))
-    assert len(formatted(config, FormatRequest(CLUSTER, (), "4.3"))) == 3
+    assert "need 3.7-IV2 or newer" in rejected(config, FormatRequest(CLUSTER, (), "3.7-IV1"))
+    assert len(formatted(config, FormatRequest(CLUSTER, (), "3.7-IV2"))) == 3
 
 
 def test_node_of_both_roles_is_formatted_as_one_of_several_voters(tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_node_of_both_roles_is_formatted_as_one_of_several_voters(tmp_path: Path
         listeners="PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093",
         controller_quorum_voters="7@localhost:9093,8@localhost:9095",
     )
-    assert "decide at 4.3-IV0 only" in rejected(config, FormatRequest(CLUSTER, ("metadata.version=29",)))
+    assert "need 3.7-IV2 or newer" in rejected(config, FormatRequest(CLUSTER, ("metadata.version=16",)))
     assert len(formatted(config, FormatRequest(CLUSTER))) == 3
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from odradek.kraft.metadata_records import decode_metadata_record, encode_metadata_record
 from odradek.metadata.image import ClusterImage
 from odradek.metadata.kraft.partition_records import carried
+from odradek.metadata.kraft.record_versions import versioned
 
 
 def content(image: ClusterImage) -> dict[str, Any]:
@@ -30,7 +31,7 @@ def content(image: ClusterImage) -> dict[str, Any]:
     }
 
 
-def through_bytes(records: list[Any]) -> list[Any]:
-    """The records as a log returns them, in the newest versions."""
-    values = [encode_metadata_record(record, record.MAX_VERSION) for record in records]
+def through_bytes(records: list[Any], metadata_version: int = 30) -> list[Any]:
+    """The records as a log returns them that was written at this metadata.version."""
+    values = [encode_metadata_record(*each) for each in versioned(records, metadata_version)]
     return [decode_metadata_record(memoryview(value)).record for value in values]

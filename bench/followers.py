@@ -1,0 +1,257 @@
+"""./dev bench followers: a controller with the metadata of a large cluster, and many brokers that follow its log.
+
+The controller is a process of its own, one voter. The brokers are the part of a broker that follows the metadata log,
+each with a log, a connection and an image of its own, all in a second process; they hold no partitions. Both begin with
+the same snapshot. Then partitions get another leader, one after the other, and at last the controller fences a broker.
+
+Times are by the clock, from the decision to the moment at which the last of the brokers has the image. Brokers share a
+processor here, which those of a cluster do not: "apart" is the time until the first has it, and what each of them used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from functools import partial
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.scale import BROKERS, Figure, directory_of, records_of
+from bench.servers import free_port
+from odradek.broker.cluster.peers import PeerLimits
+from odradek.broker.configuration.broker_config import BrokerConfig
+from odradek.broker.configuration.quorum_addresses import quorum_servers
+from odradek.broker.kraft.controllers import Controllers
+from odradek.broker.kraft.followed_metadata import OnImage
+from odradek.broker.kraft.metadata_follower import MetadataFollower
+from odradek.broker.kraft.opening import follow_log
+from odradek.broker.ports import Ports
+from odradek.broker.quorum.controller_node import ControllerNode
+from odradek.controller.elections import ElectionType
+from odradek.controller.record_controller import RecordController, Recorded
+from odradek.kraft.checkpoints import CheckpointId, encode_checkpoint
+from odradek.log.directories.checkpoint_formats import META_PROPERTIES, MetaProperties, format_meta_properties
+from odradek.metadata.features import CONTROLLER_FEATURES, METADATA_VERSION
+from odradek.metadata.image import Broker, ClusterImage, Endpoint
+from odradek.metadata.kraft.record_versions import versioned
+from odradek.metadata.kraft.registration_records import broker_record
+from odradek.wire.messages import cluster_metadata as md
+
+CLUSTER: Final = "4L6g3nShT-eMCtK--X86sw"
+_SNAPSHOT: Final = CheckpointId(10_000_000, 1)
+_CONTROLLER: Final = 1000
+_CHANGES: Final = 100
+_LEVELS: Final = {each.name: each.max_level for each in CONTROLLER_FEATURES}
+
+
+def _records(partitions: int) -> list[Any]:
+    """A cluster whose partitions are led by their second replica, so that an election changes them."""
+    found: list[Any] = [md.FeatureLevelRecord(METADATA_VERSION, _LEVELS[METADATA_VERSION])]
+    listener = {"PLAINTEXT": Endpoint("127.0.0.1", 9092, "PLAINTEXT")}
+    features = {name: (0 if name != METADATA_VERSION else 7, level) for name, level in _LEVELS.items()}
+    found += [
+        broker_record(Broker(each, 1, None, listener, features=features, log_dirs=(directory_of(each),)))
+        for each in range(BROKERS)
+    ]
+    for record in records_of(partitions):
+        if isinstance(record, md.PartitionRecord):
+            record.leader = record.replicas[1]
+        found.append(record)
+    return found
+
+
+def _properties(node_id: int, folder: Path, port: int) -> dict[str, str]:
+    return {
+        "node.id": str(node_id),
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.voters": f"{_CONTROLLER}@127.0.0.1:{port}",
+        "log.dirs": str(folder),
+        "broker.session.timeout.ms": "3600000",
+        "auto.leader.rebalance.enable": "false",
+    }
+
+
+def _format(folder: Path, node_id: int, snapshot: bytes) -> None:
+    log = folder / "__cluster_metadata-0"
+    log.mkdir(parents=True)
+    content = format_meta_properties(MetaProperties(CLUSTER, node_id, (1 << 80 | node_id).to_bytes(16, "big")))
+    (folder / META_PROPERTIES).write_bytes(content)
+    (log / _SNAPSHOT.file_name).write_bytes(snapshot)
+
+
+# --- the controller's process ---
+
+
+def controller_process(folder: Path, port: int, asked: Connection) -> None:
+    """Serve until None is asked for; else a topic's partition 0 to elect, or a broker to fence."""
+    asyncio.run(_controller(folder, port, asked))
+
+
+async def _controller(folder: Path, port: int, asked: Connection) -> None:
+    settings = _properties(_CONTROLLER, folder, port)
+    settings |= {"process.roles": "controller", "listeners": f"CONTROLLER://127.0.0.1:{port}"}
+    node = ControllerNode(BrokerConfig(settings))
+    await node.start()
+    while not node.parts.controller.is_active or node.parts.metadata.end_offset < node.parts.controller.next_offset:
+        await asyncio.sleep(0.01)
+    loop = asyncio.get_running_loop()
+    asked.send(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    while (what := await loop.run_in_executor(None, asked.recv)) is not None:
+        begun, used = time.monotonic(), time.process_time()
+        before = node.parts.controller.next_offset
+        await node.parts.controller.decide(partial(_decision, what))
+        asked.send((begun, time.monotonic(), node.parts.controller.next_offset - before, used))
+        await loop.run_in_executor(None, asked.recv)
+        asked.send(time.process_time() - used)
+    await node.stop()
+
+
+def _decision(what: str | int, controller: RecordController) -> Recorded[Any]:
+    """Elect the first replica of a topic's partition 0, or fence a broker."""
+    if isinstance(what, str):
+        return controller.elect_leaders(ElectionType.PREFERRED, [(what, 0)])
+    return controller.fence_brokers([what])
+
+
+# --- the brokers' process ---
+
+
+class Brokers:
+    """All followers, and when each of them got its newest image."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._times: dict[int, float] = {}
+        self._all = asyncio.Event()
+        self._images: dict[int, ClusterImage] = {}
+
+    def expect(self) -> None:
+        """Wait for the next image of each."""
+        self._times.clear()
+        self._all.clear()
+
+    def follower(self, number: int) -> OnImage:
+        """What a broker calls with each image."""
+
+        async def on_image(image: ClusterImage, _end: int) -> None:
+            self._images[number] = image
+            self._times[number] = time.monotonic()
+            if len(self._times) == self._count:
+                self._all.set()
+
+        return on_image
+
+    async def times(self) -> list[float]:
+        """When each has learned of the change, in order."""
+        async with asyncio.timeout(120):
+            await self._all.wait()
+        return sorted(self._times.values())
+
+
+async def _brokers(folder: Path, snapshot: bytes, count: int, port: int, asked: Connection) -> list[Figure]:
+    controller_mib = await asyncio.get_running_loop().run_in_executor(None, asked.recv)
+    brokers, ports = Brokers(count), Ports()
+    before_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    async with AsyncExitStack() as opened:
+        used = time.process_time()
+        for number in range(count):
+            home = folder / f"broker-{number}"
+            _format(home, number, snapshot)
+            settings = _properties(number, home, port) | {"process.roles": "broker"}
+            config = BrokerConfig(settings)
+            controllers = Controllers(ports.network, number, None, _no_proof, PeerLimits.of(config))
+            opened.callback(controllers.close)
+            follower: MetadataFollower = await follow_log(config, ports, controllers, quorum_servers(config), CLUSTER)
+            opened.push_async_callback(follower.close)
+            if not await follower.wait_until_caught_up(60):
+                raise RuntimeError(f"broker {number} has not caught up: {follower.problem}")
+            follower.follow(brokers.follower(number), lambda error: sys.exit(f"a broker has failed: {error}"))
+        started = (time.process_time() - used) / count
+        each_mib = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - before_mib) / count
+        await asyncio.sleep(1)
+        names = [f"topic-{number}" for number in range(_CHANGES)]
+        elections = [await _change(name, brokers, count, asked) for name in names]
+        death = await _change(0, brokers, count, asked)
+    asked.send(None)
+    figures = [
+        Figure("memory of the controller", controller_mib, "MiB"),
+        Figure("memory of each broker's metadata", each_mib, "MiB"),
+        Figure("start of each broker's metadata, processor", started, "s"),
+    ]
+    for what, rows in (("one new leader", elections), ("a broker is fenced", [death])):
+        figures += [
+            Figure(f"{what}: {name}", median(row[name][0] for row in rows), rows[0][name][1]) for name in rows[0]
+        ]
+    return figures
+
+
+async def _no_proof(_connection: Any, _node: int, _timeout_ms: float) -> None:
+    """No login: the listener is PLAINTEXT."""
+
+
+async def _change(what: str | int, brokers: Brokers, count: int, asked: Connection) -> dict[str, tuple[float, str]]:
+    loop = asyncio.get_running_loop()
+    brokers.expect()
+    used = time.process_time()
+    asked.send(what)
+    begun, committed, records, _ = await loop.run_in_executor(None, asked.recv)
+    times = await brokers.times()
+    brokers_used = time.process_time() - used
+    asked.send("used")
+    controller_used = await loop.run_in_executor(None, asked.recv)
+    return {
+        "records": (records, "records"),
+        "committed after": ((committed - begun) * 1e3, "ms"),
+        "the first broker knows after": ((times[0] - begun) * 1e3, "ms"),
+        f"the last of {count} knows after": ((times[-1] - begun) * 1e3, "ms"),
+        "processor of the controller": (controller_used * 1e3, "ms"),
+        "processor of each broker": (brokers_used / count * 1e3, "ms"),
+    }
+
+
+def measure(partitions: int, count: int) -> Sequence[Figure]:
+    """All figures of one size."""
+    with tempfile.TemporaryDirectory(prefix="odradek-bench-followers-") as name:
+        folder, port = Path(name), free_port()
+        records = versioned(_records(partitions), _LEVELS[METADATA_VERSION])
+        snapshot = bytes(encode_checkpoint(_SNAPSHOT, records, timestamp_ms=1, last_timestamp_ms=1))
+        _format(folder / "controller", _CONTROLLER, snapshot)
+        context = get_context("spawn")
+        ours, theirs = context.Pipe()
+        process = context.Process(target=controller_process, args=(folder / "controller", port, theirs))
+        process.start()
+        try:
+            return asyncio.run(_brokers(folder, snapshot, count, port, ours))
+        finally:
+            process.join(30)
+            process.kill()
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="./dev bench followers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("partitions", nargs="?", type=int, default=100_000)
+    parser.add_argument("--brokers", type=int, default=100, help="that follow the log (default: 100)")
+    given = parser.parse_args(arguments)
+    load = f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+    table = Table(title=f"{given.partitions:,} partitions, {given.brokers} brokers ({load})", title_justify="left")
+    for column in ("", "figure", "unit"):
+        table.add_column(column, justify="right" if column == "figure" else "left")
+    for figure in measure(given.partitions, given.brokers):
+        table.add_row(figure.name, f"{figure.value:,.4g}", figure.unit)
+    Console(width=None if os.isatty(1) else 110).print(table)
+    return 0
