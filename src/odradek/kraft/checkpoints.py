@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from odradek.kraft.control_records import encode_control_batch
 from odradek.kraft.errors import CorruptMetadata
-from odradek.kraft.metadata_log import ControlEntry, MetadataEntry, encode_metadata_batch, read_entries
+from odradek.kraft.metadata_log import ControlEntry, MetadataEntry, encode_metadata_batch, read_entries, read_outline
 from odradek.kraft.metadata_records import VersionedRecord
 from odradek.wire.messages.control_records import SnapshotFooterRecord, SnapshotHeaderRecord
 
@@ -38,7 +38,16 @@ class Checkpoint(NamedTuple):
     last_timestamp_ms: int
     controls: Sequence[Any]
     """Control records between header and footer: KRaftVersionRecord and VotersRecord since kraft.version 1."""
-    entries: Sequence[MetadataEntry]
+    data: bytes
+    """The file, whose batches are undamaged."""
+
+    @property
+    def entries(self) -> Iterator[MetadataEntry]:
+        """The records, decoded as they are asked for: those of a large cluster need much memory.
+
+        Raises CorruptMetadata.
+        """
+        return (each for each in read_entries(self.data, whole=True) if isinstance(each, MetadataEntry))
 
 
 def parse_file_name(name: str) -> CheckpointId | None:
@@ -87,27 +96,23 @@ def checkpoint_parts(
 
 def read_checkpoint(data: bytes) -> Checkpoint:
     """Raises CorruptMetadata where the header or the footer is missing, or anything lies outside them."""
-    entries = list(read_entries(data, whole=True))
-    if not entries or not _is(entries[0], SnapshotHeaderRecord):
+    outline = list(read_outline(data))
+    first, last = outline[:1], outline[-1:]
+    if not any(_is(each, SnapshotHeaderRecord) for each in first):
         raise CorruptMetadata("the snapshot does not begin with a header")
-    if not _is(entries[-1], SnapshotFooterRecord):
+    if not any(_is(each, SnapshotFooterRecord) for each in last):
         raise CorruptMetadata("the snapshot does not end with a footer")
-    header = entries[0]
-    inner = entries[1:-1]
-    controls = [each.message for each in inner if isinstance(each, ControlEntry)]
+    controls = [each.message for each in outline[1:-1] if each is not None and each.message is not None]
     if any(isinstance(each, SnapshotHeaderRecord | SnapshotFooterRecord) for each in controls):
         raise CorruptMetadata("the snapshot has a second header or footer")
-    assert isinstance(header, ControlEntry)
+    (header,) = first
+    assert header is not None
     assert header.message is not None
-    return Checkpoint(
-        header.message.last_contained_log_timestamp,
-        [each for each in controls if each is not None],
-        [each for each in inner if isinstance(each, MetadataEntry)],
-    )
+    return Checkpoint(header.message.last_contained_log_timestamp, controls, data)
 
 
-def _is(entry: MetadataEntry | ControlEntry, kind: type) -> bool:
-    return isinstance(entry, ControlEntry) and isinstance(entry.message, kind)
+def _is(entry: ControlEntry | None, kind: type) -> bool:
+    return entry is not None and isinstance(entry.message, kind)
 
 
 def _batched(records: Iterable[VersionedRecord], size: int) -> Iterator[list[VersionedRecord]]:

@@ -56,6 +56,24 @@ def read_entries(data: bytes, *, whole: bool) -> Iterator[MetadataEntry | Contro
         raise CorruptMetadata(str(error)) from error
 
 
+def read_outline(data: bytes) -> Iterator[ControlEntry | None]:
+    """The control records of a complete segment or checkpoint, and None for each batch of metadata records.
+
+    Raises CorruptMetadata for a damaged batch of either kind; it does not look into those of metadata records.
+    """
+    view = memoryview(data)
+    try:
+        for position, _ in split_batches(view, allow_partial_tail=False):
+            header = check_batch(view, position, from_client=False)
+            if header.is_control:
+                for record in decode_records(view, header, position):
+                    yield ControlEntry(record.offset, header.partition_leader_epoch, decode_kraft_control(record))
+            else:
+                yield None
+    except CorruptRecords as error:
+        raise CorruptMetadata(str(error)) from error
+
+
 def read_controls(batch: memoryview, position: int = 0) -> tuple[Any | None, ...]:
     """The records of the batch at this position; empty unless it is a control batch.
 

@@ -65,7 +65,7 @@ def test_other_names_are_no_checkpoints(name: str) -> None:
 def test_large_checkpoint_has_several_batches() -> None:
     data = checkpoint(RECORDS_IN_BATCH + 1)
     assert len(list(split_batches(memoryview(data)))) == 4
-    assert len(read_checkpoint(data).entries) == RECORDS_IN_BATCH + 1
+    assert len(list(read_checkpoint(data).entries)) == RECORDS_IN_BATCH + 1
 
 
 @pytest.mark.parametrize(

@@ -396,7 +396,7 @@ def voters_in(path: Path) -> list[tuple[int, str, list[tuple[str, str, int]]]]:
     """Id, directory id and endpoints of the voters in the first snapshot."""
     content = read_checkpoint((path / "__cluster_metadata-0" / FIRST_SNAPSHOT.file_name).read_bytes())
     version, voters = content.controls
-    assert (version.k_raft_version, content.entries) == (1, [])
+    assert (version.k_raft_version, list(content.entries)) == (1, [])
     return [
         (each.voter_id, encode_uuid(each.voter_directory_id), [(to.name, to.host, to.port) for to in each.endpoints])
         for each in voters.voters

@@ -160,7 +160,7 @@ def test_installed_snapshot_replaces_the_log(tmp_path: Path) -> None:
     assert (log.log_end, log.epochs) == (LogEnd(101, 4), [(4, 100)])
     content = log.load_snapshot()
     assert content is not None
-    assert (content.last_timestamp_ms, len(content.entries)) == (7, 3)
+    assert (content.last_timestamp_ms, len(list(content.entries))) == (7, 3)
 
 
 def test_stop_before_the_log_is_replaced_is_completed_at_the_start(tmp_path: Path) -> None:
@@ -267,7 +267,7 @@ def test_directory_of_apache_kafka_begins_at_its_newest_snapshot(tmp_path: Path)
     assert offsets(log.read(106, 1 << 20)) == [each.offset for each in everything if each.offset >= 106]
     content = log.load_snapshot()
     assert content is not None
-    assert content.entries
+    assert list(content.entries)
 
 
 @pytest.mark.parametrize("version", [0, 1])
