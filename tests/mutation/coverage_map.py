@@ -14,6 +14,11 @@ import pytest
 ENOUGH_SECONDS: Final = 30.0
 """Tests that take longer together are not all shown to a mutant: hundreds execute a line that every request does."""
 
+_SCENARIOS: Final = "tests/sim/scenarios/"
+_MOST_SCENARIOS: Final = 4
+"""Scenarios of whole brokers look at more than the fast tests of a line that every request executes: these many of them
+are shown to a mutant in any case."""
+
 
 class Observed(NamedTuple):
     """One test of the suite, as it ran without any mutant."""
@@ -105,7 +110,7 @@ class CoverageMap:
     def tests_of(
         self, path: str, lines: range, enough: float = ENOUGH_SECONDS, *, runs_at_import: bool = False
     ) -> list[Observed]:
-        """Those that execute one of the lines, the fastest first, as far as there is time for them.
+        """Those that execute one of the lines, the fastest first, as far as there is time, and some scenarios.
 
         Those of the module if no test executes them, or if they run at import: then the test that was the first to
         import the module has executed them, and every other one may depend on them."""
@@ -120,4 +125,5 @@ class CoverageMap:
             if chosen and seconds > enough:
                 break
             chosen.append(test)
-        return chosen
+        scenarios = [test for test in ordered[len(chosen) :] if test.name.startswith(_SCENARIOS)]
+        return chosen + scenarios[:_MOST_SCENARIOS]

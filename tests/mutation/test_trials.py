@@ -104,6 +104,14 @@ def test_line_that_runs_at_import_has_all_tests_that_may_depend_on_it() -> None:
     assert coverage.tests_of("a.py", range(1, 2), runs_at_import=True) == [other, first]
 
 
+def test_scenarios_of_a_line_are_shown_when_others_take_enough() -> None:
+    line = frozenset({("a.py", 1)})
+    fast = Observed("tests/unit/test_a.py::test_a", 3.0, line)
+    scenarios = [Observed(f"tests/sim/scenarios/test_b.py::test_{number}", 5.0 + number, line) for number in range(5)]
+    chosen = CoverageMap([*scenarios, fast]).tests_of("a.py", range(1, 2), enough=3)
+    assert chosen == [fast, *scenarios[:4]]
+
+
 def test_tests_of_a_line_take_no_longer_than_enough() -> None:
     tests = [Observed(f"test {n}", 10.0, frozenset({("a.py", 1)})) for n in range(5)]
     assert CoverageMap(tests).tests_of("a.py", range(1, 2)) == tests[:3]
