@@ -19,6 +19,7 @@ from odradek.testing.simulation import Simulation
 from odradek.wire.apis import APIS, request_class, response_class
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.primitives import ZERO_UUID
+from tests.sim.scenarios.scrapes import scraped
 
 _DAY_MS: Final = 86_400_000
 _API_KEYS: Final = {api.name: key for key, api in APIS.items()}
@@ -36,7 +37,8 @@ class Conversation:
 
         > [BROKER] API [FIRST[-LAST]] {field: value, list: [{...}]}   a request in these versions, or the newest
         > NAME: API ...        the same, without waiting for the answer
-        > NAME is answered | SECONDS s pass | broker N is killed | broker N stops | broker N starts
+        > NAME is answered | SECONDS s pass | broker N is killed | broker N stops |
+        broker N starts | broker N is scraped
 
     Values are those of Python. `id(topic)` is a topic's id, `member(N)` and `session(N)` are what was numbered so in an
     answer, `records(value, ..., key=..., producer=(id, epoch, sequence), ...)` is a batch; `$v` in a text the version.
@@ -72,6 +74,8 @@ class Conversation:
             case [seconds, "s", "pass"]:
                 await asyncio.sleep(float(seconds))
                 return [f"{name} is answered" for name, task in self._later.items() if task.done()]
+            case ["broker", number, "is", "scraped"]:
+                return await scraped(f"b{number}")
             case ["broker", number, "is", "killed"]:
                 self._sim.broker(int(number)).kill()
                 return []
