@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from bench.holds.broker import Connection, decoded, framed
@@ -169,6 +173,7 @@ def _ratios(figures: dict[int, float], what: str, most: Sequence[float | None]) 
 def partitions(broker: MeasuredBroker, scale: float) -> Iterator[Figure]:
     """One request for all partitions that a broker has; then a broker with the most of them, started again."""
     steps = [max(10, int(number * scale)) for number in (*_SIZES, 50_000)]
+    yield from _ratios(write_floor(steps[:-1]), "floor: pwrite alone, files", (None,))
     for name, figures in _per_partition(broker, steps).items():
         yield from _ratios(figures, f"{name} per partition", (1.2, 1.5))
     most = steps[-1]
@@ -177,6 +182,27 @@ def partitions(broker: MeasuredBroker, scale: float) -> Iterator[Figure]:
     yield Figure(f"start, {most:,} partitions", broker.start(), "s", 2.0)
     yield Figure(f"memory after the start, {most:,} partitions", broker.rss_mb(), "MB", 120.0)
     yield Figure(f"idle CPU, {most:,} partitions", broker.idle_percent(), "%", 2.0)
+
+
+def write_floor(counts: Sequence[int]) -> dict[int, float]:
+    """Microseconds of an append by pwrite(2) alone, by the number of open files: what no broker can avoid."""
+    data = memoryview(bytes(_record()))
+    found = {}
+    for count in counts:
+        with tempfile.TemporaryDirectory(prefix="odradek-bench-floor-") as folder, contextlib.ExitStack() as opened:
+            files = [
+                opened.enter_context((Path(folder) / str(number)).open("wb", buffering=0)).fileno()
+                for number in range(count)
+            ]
+            runs, times = [], max(1, _PARTITIONS_OF_A_RUN // count)
+            for run in range(_REPEATS + 1):
+                before = time.thread_time()
+                for at in range(run * times, (run + 1) * times):
+                    for file in files:
+                        os.pwrite(file, data, at * len(data))
+                runs.append((time.thread_time() - before) * 1e6 / count / times)
+            found[count] = min(runs[1:])
+    return found
 
 
 def partitions_of_peer(broker: Measured, scale: float) -> Iterator[Figure]:

@@ -359,6 +359,19 @@ def create_partitions(
     aliveness: Aliveness = BY_SESSIONS,
 ) -> Decision[GrownTopic]:
     """One reply for every distinct name."""
+    steps = create_partitions_in_steps(image, topics, random, validate_only=validate_only, aliveness=aliveness)
+    return drained(steps)
+
+
+def create_partitions_in_steps(
+    image: ClusterImage,
+    topics: Sequence[MorePartitions],
+    random: Random,
+    *,
+    validate_only: bool = False,
+    aliveness: Aliveness = BY_SESSIONS,
+) -> Steps[Decision[GrownTopic]]:
+    """`create_partitions`, yielding now and then: thousands may be added."""
     counts = Counter(topic.name for topic in topics)
     operations: list[Operation] = []
     cuts: list[int] = []
@@ -372,14 +385,18 @@ def create_partitions(
             if found is None or topic.name in image.topics_in_deletion:
                 replies.append(GrownTopic(topic.name, Failure(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)))
                 continue
-            added = _added_partitions(image, found, topic, random, aliveness)
+            added = yield from _added_partitions(image, found, topic, random, aliveness)
         except KafkaError as error:
             replies.append(GrownTopic(topic.name, Failure(error.code, error.message)))
             continue
         larger = found._replace(partitions=found.partitions + added)
         start = len(operations)
         operations.append(Put(TopicNode.path(found.name), TopicNode.encode(found.id, larger.partitions)))
-        operations.extend(partition_creation(found.name, len(found.partitions), added))
+        for first in range(0, len(added), STEP_PARTITIONS):
+            if first:
+                yield
+            some = added[first : first + STEP_PARTITIONS]
+            operations += partition_creation(found.name, len(found.partitions) + first, some)
         cuts.extend(range(start or 1, len(operations)))
         grown.append(larger)
         replies.append(GrownTopic(topic.name, None))
@@ -390,7 +407,7 @@ def create_partitions(
 
 def _added_partitions(
     image: ClusterImage, found: Topic, topic: MorePartitions, random: Random, aliveness: Aliveness
-) -> tuple[PartitionState, ...]:
+) -> Steps[tuple[PartitionState, ...]]:
     present = len(found.partitions)
     more = topic.total - present
     if more == 0:
@@ -403,8 +420,9 @@ def _added_partitions(
     if more > MAX_PARTITIONS_PER_REQUEST:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
     copies = len(found.partitions[0].replicas)
+    replicas: Iterable[tuple[int, ...]]
     if topic.assignments is None:
-        replicas = list(_place(image, more, copies, random))
+        replicas = _place(image, more, copies, random)
     else:
         if len(topic.assignments) != more:
             only = "only " if len(topic.assignments) < more else ""
@@ -414,5 +432,10 @@ def _added_partitions(
             )
         for brokers in topic.assignments:
             _check_assignment(image, brokers, copies)
-        replicas = [tuple(brokers) for brokers in topic.assignments]
-    return tuple(_new_partition(image, brokers, present + i, aliveness) for i, brokers in enumerate(replicas))
+        replicas = map(tuple, topic.assignments)
+    added = []
+    for number, brokers in enumerate(replicas):
+        if number and number % STEP_PARTITIONS == 0:
+            yield
+        added.append(_new_partition(image, brokers, present + number, aliveness))
+    return tuple(added)

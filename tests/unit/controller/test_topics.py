@@ -10,11 +10,13 @@ from odradek.controller.topics import (
     NewTopic,
     TopicReference,
     create_partitions,
+    create_partitions_in_steps,
     create_topics,
     create_topics_in_steps,
     delete_topics,
 )
 from odradek.metadata.image import Broker, ClusterImage, PartitionState
+from odradek.metadata.nodes import PartitionNode
 from odradek.ports.randomness import SeededRandom
 from odradek.ports.store import Create, Delete, Put
 from odradek.wire.errors import ErrorCode
@@ -358,6 +360,18 @@ def test_audit_topic_is_made_as_configured() -> None:
         "retention.ms": "60000",
         "min.insync.replicas": "1",
     }
+
+
+def test_addition_of_many_partitions_takes_many_steps() -> None:
+    """No step has more than a few dozen partitions, and all of them together add each partition once."""
+    image = create_topics(THREE, [NewTopic("t", 2, 2)], SETTINGS, random()).image
+    wanted = [MorePartitions("t", 2 + 20 * STEP_PARTITIONS)]
+    steps = create_partitions_in_steps(image, wanted, random())
+    assert sum(1 for _ in steps) == 2 * (20 - 1)
+    decided = create_partitions(image, wanted, random())
+    assert len(decided.image.topics["t"].partitions) == 2 + 20 * STEP_PARTITIONS
+    states = [each.path for each in decided.operations if each.path.endswith("/state")]
+    assert states == [PartitionNode.path("t", index) for index in range(2, 2 + 20 * STEP_PARTITIONS)]
 
 
 def test_creation_of_many_partitions_takes_many_steps() -> None:

@@ -42,7 +42,7 @@ from odradek.controller.topics import (
     MorePartitions,
     NewTopic,
     TopicReference,
-    create_partitions,
+    create_partitions_in_steps,
     create_topics_in_steps,
     delete_topics,
 )
@@ -217,7 +217,7 @@ class Controller:
     ) -> Sequence[GrownTopic]:
         """Add partitions to topics; one reply for each topic. Raises KafkaError."""
         return await self._announced(
-            lambda image: create_partitions(image, topics, self._random, validate_only=validate_only)
+            lambda image: create_partitions_in_steps(image, topics, self._random, validate_only=validate_only)
         )
 
     async def alter_configs(
