@@ -22,7 +22,7 @@ from odradek.client import Producer
 from odradek.client.admin import Admin, NewTopic
 from tests.integration.test_quorum import values_of
 from tests.unit.broker.quorum.controllers_in_process import free_ports
-from tests.unit.cli.test_quorum_forming import free_nodes
+from tests.unit.cli.test_quorum_forming import free_nodes, tls
 
 pytestmark = pytest.mark.long
 PATIENCE_SECONDS = 90
@@ -110,13 +110,17 @@ async def send(bootstrap: str, first: int, end: int) -> None:
             await producer.send_and_wait("t", value=b"%d" % number)
 
 
-def test_one_command_forms_a_cluster_that_outlives_replaced_disks(machines: Machines) -> None:
+@pytest.mark.parametrize("has_tls", [False, True], ids=["plain", "tls"])
+def test_one_command_forms_a_cluster_that_outlives_replaced_disks(machines: Machines, has_tls: bool) -> None:
+    """With TLS between controllers, the nodes ask each other for a cluster within it, too."""
     nodes = free_nodes(3)
+    quick = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
+    own = quick | (tls(machines.directory / "certificates") if has_tls else {})
     quorum = ",".join(map(str, nodes))
     bootstrap = quorum
 
     def serve(node: Listed) -> None:
-        settings = ("--set", "broker.session.timeout.ms=3000", "--set", "broker.heartbeat.interval.ms=500")
+        settings = [word for name, value in own.items() for word in ("--set", f"{name}={value}")]
         machines.start(
             node.node_id,
             "--quorum", quorum, "--listen", str(node), "--data-dir", str(machines.place(node.node_id)), *settings,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -16,6 +17,7 @@ from odradek.cli.main import main
 from odradek.cli.serving.quorum_forming import Forming, Listed, form_or_join, own_node, parse_quorum, settings_of_node
 from odradek.kraft.checkpoints import read_checkpoint
 from odradek.log.directories.checkpoint_formats import MetaProperties, parse_meta_properties
+from tests.certificates import Authority
 
 
 def test_hosts_have_ids_in_the_order_of_the_list_and_two_ports() -> None:
@@ -82,8 +84,10 @@ def free_nodes(count: int) -> list[Listed]:
     return found
 
 
-def forming(nodes: Sequence[Listed], own: Listed, place: Path) -> Forming:
-    settings = settings_of_node(nodes, own) | {"log.dirs": str(place / str(own.node_id))}
+def forming(
+    nodes: Sequence[Listed], own: Listed, place: Path, more: Mapping[str, str] = MappingProxyType({})
+) -> Forming:
+    settings = settings_of_node(nodes, own) | {"log.dirs": str(place / str(own.node_id)), **more}
     return Forming(BrokerConfig(settings, is_formatted=True), Ports(), nodes, own)
 
 
@@ -91,13 +95,28 @@ def identity(place: Path, node_id: int) -> MetaProperties:
     return parse_meta_properties((place / str(node_id) / "meta.properties").read_bytes())
 
 
-def test_first_node_forms_the_cluster_when_all_others_have_none(tmp_path: Path) -> None:
+def tls(folder: Path) -> dict[str, str]:
+    """TLS between controllers, each of which proves itself."""
+    authority = Authority(folder)
+    return {
+        "listener.security.protocol.map": "CONTROLLER:SSL,PLAINTEXT:PLAINTEXT",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": authority.issue("/CN=node").both,
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": authority.file,
+        "listener.name.controller.ssl.client.auth": "required",
+    }
+
+
+@pytest.mark.parametrize("has_tls", [False, True], ids=["plain", "tls"])
+def test_first_node_forms_the_cluster_when_all_others_have_none(tmp_path: Path, has_tls: bool) -> None:
     nodes = free_nodes(2)
+    more = tls(tmp_path / "certificates") if has_tls else {}
 
     async def scenario() -> None:
         async with asyncio.timeout(30):
-            second = asyncio.create_task(forming(nodes, nodes[1], tmp_path).run())
-            await forming(nodes, nodes[0], tmp_path).run()
+            second = asyncio.create_task(forming(nodes, nodes[1], tmp_path, more).run())
+            await forming(nodes, nodes[0], tmp_path, more).run()
             second.cancel()  # the first node's controller, which does not run here, would name the cluster
             await asyncio.wait({second})
 
@@ -107,6 +126,19 @@ def test_first_node_forms_the_cluster_when_all_others_have_none(tmp_path: Path) 
     [voter] = read_checkpoint(snapshot.read_bytes()).controls[1].voters
     assert (own.node_id, voter.voter_id, voter.voter_directory_id) == (1, 1, own.directory_id)
     assert not (tmp_path / "2" / "meta.properties").exists()
+
+
+def test_quorum_with_logins_between_controllers_is_formatted_by_hand(tmp_path: Path) -> None:
+    nodes = free_nodes(2)
+    login = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="b" user_a="b";'
+    more = {
+        "listener.security.protocol.map": "CONTROLLER:SASL_PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        "sasl.mechanism.controller.protocol": "PLAIN",
+        "listener.name.controller.sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.controller.plain.sasl.jaas.config": login,
+    }
+    with pytest.raises(CommandError, match="storage format"):
+        asyncio.run(forming(nodes, nodes[0], tmp_path, more).run())
 
 
 def test_first_node_forms_no_cluster_while_another_is_silent(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

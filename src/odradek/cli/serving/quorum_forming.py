@@ -17,8 +17,10 @@ from typing import Any, Final, NamedTuple
 from odradek.broker.cluster.peers import PeerLimits
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.configuration.quorum_addresses import controller_listener
+from odradek.broker.configuration.refusals import SASL_PROTOCOLS, TLS_PROTOCOLS
 from odradek.broker.kraft.broker_logins import TO_CONTROLLERS, broker_login
 from odradek.broker.kraft.controllers import Controllers
+from odradek.broker.network.tls_listeners import TlsListeners
 from odradek.broker.ports import Ports
 from odradek.broker.storage.formatting import (
     FormatRequest,
@@ -188,16 +190,24 @@ class Forming:
     async def run(self) -> None:
         """Raises CommandError."""
         config = self._config
-        listener = next(each for each in config.all_listeners() if each.name == "CONTROLLER")
+        name, protocol = controller_listener(config)
+        if protocol in SASL_PROTOCOLS:
+            raise CommandError(
+                f"--quorum: nodes cannot log in at each other's {name} listeners before they have a cluster; format "
+                "the directories with `odradek storage format` in place of --quorum"
+            )
+        listener = next(each for each in config.all_listeners() if each.name == name)
+        tls = TlsListeners(config, [name] if protocol in TLS_PROTOCOLS else [], self._ports.clock)
+        context = tls.server_context(name)
         try:
-            server = await asyncio.start_server(self._serve, listener.host or None, listener.port)
+            server = await asyncio.start_server(self._serve, listener.host or None, listener.port, ssl=context)
         except OSError as error:
             raise CommandError(
                 f"cannot listen on {listener.host}:{listener.port}: {error.strerror or error}"
             ) from error
-        name, _protocol = controller_listener(config)
         prove = broker_login(config, self._ports.random, name, TO_CONTROLLERS)
-        controllers = Controllers(self._ports.network, self._own.node_id, None, prove, PeerLimits.of(config))
+        limits, secure = PeerLimits.of(config), tls.connector(name)
+        controllers = Controllers(self._ports.network, self._own.node_id, secure, prove, limits)
         try:
             request = await self._find_cluster(controllers)
         finally:
