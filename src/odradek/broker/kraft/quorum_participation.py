@@ -50,6 +50,7 @@ class QuorumParticipation:
         "_config",
         "_failed_directories",
         "_follower",
+        "_has_ceased",
         "_leadership",
         "_metadata_offset",
         "_registers",
@@ -74,6 +75,7 @@ class QuorumParticipation:
         self._registers = registers
         self._registrar: Registrar | None = None
         self._metadata_offset = -1
+        self._has_ceased = False
         self._failed_directories: list[bytes] = []
 
     @property
@@ -119,7 +121,8 @@ class QuorumParticipation:
     async def hand_over(self) -> None:
         """See `Participation`."""
         registrar = self._registrar
-        if registrar is None or not self._config.flag("controlled.shutdown.enable"):
+        # Once it has ceased it sends no heartbeat, in which it could ask for the permission to end.
+        if registrar is None or self._has_ceased or not self._config.flag("controlled.shutdown.enable"):
             return
         registrar.begin_controlled_shutdown()
         # Without a controller no leader can move, and this broker leads no longer than a session.
@@ -142,6 +145,7 @@ class QuorumParticipation:
 
     def cease(self) -> None:
         """See `Participation`."""
+        self._has_ceased = True
         self._leadership.surrender()
         if self._registrar is not None:
             self._registrar.close()

@@ -154,3 +154,16 @@ def test_directory_that_failed_before_the_registration_is_reported() -> None:
         assert "report_offline_log_dir" in world.registrar.calls
 
     asyncio.run(scenario())
+
+
+def test_broker_whose_metadata_log_failed_stops_without_a_permission() -> None:
+    """It sends no heartbeat: a node whose only disk was full waited 300 s for the answer to one."""
+
+    async def scenario() -> None:
+        world = World()
+        await world.join()
+        world.failed(OSError("the disk is full"))
+        await world.part.hand_over()
+        assert "begin_controlled_shutdown" not in world.registrar.calls
+
+    asyncio.run(scenario())
