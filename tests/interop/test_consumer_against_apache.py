@@ -139,7 +139,11 @@ def test_every_way_of_committing_is_seen_by_the_group(
         async with TransactionalProducer(transactional_id=suite_topic, bootstrap_servers=suite_server) as producer:
             async with producer.transaction():
                 await producer.send_offsets(suite_topic, {first: 7})
-            assert (await committed(suite_server, suite_topic))[first] == 7
+
+            async def has_offset_of_the_transaction() -> bool:
+                return (await committed(suite_server, suite_topic))[first] == 7
+
+            await until(has_offset_of_the_transaction)  # the marker may follow the answer
         async with Consumer(suite_topic, auto_commit_interval_ms=50, **member) as consumer:
             await read(consumer, 3)  # from offset 7 of the first partition
 
