@@ -3,6 +3,7 @@
 import os
 import uuid
 from collections.abc import Iterable
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -143,6 +144,26 @@ def test_a_single_write_is_whole_or_given_up(writes: Writes) -> None:
         else:
             commit(options, [TaskReport(begun, -1, "", counts)])
     assert writes.visible() == [1, 2]
+
+
+def test_few_rows_of_several_partitions_are_sent_together(writes: Writes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One turn of the event loop for all of them, where rows are few; large parts go out while others are encoded."""
+    started: list[Any] = []
+    start = clients.start
+
+    def counted(work: Any) -> Any:
+        started.append(work)
+        return start(work)
+
+    monkeypatch.setattr(clients, "start", counted)
+    begun = writes.begin()
+    reports = [writes.task(begun, 0, 0, range(100))]
+    assert len(reports[0].counts or {}) == 2
+    assert len(started) == 1
+    reports.append(writes.task(begun, 0, 1, range(100, 30_000)))
+    assert len(started) == 3
+    commit(writes.options, reports, 0)
+    assert writes.visible() == list(range(30_000))
 
 
 def test_a_write_of_nothing_commits_nothing(writes: Writes) -> None:

@@ -39,6 +39,9 @@ TRANSACTION_TIMEOUT_MS: Final = 900_000
 SENDING_S: Final = 0.001
 """For so long a task lets what it has encoded go out before it encodes the next partition: the turn to write comes from
 another process."""
+TOGETHER_BYTES: Final = 128 * 1024
+"""What a task has encoded is sent once it is as large as this, or at the end of its round: with few rows for each of
+many partitions, a turn and a request for each would take longer than to encode them all."""
 NO_BATCH: Final = -1
 """The number of a write that is no micro-batch: it has no marker, and is not recognised when it is run again."""
 
@@ -211,13 +214,22 @@ def write_rows(options: SinkOptions, begun: Begun, task: int, rows: Iterator[Any
     protocol.adopt(producer, begun)
     sending = protocol.Sending(producer, task, lambda: LeaseClient.join(begun.leases, task))
     under_way: list[asyncio.Task[None]] = []
+    taken_bytes = 0
 
     def emit(encoded: Encoded) -> None:
+        nonlocal taken_bytes
         sending.take([encoded])
-        under_way.append(clients.start(sending.send()))
-        clients.run_for(under_way, SENDING_S)
+        taken_bytes += sum(map(len, encoded.batches))
+        if taken_bytes >= TOGETHER_BYTES:
+            taken_bytes = 0
+            under_way.append(clients.start(sending.send()))
+            clients.run_for(under_way, SENDING_S)
 
     def end_round() -> None:
+        nonlocal taken_bytes
+        if taken_bytes:
+            taken_bytes = 0
+            under_way.append(clients.start(sending.send()))
         while under_way:
             clients.finish(under_way[0])
             del under_way[0]
