@@ -79,11 +79,12 @@ class DurableMetadataLog:
         return opened
 
     def close(self) -> None:
-        """Sync the log and close its files."""
+        """Sync the log and close its files. One whose disk has failed is left to the next start, which recovers it."""
         if self._part is not None:
             self._part[1].close()
             self._part = None
-        self._log.close()
+        if not self._log.is_offline:
+            self._log.close()
 
     # --- the log ---
 

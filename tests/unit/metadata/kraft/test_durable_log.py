@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.cluster_metadata import NoOpRecord
 from odradek.wire.messages.quorum_state import QuorumStateData
 from tests.unit.kraft.golden_files import GOLDEN
-from tests.unit.log.support import StandingClock
+from tests.unit.log.support import LackingDisk, StandingClock
 
 RECORD = VersionedRecord(NoOpRecord(), 0)
 
@@ -178,6 +179,19 @@ def test_log_that_contradicts_its_snapshot_is_replaced_at_the_start(tmp_path: Pa
     found = CheckpointId(15, 4)  # the log has offset 14 of epoch 3
     (Path(log.directory) / found.file_name).write_bytes(snapshot(found))
     assert opened(tmp_path).log_end == LogEnd(15, 4)
+
+
+def test_log_whose_disk_has_failed_closes(tmp_path: Path) -> None:
+    """A node with a full disk ended with a traceback, and with what its other parts had left undone."""
+    disk = LackingDisk()
+    log = DurableMetadataLog.open(str(tmp_path), LogEnvironment(disk, StandingClock()), segment_bytes=1 << 20)
+    log.append(batch(0, 1, count=30))
+    log.sync()
+    disk.left, disk.errno = 0, errno.ENOSPC
+    with pytest.raises(KafkaError, match="STORAGE"):
+        log.close()
+    log.close()
+    assert opened(tmp_path).log_end == LogEnd(30, 1)
 
 
 def test_part_of_a_snapshot_is_removed_at_the_start(tmp_path: Path) -> None:
