@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import gc
 import importlib.util
-import multiprocessing
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from itertools import count, islice
 
 from odradek.sim.faults.nemesis import PROFILES
 from odradek.sim.marks import SITUATIONS, counted
+from odradek.sim.pool import Job, outcomes
 from odradek.sim.quorum.run import QUORUM_PROFILES
 from odradek.sim.regressions import ONCE_FAILED, parse
-from odradek.sim.run import SAFETY_SECONDS, SeedResult, run_seed
+from odradek.sim.run import SAFETY_SECONDS, SeedResult
 
 _PROFILES = (*PROFILES, *QUORUM_PROFILES)
-_RECYCLE = 50
-"""Seeds per worker process, so that no run is the victim of what an earlier one left behind."""
 
 
 class Totals:
@@ -88,7 +84,7 @@ def _show(outcome: SeedResult, lines: int) -> None:
     print(f"    again: ./dev sim --profile {profile} --seed {seed}", flush=True)
 
 
-def _known(arguments: argparse.Namespace) -> list[tuple[int, str]]:
+def _known(arguments: argparse.Namespace) -> list[Job]:
     """What continuous integration always runs: seeds that once failed, and the first ones of all profiles in turn."""
     if not arguments.ci:
         return []
@@ -96,7 +92,7 @@ def _known(arguments: argparse.Namespace) -> list[tuple[int, str]]:
     return [*map(parse, ONCE_FAILED), *islice(first, arguments.fixed)]
 
 
-def _jobs(arguments: argparse.Namespace, known: list[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+def _jobs(arguments: argparse.Namespace, known: list[Job]) -> Iterator[Job]:
     yield from known
     profiles = sorted(_PROFILES) if arguments.profile == "every" else [arguments.profile]
     if arguments.seed is not None:
@@ -116,36 +112,16 @@ def _search(arguments: argparse.Namespace) -> Totals:
     known = _known(arguments)
     if known:
         print(f"{len(known)} known seeds, then fresh ones from {arguments.first} on", flush=True)
-    jobs = _jobs(arguments, known)
-    issued = 0
+
+    def wanted() -> Iterator[Job]:
+        for number, job in enumerate(_jobs(arguments, known)):
+            if _over(totals, arguments, deadline if number >= len(known) else None):
+                return
+            yield job
+
     observe = counted if arguments.marks else None
-    if arguments.jobs <= 1:
-        gc.freeze()
-        for seed, profile in jobs:
-            if _over(totals, arguments, deadline if issued >= len(known) else None):
-                break
-            issued += 1
-            outcome = run_seed(seed, profile, safety_seconds=arguments.seconds, observe=observe)
-            _note(totals, outcome, arguments)
-        return totals
-    context = multiprocessing.get_context("spawn")
-    # What a worker has loaded stays; the collections after each seed need not look at it.
-    with ProcessPoolExecutor(arguments.jobs, context, gc.freeze, max_tasks_per_child=_RECYCLE) as pool:
-        running: set[Future[SeedResult]] = set()
-        exhausted = False
-        while running or not exhausted:
-            while not exhausted and len(running) < arguments.jobs * 2:
-                over = _over(totals, arguments, deadline if issued >= len(known) else None)
-                job = None if over else next(jobs, None)
-                issued += 1
-                if job is None:
-                    exhausted = True
-                else:
-                    running.add(pool.submit(run_seed, *job, safety_seconds=arguments.seconds, observe=observe))
-            if running:
-                done, running = wait(running, return_when=FIRST_COMPLETED)
-                for each in done:
-                    _note(totals, each.result(), arguments)
+    for outcome in outcomes(wanted(), arguments.jobs, safety_seconds=arguments.seconds, observe=observe):
+        _note(totals, outcome, arguments)
     return totals
 
 
