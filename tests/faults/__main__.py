@@ -19,7 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.faults import gaps, namespaces
+from tests.faults import gaps, namespaces, timeline
 from tests.faults.deployment import Shape
 from tests.faults.judge import Figures
 from tests.faults.run import STEADY, Outcome, Plan, run
@@ -36,7 +36,7 @@ PEERS = {"kafka": Shape(3, quorum=True, peer=True)}
 SHARES = {"one": 0.25, "three": 0.5, "zookeeper": 0.25}
 
 
-def _report(outcomes: list[Outcome], seconds: float, seed: int) -> int:
+def _report(outcomes: list[Outcome], seconds: float, seed: int, *, stories: bool) -> int:
     kinds = sum(len(outcome.events) for outcome in outcomes)
     peers = [outcome for outcome in outcomes if outcome.shape.peer]
     outcomes = [outcome for outcome in outcomes if not outcome.shape.peer]
@@ -52,6 +52,13 @@ def _report(outcomes: list[Outcome], seconds: float, seed: int) -> int:
             print(f"  not done here: {reason}")
         for problem in outcome.problems:
             print(f"  PROBLEM: {problem}")
+    for outcome in outcomes:
+        print(f"\n{outcome.shape.name}: where the time of the longest gaps went")
+        print(*timeline.summary(outcome.gaps, outcome.moments, outcome.samples), sep="\n")
+        if stories:
+            for gap in timeline.worst_by_kind(outcome.gaps):
+                load = timeline.shares(outcome.samples, gap.since, gap.since + gap.seconds)
+                print("", *timeline.story(gap, outcome.moments, load), sep="\n")
     total = Figures(*(sum(column) for column in zip(*(outcome.figures for outcome in outcomes), strict=True)))
     problems = sum(len(outcome.problems) for outcome in outcomes)
     failed = (
@@ -76,6 +83,7 @@ def main() -> int:
     parser.add_argument("--shape", choices=sorted(SHAPES), help="only this deployment")
     parser.add_argument("--peer", choices=sorted(PEERS), help="suffer the same beside Odradek, for comparison")
     parser.add_argument("--kind", action="append", help="only this fault; may be repeated")
+    parser.add_argument("--timeline", action="store_true", help="print what happened in the longest gap of each kind")
     parser.add_argument("--kill-rounds", type=int, metavar="N", help="kill -9 of one broker N times instead")
     parser.add_argument("--home", type=Path, help="where data and logs stay; a temporary directory if not given")
     options = parser.parse_args()
@@ -103,7 +111,7 @@ def main() -> int:
                 plan = Plan(options.events, seconds, kinds)
                 print(f"--- {shape.name}, load average {os.getloadavg()[0]:.1f}", flush=True)
                 outcomes.append(run(home / name, shape, plan, seed))
-        return _report(outcomes, time.monotonic() - begun, seed)
+        return _report(outcomes, time.monotonic() - begun, seed, stories=options.timeline)
 
 
 if __name__ == "__main__":

@@ -63,10 +63,10 @@ class Place:
         self.stopping = False
         self.failures: list[str] = []
         self.notes: deque[str] = deque(maxlen=_NOTES)
-        self._begun = time.monotonic()
+        self.begun = time.monotonic()
 
     def now(self) -> float:
-        return time.monotonic() - self._begun
+        return time.monotonic() - self.begun
 
     def note(self, what: str) -> None:
         """The simulator keeps a trace; here the last of it, for programs that do not end."""

@@ -109,6 +109,8 @@ class Node:
         self.clock_path = home / f"clock-{broker_id}"
         self.clock_path.write_bytes(bytes(8))
         self.is_volume = False
+        self.acts: list[tuple[float, str]] = []
+        """What was done to it, by the monotonic clock."""
         self.process: BrokerProcess | KafkaProcess = BrokerProcess(self.home / "data")
 
     def _listeners(self, links: Links | None) -> dict[str, object]:
@@ -176,13 +178,19 @@ class Node:
     def start(self) -> None:
         if not self.running():
             self.process.kill()  # reaps one that ended by itself
+            self._act("start")
             self.process.start()
 
     def kill(self) -> None:
+        self._act("kill -9")
         self.process.kill()
+
+    def _act(self, what: str) -> None:
+        self.acts.append((time.monotonic(), what))
 
     def signal(self, number: signal.Signals) -> None:
         if self.running():
+            self._act(number.name)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.process.pid, number)
 
@@ -297,6 +305,7 @@ class Deployment:
     def obey(self, side: str, node: Node, action: str) -> None:
         """Have the proxy do it to the links of a broker's `clients` or `brokers`; its controller's belong to these."""
         assert self.links is not None
+        node.acts.append((time.monotonic(), f"{action} {side}"))
         self.links.obey(f"{side}-{node.broker_id}", action)
         if side == "brokers" and self.shape.quorum:
             self.links.obey(f"controllers-{node.broker_id}", action)

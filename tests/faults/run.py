@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from odradek.sim.checkers.history import READ_UNCOMMITTED
-from tests.faults import judge, nemesis
+from tests.faults import judge, nemesis, timeline
 from tests.faults.clients import Crowd, Place, crowd
 from tests.faults.deployment import Deployment, Node, NotWhole, Shape
 from tests.faults.judge import Event, Figures, Gap
@@ -27,6 +27,9 @@ class Outcome(NamedTuple):
     """Violations, clients that failed, exceptions in brokers' logs: nothing of it is promised to happen."""
     missing: list[str]
     """Faults that could not be done here."""
+    moments: list[timeline.Moment]
+    """What was done to brokers, and what they logged of leaders."""
+    samples: list[timeline.Load]
 
 
 class Plan(NamedTuple):
@@ -78,20 +81,32 @@ def run(home: Path, shape: Shape, plan: Plan, seed: int, say: Say = print, *, gr
         clients = crowd(place, groups=groups)
         clients.start()
         time.sleep(1.0)
-        try:
-            _torment(deployment, place, plan, seed, say, events)
-            deployment.wait_whole()
-        except NotWhole as failure:
-            problems.append(f"liveness: {failure}")
-        except Exception as failure:
-            problems.append(f"faults ended with {type(failure).__name__}: {failure}")
+        with timeline.LoadWatch(deployment, place.now) as load:
+            try:
+                _torment(deployment, place, plan, seed, say, events)
+                deployment.wait_whole()
+            except NotWhole as failure:
+                problems.append(f"liveness: {failure}")
+            except Exception as failure:
+                problems.append(f"faults ended with {type(failure).__name__}: {failure}")
         problems += _judge(deployment, place, clients, say)
         for node in deployment.nodes:
             if not node.is_apache:
                 problems += _exceptions(node)
     gaps = judge.write_gaps(place.history, events, STEADY)
     (home / "gaps.txt").write_text("".join(f"{gap}\n" for gap in gaps))
-    return Outcome(shape, judge.figures(place.history), events, gaps, problems, missing)
+    figures = judge.figures(place.history)
+    return Outcome(shape, figures, events, gaps, problems, missing, _moments(deployment, place), load.samples)
+
+
+def _moments(deployment: Deployment, place: Place) -> list[timeline.Moment]:
+    epoch = time.time() - place.now()
+    found = []
+    for node in deployment.nodes:
+        who = f"broker {node.broker_id}"
+        found += [timeline.Moment(at - place.begun, who, what) for at, what in node.acts]
+        found += timeline.logged(node.process.log_path, who, epoch)
+    return sorted(found)
 
 
 def _judge(deployment: Deployment, place: Place, clients: Crowd, say: Say) -> list[str]:

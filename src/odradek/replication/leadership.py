@@ -148,6 +148,11 @@ class Leadership:
         """Whether partitions wait."""
         return bool(self._pending)
 
+    @property
+    def pending(self) -> tuple[PartitionKey, ...]:
+        """The partitions that wait, in the order in which they came."""
+        return tuple(self._pending)
+
     def begin(self, sequence: int) -> None:
         """The controller says that those that waited when it was asked may be led; promised ones wait longer."""
         self._begin(lambda waits: waits.number <= sequence)

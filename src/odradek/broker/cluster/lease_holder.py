@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from odradek.api.requests.context import Configuration
@@ -16,6 +17,7 @@ from odradek.broker.cluster.controller_link import ControllerLink
 from odradek.broker.cluster.peers import Peers, Purpose
 from odradek.broker.task_failures import logs_failure
 from odradek.client.errors import TransportError
+from odradek.controller.change_report import some_of
 from odradek.controller.lease_table import NO_GRANT, Grant
 from odradek.metadata.image import ClusterImage
 from odradek.ports.clock import Clock
@@ -134,7 +136,7 @@ class LeaseHolder:
             self._woken.clear()
             grant = await self._renew()
             lease = self._config.number("odradek.leadership.lease.ms") / 1000
-            self._leadership.begin_after(lease)
+            self._begin(partial(self._leadership.begin_after, lease))
             now = self._clock.monotonic()
             if self._leadership.lease_until - now < lease / 2 and len(self._view.image.brokers) > 1:
                 self._ask_for_promises()
@@ -178,8 +180,16 @@ class LeaseHolder:
             return NO_GRANT
         leadership.extend(asked_at, grant.seconds - self._margin())
         if grant.may_begin:
-            leadership.begin(sequence)
+            self._begin(partial(leadership.begin, sequence))
         return grant
+
+    def _begin(self, begin: Callable[[], None]) -> None:
+        waited = self._leadership.pending
+        begin()
+        waits = set(self._leadership.pending)
+        begun = [f"{topic}-{index}" for topic, index in waited if (topic, index) not in waits]
+        if begun:
+            logger.info("began to lead %d partitions: %s", len(begun), some_of(begun))
 
     def _margin(self) -> float:
         return self._config.number("odradek.self.fence.margin.ms") / 1000

@@ -92,6 +92,20 @@ def test_grant_begins_the_partitions_that_waited(world: World) -> None:
     run(world, test)
 
 
+def test_partitions_that_begin_are_logged_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        world.grant = Grant(2.0, may_begin=True)
+        world.holder.registered()
+        world.holder.follow(ClusterImage("c"), LED)
+        await world.until_asked(1)
+        world.holder.wake()
+        await world.until_asked(2)
+
+    with caplog.at_level("INFO", "odradek.broker.cluster.lease_holder"):
+        run(world, test)
+    assert [record.getMessage() for record in caplog.records] == ["began to lead 1 partitions: t-0"]
+
+
 def test_lease_is_asked_for_under_a_registration_only(world: World) -> None:
     async def test() -> None:
         world.grant = Grant(2.0, may_begin=True)
