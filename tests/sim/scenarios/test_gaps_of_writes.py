@@ -44,7 +44,7 @@ class Stage(NamedTuple):
 Fault = Callable[[Stage], Awaitable[None]]
 
 
-def longest_gap(fault: Fault, seed: int, rest_seconds: float = 5.0) -> float:
+def longest_gap(fault: Fault, seed: int, rest_seconds: float = 5.0, *, request_timeout_ms: int = 5_000) -> float:
     """Seconds without an acknowledgement of one producer that writes without pause, during a fault and after it."""
 
     async def scenario(sim: Simulation) -> float:
@@ -52,7 +52,7 @@ def longest_gap(fault: Fault, seed: int, rest_seconds: float = 5.0) -> float:
         servers = sim.bootstrap_servers
         async with (
             Admin(bootstrap_servers=servers) as admin,
-            Producer(bootstrap_servers=servers, request_timeout_ms=5_000) as producer,
+            Producer(bootstrap_servers=servers, request_timeout_ms=request_timeout_ms) as producer,
         ):
             acknowledged = [sim.now]
 
@@ -149,9 +149,9 @@ async def pause_leader(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("seed", [4, 8])
-def test_paused_leader_stops_writes_until_the_client_gives_it_up(seed: int) -> None:
-    """The client gives a request up after five seconds, and then asks another broker who leads.
+def test_paused_leader_stops_writes_for_about_a_session(seed: int) -> None:
+    """The client does not wait for its request timeout: it learns of the next leader while a request is unanswered.
 
     In these seeds the leader is not the controller, too: a paused controller is replaced after its session of 9 s.
     """
-    assert longest_gap(pause_leader, seed, rest_seconds=8.0) < 6.0
+    assert longest_gap(pause_leader, seed, rest_seconds=8.0, request_timeout_ms=60_000) < SESSION_SECONDS + 1.0

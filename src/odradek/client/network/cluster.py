@@ -344,6 +344,11 @@ class Cluster:
         if not self._closed:
             self._begin_refresh()
 
+    def ask_another(self, connection: Connection) -> asyncio.Task[dict[str, int]]:
+        """Refresh the metadata from another broker, if there is one, as this one is silent. Its failure is logged."""
+        self._doubted = connection
+        return self._begin_refresh()
+
     async def pause_after_failed_connection(self, node_id: int) -> None:
         """Wait before a leader is asked for again: it may have moved, so the metadata is refreshed meanwhile.
 

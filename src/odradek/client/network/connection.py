@@ -121,6 +121,12 @@ class Connection:
         """Requests without an answer."""
         return len(self._pending)
 
+    @property
+    def waits_since(self) -> float | None:
+        """When the oldest request without an answer was sent, by the event loop's clock; None without one."""
+        oldest = next(iter(self._pending.values()), None)
+        return None if oldest is None else oldest.sent_at
+
     def version_of(self, request: type[Request], at_most: int = _MAX_FRAME_BYTES) -> int:
         """The highest version of an API that both sides know. Raises UnsupportedByBroker without one."""
         offered = self.versions.get(request.API_KEY)

@@ -29,6 +29,7 @@ from odradek.client.network.failure_log import FailureLog
 from odradek.client.producer.accumulator import Accumulator, Batch, Delivery, Queue
 from odradek.client.producer.sequence_numbers import NO_SEQUENCE, ProducerIdentity
 from odradek.client.producer.sequences import Sequences
+from odradek.client.producer.silent_leaders import LOOK_S, SentTo, SilentLeaders
 from odradek.client.producer.stuck_leaders import StuckLeaders
 from odradek.records.topic_partition import PartitionKey
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -108,6 +109,7 @@ class Sender:
         "_max_in_flight",
         "_request_timeout_ms",
         "_scheduled",
+        "_silent",
         "_timeout_s",
         "_timer",
         "_timer_at",
@@ -144,7 +146,9 @@ class Sender:
         self._timeout_s = config["delivery_timeout_ms"] / 1000
         self._max_in_flight = config["max_in_flight_requests_per_connection"]
         self._in_flight: dict[int, int] = {}
-        self._flying: dict[Batch, None] = {}
+        self._flying: dict[Batch, SentTo] = {}
+        # Only the leader of an idempotent producer's batch knows whether it was written before.
+        self._silent = None if sequences is None else SilentLeaders(cluster, self._flying, self.wake)
         self._connecting: dict[int, asyncio.Task[None]] = {}
         timeout_s = config["partitioner_availability_timeout_ms"] / 1000
         self.stuck = StuckLeaders(timeout_s, cluster.metadata.leader, self._loop.time)
@@ -312,6 +316,8 @@ class Sender:
             return
         now = self._loop.time()
         self._expire(now)
+        if self._silent is not None and self._flying:
+            self._silent.look(now)
         sequences = self.sequences
         if sequences is not None:
             if sequences.transactional and self.transaction is None:
@@ -359,7 +365,7 @@ class Sender:
         if queue.batches:
             self._set_timer(now)
         else:
-            self._wake_at(now + self._timeout_s)
+            self._wake_at(now + (self._timeout_s if self._silent is None else LOOK_S))
 
     def _expire(self, now: float) -> None:
         for batch in self._accumulator.expired(now, self._timeout_s):
@@ -513,6 +519,8 @@ class Sender:
             earliest = min(earliest, batch.created_at + self._timeout_s)
         for batch in self._flying:
             earliest = min(earliest, batch.created_at + self._timeout_s)
+        if self._silent is not None and self._flying:
+            earliest = min(earliest, now + LOOK_S)
         if self._cluster.metadata.version:
             # Without records, too: the first one after a pause must go to the partition that its key has by then.
             due = self._cluster.metadata.updated_at + self._max_age_s
@@ -569,7 +577,7 @@ class Sender:
                 batch.complete(-1, -1)
                 self._finish(batch, None)
             return
-        self._flying.update(dict.fromkeys(batches))
+        self._flying.update(dict.fromkeys(batches, SentTo(node_id, connection)))
         self._in_flight[node_id] = self._in_flight.get(node_id, 0) + 1
 
     def _answered(

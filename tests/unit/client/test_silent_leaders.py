@@ -1,0 +1,126 @@
+"""A leader that stands still keeps its connections: a producer does not wait for its request timeout."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from odradek.client import Producer
+from odradek.client.producer import silent_leaders
+from odradek.wire.apis import ApiKey
+from tests.unit.client.fake_cluster import OPTIONS, FakeCluster, silent
+
+PARTITION = 1
+"""Broker 2 leads it: broker 1, the bootstrap server, answers metadata."""
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(silent_leaders, "SILENT_S", 0.02)
+    monkeypatch.setattr(silent_leaders, "LOOK_S", 0.01)
+    monkeypatch.setattr("odradek.client.producer.sender.LOOK_S", 0.01)
+
+
+def run(cluster: FakeCluster, body: Callable[[Producer], Awaitable[None]], **options: Any) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(30), Producer(network=cluster, **OPTIONS, linger_ms=0, **options) as producer:
+            await body(producer)
+
+    asyncio.run(main())
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        await asyncio.sleep(0.001)
+
+
+def test_batch_of_a_silent_leader_goes_to_its_successor() -> None:
+    cluster = FakeCluster(brokers=2, topics={"t": 2})
+
+    async def body(producer: Producer) -> None:
+        await producer.send_and_wait("t", b"first", partition=PARTITION)
+        cluster.script(ApiKey.PRODUCE, silent)
+        delivery = await producer.send("t", b"second", partition=PARTITION)
+        await until(lambda: cluster.count(ApiKey.PRODUCE) == 2)
+        cluster.move_leader("t", PARTITION, 1)
+        await delivery
+        assert cluster.values(partition=PARTITION) == [b"first", b"second"]
+
+    run(cluster, body, request_timeout_ms=600_000, delivery_timeout_ms=1_200_000)
+
+
+def test_silent_leader_that_still_leads_is_waited_for() -> None:
+    """Its replicas may be slow. Another broker is asked who leads, and the request stays."""
+    cluster = FakeCluster(brokers=2, topics={"t": 2})
+
+    async def body(producer: Producer) -> None:
+        await producer.send_and_wait("t", b"first", partition=PARTITION)
+        cluster.script(ApiKey.PRODUCE, silent)
+        delivery = await producer.send("t", b"second", partition=PARTITION)
+        await until(lambda: cluster.count(ApiKey.PRODUCE) == 2)
+        asked = len(cluster.requests)
+        await until(lambda: len(cluster.requests) >= asked + 3)
+        assert {(node_id, key) for node_id, key, _, _ in cluster.requests[asked:]} == {(1, ApiKey.METADATA)}
+        assert not delivery.done()
+        cluster.move_leader("t", PARTITION, 1)
+        await delivery
+
+    run(cluster, body, request_timeout_ms=600_000, delivery_timeout_ms=1_200_000)
+
+
+def test_leader_that_still_leads_another_batch_is_waited_for() -> None:
+    cluster = FakeCluster(brokers=2, topics={"t": 4})
+
+    async def body(producer: Producer) -> None:
+        await producer.send_and_wait("t", b"first", partition=PARTITION)
+        cluster.script(ApiKey.PRODUCE, silent, silent)
+        deliveries = []
+        for requests, partition in ((2, PARTITION), (3, 3)):
+            deliveries.append(await producer.send("t", b"second", partition=partition))
+            await until(lambda requests=requests: cluster.count(ApiKey.PRODUCE) == requests)
+        cluster.move_leader("t", PARTITION, 1)
+        asked = cluster.count(ApiKey.METADATA)
+        await until(lambda: cluster.count(ApiKey.METADATA) >= asked + 3)
+        assert cluster.values(partition=PARTITION) == [b"first"]
+        cluster.move_leader("t", 3, 1)
+        for delivery in deliveries:
+            await delivery
+
+    run(cluster, body, request_timeout_ms=600_000, delivery_timeout_ms=1_200_000)
+
+
+def test_producer_without_sequence_numbers_waits_for_its_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch that is sent to another leader may be written twice, so it is not sent without need."""
+    cluster = FakeCluster(brokers=2, topics={"t": 2})
+
+    async def body(producer: Producer) -> None:
+        await producer.send_and_wait("t", b"first", partition=PARTITION)
+        cluster.script(ApiKey.PRODUCE, silent)
+        delivery = await producer.send("t", b"second", partition=PARTITION)
+        await until(lambda: cluster.count(ApiKey.PRODUCE) == 2)
+        cluster.move_leader("t", PARTITION, 1)
+        asked = cluster.count(ApiKey.METADATA)
+        looks: list[None] = []
+        monkeypatch.setattr(silent_leaders.SilentLeaders, "look", lambda *_: looks.append(None))
+        await delivery
+        assert cluster.count(ApiKey.METADATA) == asked + 1, "after the connection was given up"
+        assert not looks
+
+    run(cluster, body, enable_idempotence=False, request_timeout_ms=100, delivery_timeout_ms=1_200_000)
+
+
+def test_leader_that_answers_is_not_doubted() -> None:
+    cluster = FakeCluster(brokers=2, topics={"t": 2})
+
+    async def body(producer: Producer) -> None:
+        await producer.send_and_wait("t", b"first", partition=PARTITION)
+        asked = cluster.count(ApiKey.METADATA)
+        for number in range(50):
+            await producer.send_and_wait("t", b"%d" % number, partition=PARTITION)
+            await asyncio.sleep(0.001)
+        assert cluster.count(ApiKey.METADATA) == asked
+
+    run(cluster, body)
