@@ -15,7 +15,7 @@ _NONE: Final = "-"
 
 
 class Searched(NamedTuple):
-    """Seeds `first` to `first + count - 1` of a profile."""
+    """Seeds `first` to `first + seeds - 1` of a profile."""
 
     sources: str
     """The hash of the tree `src` in git: equal for commits with the same product and simulator."""
@@ -23,7 +23,7 @@ class Searched(NamedTuple):
     date: str
     profile: str
     first: int
-    count: int
+    seeds: int
     failed: tuple[int, ...]
     seconds: float
     """Of processors."""
@@ -31,26 +31,26 @@ class Searched(NamedTuple):
     def line(self) -> str:
         """As it stands in the record."""
         failed = ",".join(map(str, self.failed)) or _NONE
-        head = f"{self.sources} {self.commit} {self.date} {self.profile} {self.first} {self.count}"
+        head = f"{self.sources} {self.commit} {self.date} {self.profile} {self.first} {self.seeds}"
         return f"{head} {failed} {self.seconds:.0f}"
 
     @classmethod
     def parse(cls, line: str) -> Self:
         """Raises ValueError."""
         sources, commit, date, profile, first, count, failed, seconds = line.split()
-        seeds = () if failed == _NONE else tuple(map(int, failed.split(",")))
-        return cls(sources, commit, date, profile, int(first), int(count), seeds, float(seconds))
+        failures = () if failed == _NONE else tuple(map(int, failed.split(",")))
+        return cls(sources, commit, date, profile, int(first), int(count), failures, float(seconds))
 
 
 def parse_record(text: str) -> list[Searched]:
-    """The lines of a record. Raises ValueError with the number of a line that is none."""
+    """The lines of a record. Raises ValueError with the number of a malformed line."""
     found = []
     for number, line in enumerate(text.splitlines(), 1):
         if line and not line.startswith("#"):
             try:
                 found.append(Searched.parse(line))
             except ValueError as error:
-                raise ValueError(f"line {number} is no line of a record: {line!r}") from error
+                raise ValueError(f"line {number} is malformed: {line!r}") from error
     return found
 
 
@@ -59,9 +59,9 @@ def merged(lines: Iterable[Searched]) -> list[Searched]:
     found: list[Searched] = []
     for each in sorted(lines, key=lambda line: (line.date, line.commit, line.profile, line.first)):
         last = found[-1] if found else None
-        if last is not None and last[:4] == each[:4] and last.first + last.count == each.first:
+        if last is not None and last[:4] == each[:4] and last.first + last.seeds == each.first:
             found[-1] = last._replace(
-                count=last.count + each.count, failed=last.failed + each.failed, seconds=last.seconds + each.seconds
+                seeds=last.seeds + each.seeds, failed=last.failed + each.failed, seconds=last.seconds + each.seconds
             )
         else:
             found.append(each)
@@ -79,7 +79,7 @@ class Total(NamedTuple):
     seconds: float
 
     @property
-    def count(self) -> int:
+    def all_seeds(self) -> int:
         """Of all profiles."""
         return sum(self.seeds.values())
 
@@ -92,7 +92,7 @@ def total(record: Iterable[Searched], sources: str) -> Total:
     seconds = 0.0
     for each in record:
         if each.sources == sources:
-            ranges[each.profile].append((each.first, each.first + each.count))
+            ranges[each.profile].append((each.first, each.first + each.seeds))
             commits[each.commit] = None
             failed.update(dict.fromkeys(f"{each.profile}-{seed}" for seed in each.failed))
             seconds += each.seconds
@@ -110,24 +110,24 @@ def _different(ranges: Iterable[tuple[int, int]]) -> int:
 
 def next_seed(record: Iterable[Searched], block: range, profile: str) -> int:
     """The first seed of the block that no line of this profile reaches, whatever its sources."""
-    ends = [each.first + each.count for each in record if each.profile == profile and each.first in block]
+    ends = [each.first + each.seeds for each in record if each.profile == profile and each.first in block]
     return max(ends, default=block.start)
 
 
 def release_lines(found: Total, wanted: int) -> list[str]:
     """For the notes of a release."""
-    if not found.count:
+    if not found.all_seeds:
         return [f"No seed was searched on sources {found.sources[:12]}."]
     least, most = min(found.seeds.values()), max(found.seeds.values())
     each = f"{least}" if least == most else f"{least} to {most}"
     searched = (
-        f"{found.count:,} different seeds on sources {found.sources[:12]} (commits {_named(found.commits)}): "
+        f"{found.all_seeds:,} different seeds on sources {found.sources[:12]} (commits {_named(found.commits)}): "
         f"{len(found.seeds)} profiles, {each} seeds each, {found.seconds / 3600:.1f} hours of a processor; "
         f"{len(found.failed)} failed{': ' if found.failed else ''}{', '.join(found.failed)}."
     )
     lines = [searched]
-    if found.count < wanted:
-        lines.append(f"{wanted - found.count:,} of {wanted:,} are missing.")
+    if found.all_seeds < wanted:
+        lines.append(f"{wanted - found.all_seeds:,} of {wanted:,} are missing.")
     return lines
 
 

@@ -26,7 +26,7 @@ def test_line_is_read_as_it_was_written() -> None:
 
 
 @pytest.mark.parametrize("line", ["one two", searched(1, 10).line() + " more", searched(1, 10).line()[:-3] + " x y"])
-def test_line_that_is_none_is_rejected_with_its_number(line: str) -> None:
+def test_malformed_line_is_rejected_with_its_number(line: str) -> None:
     with pytest.raises(ValueError, match="line 2"):
         parse_record(f"# head\n{line}\n")
 
@@ -38,7 +38,7 @@ def test_seeds_of_several_lines_count_once() -> None:
 
 def test_total_is_of_the_same_sources_only() -> None:
     found = total([searched(1, 10), searched(11, 10, sources="b" * 40), searched(1, 3, "all", 2)], SOURCES)
-    assert (found.count, found.seeds, found.failed) == (13, {"all": 3, "txn": 10}, ("all-2",))
+    assert (found.all_seeds, found.seeds, found.failed) == (13, {"all": 3, "txn": 10}, ("all-2",))
 
 
 def test_failure_in_two_lines_is_named_once() -> None:
@@ -115,7 +115,7 @@ def test_search_continues_where_the_last_one_ended(
     assert run(record, "--seeds", "5", "--turn", "2") == 0
     assert run(record, "--seeds", "3") == 0
     lines = search.read_record(record)
-    assert [(each.profile, each.count) for each in lines] == [("all", 4), ("txn", 4)]
+    assert [(each.profile, each.seeds) for each in lines] == [("all", 4), ("txn", 4)]
     assert lines[0].first == lines[1].first
     assert "8 different seeds" in capsys.readouterr().out
 
