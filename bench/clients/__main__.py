@@ -57,6 +57,8 @@ AIMS: dict[str, tuple[Aim, ...]] = {
 
 def measured(client: str, work: str, task: Task) -> dict[str, float]:
     given = ["--one", client, work, task.bootstrap, task.topic, str(task.records), str(task.size), task.shape]
+    if not task.check_crcs:
+        given.append("--no-check-crcs")
     done = subprocess.run(
         [sys.executable, "-m", "bench.clients", *given], stdout=subprocess.PIPE, text=True, timeout=600
     )
@@ -80,14 +82,15 @@ def measure_broker(name: str, bootstrap: str, args: argparse.Namespace, figures:
         records, size, shape = CASES[label]
         count = max(1_000, int(records * args.scale))
         with topics.fresh(bootstrap, PARTITIONS) as filled:
-            confluent_produce(Task(bootstrap, filled, count, size, shape))
+            reading = Task(bootstrap, filled, count, size, shape, check_crcs=args.check_crcs)
+            confluent_produce(reading)
             for work in WORKS:
                 for client in (each for each in args.client if work in DRIVERS[each]):
                     if work in ("produce", "send table"):
                         with topics.fresh(bootstrap, PARTITIONS) as topic:
                             found = measured(client, work, Task(bootstrap, topic, count, size, shape))
                     else:
-                        found = measured(client, work, Task(bootstrap, filled, count, size, shape))
+                        found = measured(client, work, reading)
                     if work in RATES:
                         found["per second of CPU"] = count / found["cpu"]
                     note(f"{work}, {label}", client, found)
@@ -131,12 +134,16 @@ def main() -> int:
     parser.add_argument("--client", nargs="+", choices=list(DRIVERS), default=list(DRIVERS))
     parser.add_argument("--case", nargs="+", choices=list(CASES), default=list(CASES), help="these records alone")
     parser.add_argument("--synchronous", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument(
+        "--check-crcs", action=argparse.BooleanOptionalAction, default=True, help="whether consumers verify checksums"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="every round's figures")
     parser.add_argument("--one", nargs=7, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
         client, work, bootstrap, topic, records, size, shape = args.one
-        print(json.dumps(run(client, work, Task(bootstrap, topic, int(records), int(size), shape))))
+        task = Task(bootstrap, topic, int(records), int(size), shape, check_crcs=args.check_crcs)
+        print(json.dumps(run(client, work, task)))
         return 0
     figures: dict[Key, list[float]] = {}
     for number in range(args.rounds):

@@ -47,14 +47,17 @@ BEGIN_MS = 1_760_000_000_000
 class Task:
     """Records of one size to write into, or read from, one topic."""
 
-    def __init__(self, bootstrap: str, topic: str, records: int, size: int, shape: str = "plain") -> None:
+    def __init__(
+        self, bootstrap: str, topic: str, records: int, size: int, shape: str = "plain", *, check_crcs: bool = True
+    ) -> None:
         """Records of the shape `plain` have a value only, those of `keyed` a key of 14 bytes, those of `full` also two
-        headers and a timestamp of their own."""
+        headers and a timestamp of their own. `check_crcs` says whether consumers verify the checksums of batches."""
         self.bootstrap = bootstrap
         self.topic = topic
         self.records = records
         self.size = size
         self.shape = shape
+        self.check_crcs = check_crcs
 
     def cycled_keys(self) -> Iterator[bytes]:
         """The keys of the records in order."""
@@ -88,7 +91,7 @@ def _odradek_producer(task: Task, linger_ms: int) -> Any:
 async def _odradek_consumer(task: Task) -> Any:
     from odradek.client import Consumer, TopicPartition
 
-    consumer: Any = Consumer(bootstrap_servers=task.bootstrap)
+    consumer: Any = Consumer(bootstrap_servers=task.bootstrap, check_crcs=task.check_crcs)
     await consumer.start()
     partitions = [TopicPartition(task.topic, number) for number in range(PARTITIONS)]
     consumer.assign(partitions)
@@ -233,7 +236,9 @@ async def aiokafka_synchronous(task: Task) -> Figures:
 async def _aiokafka_consumer(task: Task) -> Any:
     from aiokafka import AIOKafkaConsumer, TopicPartition
 
-    consumer = AIOKafkaConsumer(bootstrap_servers=task.bootstrap, auto_offset_reset="earliest")
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=task.bootstrap, auto_offset_reset="earliest", check_crcs=task.check_crcs
+    )
     await consumer.start()
     consumer.assign([TopicPartition(task.topic, number) for number in range(PARTITIONS)])
     return consumer
@@ -340,6 +345,8 @@ def _confluent_consumer(task: Task) -> Any:
             "bootstrap.servers": task.bootstrap,
             "group.id": "bench",
             "enable.auto.commit": False,
+            # librdkafka alone does not verify checksums by default: the others would do more work.
+            "check.crcs": task.check_crcs,
             # With its default, a consumer whose queue was once full fetches nothing for a second.
             "fetch.queue.backoff.ms": 1,
         }
@@ -421,7 +428,9 @@ def python_synchronous(task: Task) -> Figures:
 def _python_consumer(task: Task) -> Any:
     from kafka import KafkaConsumer, TopicPartition
 
-    consumer = KafkaConsumer(bootstrap_servers=task.bootstrap, group_id=None, auto_offset_reset="earliest")
+    consumer = KafkaConsumer(
+        bootstrap_servers=task.bootstrap, group_id=None, auto_offset_reset="earliest", check_crcs=task.check_crcs
+    )
     consumer.assign([TopicPartition(task.topic, number) for number in range(PARTITIONS)])
     return consumer
 
