@@ -28,7 +28,7 @@ _TOLD: Final = re.compile(
     "|yielded as the controller|left the ISR|joined the ISR|serves on|the session with the metadata store"
     "|is no longer fenced|cannot reach|stopped following"
 )
-_MOST_TOLD: Final = 40
+_MOST_MOMENTS: Final = 40
 
 
 class Moment(NamedTuple):
@@ -190,7 +190,7 @@ def story(gap: Gap, moments: Iterable[Moment], load: Shares) -> list[str]:
     """The gap from its last to its next record."""
     until = gap.since + gap.seconds
     within = sorted(moment for moment in moments if gap.since - 0.5 <= moment.at <= until)
-    told = within if len(within) <= _MOST_TOLD else [*within[: _MOST_TOLD // 2], *within[-_MOST_TOLD // 2 :]]
+    shown = within if len(within) <= _MOST_MOMENTS else [*within[: _MOST_MOMENTS // 2], *within[-_MOST_MOMENTS // 2 :]]
     lines = [str(gap), f"    {load}"]
-    rows = [*told, Moment(gap.since, gap.client, "last record"), Moment(until, gap.client, "next record")]
+    rows = [*shown, Moment(gap.since, gap.client, "last record"), Moment(until, gap.client, "next record")]
     return lines + [f"    {at - gap.since:+8.3f} s  {who}: {what}" for at, who, what in sorted(rows)]

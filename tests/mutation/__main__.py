@@ -135,7 +135,8 @@ class Run:
             work = partial(trials.record_tests, copies[0].root, changed, recorded.lines)
             if copies[0].run(work, 3600, home / "tests.txt"):
                 return f"the tests could not be run; see {home / 'tests.txt'}"
-            recorded.note(changed)
+            for file in recorded.note(changed):
+                print(f"{file}: a test failed, mutants are not shown to it; see {home / 'tests.txt'}", flush=True)
         self._coverage = recorded.coverage(files)
         if not self._options.seeds:
             return ""

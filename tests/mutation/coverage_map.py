@@ -65,7 +65,9 @@ class Recorder:
 
     def __init__(self, trace: LineTrace) -> None:
         self._trace = trace
-        self._failed: set[str] = set()
+        self._without_lines: set[str] = set()
+        self.failed_files: set[str] = set()
+        """Those with a test that failed."""
         self._seconds: dict[str, float] = {}
 
     @pytest.hookimpl(hookwrapper=True)
@@ -77,7 +79,9 @@ class Recorder:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if not report.passed:
-            self._failed.add(report.nodeid)
+            self._without_lines.add(report.nodeid)
+        if report.failed:
+            self.failed_files.add(report.nodeid.partition("::")[0])
 
     def tests(self) -> list[Observed]:
         """Those that passed, with the lines that they executed."""
@@ -85,7 +89,7 @@ class Recorder:
         return [
             Observed(name, seconds, lines[name])
             for name, seconds in self._seconds.items()
-            if name in lines and name not in self._failed
+            if name in lines and name not in self._without_lines
         ]
 
     def imported(self) -> frozenset[tuple[str, int]]:

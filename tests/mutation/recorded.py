@@ -34,10 +34,12 @@ class RecordedTests:
         self._known = {"product": self._product, "tests": known}
         return [file for file in files if known.get(file) != self._digest(file)]
 
-    def note(self, files: Sequence[str]) -> None:
-        """The files were recorded."""
-        self._known["tests"].update({file: self._digest(file) for file in files})
+    def note(self, files: Sequence[str]) -> list[str]:
+        """The files were recorded. Returns those with a test that failed: the next run records them again."""
+        failed = pickle.loads(self.lines.read_bytes())[2]
+        self._known["tests"].update({file: self._digest(file) for file in files if file not in failed})
         self._file.write_text(json.dumps(self._known))
+        return sorted(failed)
 
     def coverage(self, files: Sequence[str]) -> CoverageMap:
         """What the tests of these files execute."""

@@ -134,7 +134,7 @@ def test_recorded_tests_are_outdated_only_by_what_they_execute(repository: Path)
     recorded = recorded_tests(repository)
     assert recorded.outdated(files) == files
     lines = [(f"test_{name}.py::test", 1.0, frozenset({(f"{name}.py", 1)})) for name in ("a", "b")]
-    recorded.lines.write_bytes(pickle.dumps((lines, frozenset())))
+    recorded.lines.write_bytes(pickle.dumps((lines, frozenset(), set())))
     recorded.note(files)
     assert recorded_tests(repository).outdated(files) == []
     (repository / "a.py").write_text("x = 1\n")
@@ -149,12 +149,21 @@ def test_change_outside_the_selected_tests_is_remembered(repository: Path) -> No
     recorded = recorded_tests(repository)
     recorded.outdated(files)
     lines = [(f"test_{name}.py::test", 1.0, frozenset({("a.py", 1)})) for name in ("a", "b")]
-    recorded.lines.write_bytes(pickle.dumps((lines, frozenset())))
+    recorded.lines.write_bytes(pickle.dumps((lines, frozenset(), set())))
     recorded.note(files)
     (repository / "a.py").write_text("x = 1\n")
     changed = recorded_tests(repository)
     assert changed.outdated(["test_a.py"]) == ["test_a.py"]
     changed.note(["test_a.py"])
+    assert recorded_tests(repository).outdated(files) == ["test_b.py"]
+
+
+def test_file_with_a_failed_test_is_recorded_again(repository: Path) -> None:
+    files = ["test_a.py", "test_b.py"]
+    recorded = recorded_tests(repository)
+    recorded.outdated(files)
+    recorded.lines.write_bytes(pickle.dumps(([], frozenset(), {"test_b.py"})))
+    assert recorded.note(files) == ["test_b.py"]
     assert recorded_tests(repository).outdated(files) == ["test_b.py"]
 
 

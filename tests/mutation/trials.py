@@ -34,10 +34,10 @@ def record_tests(root: Path, files: Sequence[str], result: Path) -> int:
     with LineTrace(root, "src/odradek") as trace:
         recorder = Recorder(trace)
         status = pytest.main([*OPTIONS, "--timeout=600", *files], plugins=[recorder])
-    known, imported = pickle.loads(result.read_bytes()) if result.exists() else ([], frozenset())
+    known, imported = pickle.loads(result.read_bytes())[:2] if result.exists() else ([], frozenset())
     known = [test for test in known if test[0].partition("::")[0] not in files]
     known += [tuple(test) for test in recorder.tests()]
-    result.write_bytes(pickle.dumps((known, imported | recorder.imported())))
+    result.write_bytes(pickle.dumps((known, imported | recorder.imported(), recorder.failed_files)))
     return 0 if status in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED) else 1
 
 

@@ -29,7 +29,7 @@ SERVER_TRUST_BYTES: Final = 1 << 26  # the same where a client believes the serv
 SPARE_BYTES: Final = 4 * TRUST_BYTES
 _ROUND_BYTES: Final = 1 << 16
 _MOST_ROOM: Final = 4
-"""A frame may have a spare buffer that is so many times as large."""
+"""A frame may have a spare buffer of up to this many times its size."""
 KEPT_BUFFERS: Final = 4
 """So many buffers of kept frames are looked at for one that nothing refers to, before a fresh one is made."""
 _NOTHING: Final = memoryview(b"")

@@ -82,7 +82,7 @@ class BrokerRequests:
         epoch = controller.image.brokers[request.broker_id].epoch
         self._shutdowns.pop(request.broker_id, None)
         controller.sessions.touch(request.broker_id, epoch, -1, self._clock.monotonic())
-        self._watch.heard(request.broker_id, connection)
+        self._watch.note_heartbeat(request.broker_id, connection)
         return BrokerRegistrationResponse(broker_epoch=epoch)
 
     def _may_run(self, known: Broker, endpoints: Mapping[str, Endpoint]) -> bool:
@@ -116,7 +116,7 @@ class BrokerRequests:
         broker = registered(controller.image, broker_id, request.broker_epoch)
         sessions = controller.sessions
         sessions.touch(broker_id, broker.epoch, request.current_metadata_offset, self._clock.monotonic())
-        self._watch.heard(broker_id, connection)
+        self._watch.note_heartbeat(broker_id, connection)
         if request.offline_log_dirs:
             await controller.decide(lambda c: c.fail_directories(broker_id, request.offline_log_dirs))
             broker = registered(controller.image, broker_id, request.broker_epoch)

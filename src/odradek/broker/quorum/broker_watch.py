@@ -35,7 +35,7 @@ _MAX_PAUSE_SECONDS: Final = 0.5
 
 
 class BrokerWatch:
-    """`heard` and `connection_closed` while the controller is active; `close` ends all searches."""
+    """`note_heartbeat` and `connection_closed` while the controller is active; `close` ends all searches."""
 
     __slots__ = ("_clock", "_connections", "_controller", "_network", "_searches")
 
@@ -52,7 +52,7 @@ class BrokerWatch:
         """Whether the connection of the broker's last heartbeat to this active controller is open."""
         return broker_id in self._connections
 
-    def heard(self, broker_id: int, connection: int) -> None:
+    def note_heartbeat(self, broker_id: int, connection: int) -> None:
         """A registration or heartbeat that the controller accepts has come over this connection."""
         self._connections[broker_id] = connection
         search = self._searches.pop(broker_id, None)
