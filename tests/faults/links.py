@@ -38,7 +38,8 @@ class _Side(asyncio.Protocol):
         self.of_client = of_client
         self.peer: _Side | None = None
         self.transport: asyncio.Transport | None = None
-        self.early: list[bytes] = []
+        self.waiting: list[bytes] = []
+        """Received while the other end is not connected, or while nothing of this one may be passed on."""
         self.doomed = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -51,10 +52,17 @@ class _Side(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.doomed:
             self.reset()
-        elif self.peer is None or self.peer.transport is None:
-            self.early.append(data)
         else:
-            self.peer.transport.write(data)
+            self.waiting.append(data)
+            # uvloop reads from a new connection even where `connection_made` has paused it.
+            self.link.hold(self)
+
+    def pass_on(self) -> None:
+        """Write what waits to the other end, once there is one."""
+        if self.peer is not None and self.peer.transport is not None:
+            for data in self.waiting:
+                self.peer.transport.write(data)
+            self.waiting.clear()
 
     def pause_writing(self) -> None:
         if self.peer is not None and self.peer.transport is not None:
@@ -99,13 +107,15 @@ class _Link:
         self._is_refused = False
         """By order, not because nothing listens at the target."""
         self._looking: asyncio.Task[None] | None = None
+        self._listening = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def listen(self) -> None:
-        if self.server is None:
-            loop = asyncio.get_running_loop()
-            self.server = await loop.create_server(lambda: _Side(self, of_client=True), "127.0.0.1", self.port)
-            self.port = self.server.sockets[0].getsockname()[1]
+        async with self._listening:
+            if self.server is None:
+                loop = asyncio.get_running_loop()
+                self.server = await loop.create_server(lambda: _Side(self, of_client=True), "127.0.0.1", self.port)
+                self.port = self.server.sockets[0].getsockname()[1]
 
     def _shut(self) -> None:
         if self.server is not None:
@@ -143,6 +153,7 @@ class _Link:
         if side.of_client in self.held:
             side.transport.pause_reading()
         else:
+            side.pass_on()
             side.transport.resume_reading()
 
     def connecting(self, side: _Side) -> None:
@@ -161,9 +172,8 @@ class _Link:
         other.peer, side.peer = side, other
         if side.transport is None or side.transport.is_closing() or side not in self.sides:
             other.reset()
-        elif other.transport is not None:
-            for data in side.early:
-                other.transport.write(data)
+        else:
+            self.hold(side)
 
     async def obey(self, action: str) -> None:
         if action in ("cut", "refuse"):
@@ -181,7 +191,7 @@ class _Link:
             }.get(action, frozenset())  # fmt: skip
             if action == "flow":
                 self._is_refused = False
-                if self._looking is None:
+                if self._looking is None or not await self._is_target_dead():
                     await self.listen()
             for side in list(self.sides):
                 self.hold(side)

@@ -142,8 +142,15 @@ def test_links_are_cut_stalled_and_refused(echo: int) -> None:
                 with pytest.raises(TimeoutError):
                     connection.recv(1)
                 connection.settimeout(10)
-                links.obey("a", "flow")
-                assert connection.recv(1) == b"2", "it comes late"
+                with socket.create_connection(("127.0.0.1", links.ports["a"]), 10) as newer:
+                    newer.sendall(b"3")
+                    newer.settimeout(0.1)
+                    with pytest.raises(TimeoutError):
+                        newer.recv(1)
+                    newer.settimeout(10)
+                    links.obey("a", "flow")
+                    assert connection.recv(1) == b"2", "it comes late"
+                    assert newer.recv(1) == b"3", "that of a connection made meanwhile, too"
         connection = connect()
         links.obey("a", "lose")
         connection.sendall(b"3")
