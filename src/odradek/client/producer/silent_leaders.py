@@ -48,7 +48,7 @@ class SilentLeaders:
         if now < self._looks_at:
             return
         self._looks_at = now + LOOK_S
-        for sent_to in set(self._flying.values()):
+        for sent_to in dict.fromkeys(self._flying.values()):
             connection, since = sent_to.connection, sent_to.connection.waits_since
             if since is None or now - since < SILENT_S:
                 continue

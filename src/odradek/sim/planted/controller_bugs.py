@@ -115,9 +115,9 @@ def _(_right: Any) -> Any:
 
 @_bug("unfenced at once", "a broker is unfenced before it knows of its registration", f"{_REQUESTS}.heartbeat")
 def _(right: Any) -> Any:
-    async def heartbeat(self: Any, request: Any) -> Any:
+    async def heartbeat(self: Any, request: Any, connection: int) -> Any:
         request.current_metadata_offset = max(request.current_metadata_offset, request.broker_epoch)
         request.want_fence = False
-        return await right(self, request)
+        return await right(self, request, connection)
 
     return heartbeat

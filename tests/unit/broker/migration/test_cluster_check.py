@@ -46,13 +46,16 @@ def test_broker_without_roles_is_not_of_a_kraft_cluster() -> None:
     ("name", "value", "expected"),
     [
         ("alter_config_policy_class_name", "com.example.Policy", "this version loads no policy classes"),
-        ("delegation_token_secret_key", None, "tokens of the metadata log"),
         ("remote_log_storage_system_enable", "true", "no tiered storage"),
     ],
 )
 def test_setting_that_odradek_cannot_follow_is_an_obstacle(name: str, value: str | None, expected: str) -> None:
     (text,) = obstacles(**{name: value})
     assert expected in text
+
+
+def test_hidden_secret_of_delegation_tokens_is_no_obstacle() -> None:
+    assert obstacles(delegation_token_secret_key=None) == []
 
 
 def test_hidden_passwords_are_no_obstacle() -> None:
