@@ -5,27 +5,37 @@
 | `NAME.properties` | the settings of one connector, as for Kafka's `connect-standalone.sh` |
 | `NAME.json` | `{"name": …, "config": {…}}`, as for `POST /connectors`, or the settings of one connector |
 | `NAME.yml`, `NAME.yaml` | the same as JSON, or `connectors:` with settings by name |
+
+Beside `connectors:` may stand `runner:`, which says what `odradek pipeline run` runs the file with.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from odradek.ports.installation import install_hint
+
+RUNNERS: Final = ("local", "spark")
+"""What a file may name as its `runner`; the first one is the default."""
 
 
 class SpecificationError(ValueError):
     """A file cannot be read, or describes no connectors; the text names the file."""
 
 
-def read(paths: Sequence[Path], section: str = "connectors") -> dict[str, dict[str, str]]:
-    """Configurations by the name of the connector, or of what else the section is of. Raises SpecificationError."""
+def read(
+    paths: Sequence[Path], section: str = "connectors", runners: Collection[str] = RUNNERS
+) -> dict[str, dict[str, str]]:
+    """Configurations by the name of the connector, or of what else the section is of.
+
+    `runners` are those that the command can be. Raises SpecificationError.
+    """
     found: dict[str, dict[str, str]] = {}
     for path in paths:
-        for name, config in _read(path, section).items():
+        for name, config in _read(path, section, runners).items():
             if name in found:
                 raise SpecificationError(f"{path}: {section.removesuffix('s')} {name} is described twice")
             found[name] = config
@@ -41,11 +51,22 @@ def document_of(path: Path) -> Any:
     return _parse(path, text)
 
 
-def _read(path: Path, section: str) -> dict[str, dict[str, str]]:
+def runner_of(path: Path, document: Mapping[str, Any]) -> str:
+    """The runner that a file names, or the default. Raises SpecificationError."""
+    runner = document.get("runner", RUNNERS[0])
+    if runner not in RUNNERS:
+        raise SpecificationError(f"{path}: runner={runner}: one of {', '.join(RUNNERS)} expected")
+    return str(runner)
+
+
+def _read(path: Path, section: str, runners: Collection[str]) -> dict[str, dict[str, str]]:
     document = document_of(path)
     if not isinstance(document, Mapping):
         raise SpecificationError(f"{path}: settings of a {section.removesuffix('s')} expected")
     if isinstance(document.get(section), Mapping):
+        runner = runner_of(path, document)
+        if runner not in runners:
+            raise SpecificationError(f"{path}: runner: {runner} needs `odradek pipeline run`")
         return {str(name): _config(path, str(name), given) for name, given in document[section].items()}
     if isinstance(document.get("config"), Mapping):
         name = str(document.get("name", ""))

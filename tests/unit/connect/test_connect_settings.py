@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from odradek.cli.main import main
 from odradek.connect.errors import ConfigInvalid
 from odradek.connect.placeholders import resolve
 from odradek.connect.plugins import PLUGINS, check_config, find
@@ -184,6 +185,35 @@ def test_file_that_describes_no_connector_is_named(tmp_path: Path, name: str, te
     with pytest.raises(SpecificationError, match=part) as caught:
         read([path])
     assert str(path) in str(caught.value)
+
+
+def test_runner_beside_connectors_is_one_that_the_command_can_be(tmp_path: Path) -> None:
+    path = tmp_path / "a.yml"
+    text = "connectors: {a: {topics: x}}\nrunner: "
+    path.write_text(f"{text}local")
+    assert read([path], runners=("local",)) == {"a": {"topics": "x"}}
+    path.write_text(f"{text}spark")
+    assert read([path]) == {"a": {"topics": "x"}}
+    with pytest.raises(SpecificationError, match=r"a\.yml: runner: spark needs `odradek pipeline run`"):
+        read([path], runners=("local",))
+
+
+@pytest.mark.parametrize("runner", ["cloud", "[local]", "true", ""])
+def test_unknown_runner_is_rejected(tmp_path: Path, runner: str) -> None:
+    path = tmp_path / "a.yml"
+    path.write_text(f"connectors: {{a: {{topics: x}}}}\nrunner: {runner}\n")
+    with pytest.raises(SpecificationError, match=r"runner=.*: one of local, spark expected"):
+        read([path])
+
+
+@pytest.mark.parametrize(("action", "runner"), [("run", "spark"), ("check", "cloud")])
+def test_unfit_runner_ends_the_command_with_status_two(
+    tmp_path: Path, action: str, runner: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.yml"
+    path.write_text(f"runner: {runner}\nconnectors: {{}}\n")
+    assert main(["connect", action, str(path)]) == 2
+    assert f"{path}: runner" in capsys.readouterr().err
 
 
 def test_connector_in_two_files_is_rejected(tmp_path: Path) -> None:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SECTIONS: Final = ("connectors", "tables")
-RUNNERS: Final = ("local", "spark")
 
 
 class Services(NamedTuple):
@@ -51,7 +50,7 @@ def is_services(file: Path) -> bool:
 def read_services(file: Path, secrets: Path | None) -> Services:
     """The connectors and tables of a file, checked. Raises UsageError with the first thing that is wrong."""
     from odradek.connect.errors import ConnectError
-    from odradek.connect.specification import SpecificationError, document_of, read
+    from odradek.connect.specification import SpecificationError, document_of, read, runner_of
     from odradek.connect.worker import Worker, WorkerSettings
     from odradek.tables.specification import read as read_tables
 
@@ -60,9 +59,7 @@ def read_services(file: Path, secrets: Path | None) -> Services:
         unknown = [str(name) for name in document if name not in (*SECTIONS, "runner")]
         if unknown:
             raise UsageError(f"{file}: {unknown[0]}: one of runner, {', '.join(SECTIONS)} expected")
-        runner = document.get("runner", RUNNERS[0])
-        if runner not in RUNNERS:
-            raise UsageError(f"{file}: runner={runner}: one of {', '.join(RUNNERS)} expected")
+        runner = runner_of(file, document)
         connectors = read([file]) if "connectors" in document else {}
         tables = read_tables([file], secrets) if "tables" in document else {}
     except (SpecificationError, ConnectError) as error:

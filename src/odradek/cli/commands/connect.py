@@ -100,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.secrets is not None and not arguments.secrets.is_dir():
         raise UsageError(f"--secrets {arguments.secrets}: no such folder")
     try:
-        connectors = read(arguments.files)
+        connectors = read(arguments.files, runners=("local",))
     except SpecificationError as error:
         raise UsageError(str(error)) from error
     _check(connectors, arguments.secrets)
