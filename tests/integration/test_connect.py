@@ -22,6 +22,9 @@ import pytest
 from starlette.testclient import TestClient
 
 from odradek.cli.main import main
+from odradek.client.admin.blocking_admin import BlockingAdmin
+from odradek.client.admin.enums import TransactionState
+from odradek.client.admin.transactions import TransactionDescription
 from odradek.client.blocking_clients import BlockingProducer
 from odradek.client.consumer.blocking_consumer import BlockingConsumer
 from odradek.connect.reference import REST, page
@@ -230,6 +233,97 @@ def test_offsets_of_a_sink_can_be_changed_where_the_group_has_them(
     rest.put(f"/connectors/{name}/resume")
     until(lambda: path.read_text() == "a\nb\nb\n", "lines in the file")
     rest.delete(f"/connectors/{name}")
+
+
+# --- restarts ---
+
+
+def first_transaction(broker: BlockingBroker, name: str) -> TransactionDescription:
+    transactional_id = f"connect-{name}-0"
+    with BlockingAdmin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        found = admin.transactions.describe([transactional_id])[transactional_id]
+    assert isinstance(found, TransactionDescription)
+    return found
+
+
+def first_producer(broker: BlockingBroker, name: str) -> tuple[int, int]:
+    """Producer id and epoch of task 0: another pair when the task has started again."""
+    found = first_transaction(broker, name)
+    return found.producer_id, found.producer_epoch
+
+
+@pytest.fixture
+def half_failed(broker: BlockingBroker, rest: TestClient, name: str, tmp_path: Path) -> Iterator[str]:
+    """A source whose task 0 has written its only row; task 1 has failed, and could work now. Its name."""
+    path = tmp_path / "in.db"
+    rows(path, f'CREATE TABLE "{name}-0" AS SELECT 7 AS n')
+    config = {"connector.class": "SqlSource", "connection.url": f"sqlite:///{path}", "tasks.max": "2",
+              "table.whitelist": f"{name}-0,{name}-1", "mode": "incrementing", "incrementing.column.name": "n",
+              "poll.interval.ms": "50"}  # fmt: skip
+    assert rest.put(f"/connectors/{name}/config", json=config).status_code == 201
+    until(lambda: state(rest, name) == ["RUNNING", "RUNNING", "FAILED"], "states")
+    assert [json.loads(each.value) for each in consumed(broker, f"{name}-0", 1)] == [{"n": 7}]
+    until(
+        lambda: first_transaction(broker, name).state is TransactionState.COMPLETE_COMMIT, "the end of the transaction"
+    )
+    rows(path, f'CREATE TABLE "{name}-1" AS SELECT 8 AS n')
+    yield name
+    rest.delete(f"/connectors/{name}")
+
+
+def test_restart_of_what_failed_leaves_other_tasks_alone(
+    broker: BlockingBroker, rest: TestClient, half_failed: str
+) -> None:
+    before = first_producer(broker, half_failed)
+    answer = rest.post(f"/connectors/{half_failed}/restart?includeTasks=true&onlyFailed=true")
+    assert (answer.status_code, answer.json()["name"]) == (202, half_failed)
+    assert [json.loads(each.value) for each in consumed(broker, f"{half_failed}-1", 1)] == [{"n": 8}]
+    assert state(rest, half_failed) == ["RUNNING"] * 3
+    assert first_producer(broker, half_failed) == before
+
+
+def test_restart_with_tasks_restarts_all_of_them(broker: BlockingBroker, rest: TestClient, half_failed: str) -> None:
+    before = first_producer(broker, half_failed)
+    answer = rest.post(f"/connectors/{half_failed}/restart?includeTasks=true")
+    assert (answer.status_code, len(answer.json()["tasks"])) == (202, 2)
+    assert [json.loads(each.value) for each in consumed(broker, f"{half_failed}-1", 1)] == [{"n": 8}]
+    until(lambda: first_producer(broker, half_failed) != before, "another epoch of task 0")
+    assert state(rest, half_failed) == ["RUNNING"] * 3
+
+
+def test_restart_without_tasks_leaves_a_failed_task(rest: TestClient, half_failed: str) -> None:
+    """With the status codes of Apache Kafka: a document if there was a parameter."""
+    answer = rest.post(f"/connectors/{half_failed}/restart")
+    assert (answer.status_code, answer.content) == (204, b"")
+    answer = rest.post(f"/connectors/{half_failed}/restart?onlyFailed=true")
+    assert (answer.status_code, answer.json()["name"]) == (202, half_failed)
+    assert state(rest, half_failed) == ["RUNNING", "RUNNING", "FAILED"]
+
+
+def test_single_task_is_restarted(broker: BlockingBroker, rest: TestClient, half_failed: str) -> None:
+    before = first_producer(broker, half_failed)
+    answer = rest.post(f"/connectors/{half_failed}/tasks/1/restart")
+    assert (answer.status_code, answer.content) == (204, b"")
+    assert [json.loads(each.value) for each in consumed(broker, f"{half_failed}-1", 1)] == [{"n": 8}]
+    assert state(rest, half_failed) == ["RUNNING"] * 3
+    assert "trace" not in rest.get(f"/connectors/{half_failed}/tasks/1/status").json()
+    assert first_producer(broker, half_failed) == before
+    assert rest.post(f"/connectors/{half_failed}/tasks/0/restart").status_code == 204
+    until(lambda: first_producer(broker, half_failed) != before, "another epoch of task 0")
+
+
+@pytest.mark.parametrize("path", ["none/restart", "none/restart?includeTasks=true", "none/tasks/0/restart"])
+def test_restart_of_an_unknown_connector_is_not_found(rest: TestClient, path: str) -> None:
+    answer = rest.post(f"/connectors/{path}")
+    assert (answer.status_code, answer.json()["error_code"]) == (404, 404)
+
+
+def test_restart_of_an_unknown_task_is_not_found(rest: TestClient, half_failed: str) -> None:
+    answer = rest.post(f"/connectors/{half_failed}/tasks/2/restart")
+    assert answer.json() == {"error_code": 404, "message": f"Task 2 of connector {half_failed} not found"}
+
+
+# --- copies, configurations, kinds ---
 
 
 def test_clusters_are_copied_both_ways_with_keys_headers_and_times(

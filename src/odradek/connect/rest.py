@@ -219,9 +219,9 @@ class Api:
     async def restart(self, request: Request) -> Response:
         """Restart a connector, and its tasks with `includeTasks`; only what failed with `onlyFailed`."""
         name = request.path_params["name"]
-        include = _flag(request, "includeTasks")
-        await self._worker.restart(name, include_tasks=include, only_failed=_flag(request, "onlyFailed"))
-        if not include:
+        include, only_failed = _flag(request, "includeTasks"), _flag(request, "onlyFailed")
+        await self._worker.restart(name, include_tasks=include, only_failed=only_failed)
+        if not include and not only_failed:
             return Response(status_code=HTTPStatus.NO_CONTENT)
         return JSONResponse(self._worker.find(name).status(), HTTPStatus.ACCEPTED)
 
