@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from odradek.spark.offsets import Offsets, from_json, origin_of, to_json
+from odradek.spark.offsets import Offsets, Origin, from_json, origin_of, to_json
 
 _VERSIONS: Final = ("v1", "v2")
 _HEADER_LINES: Final = 2
@@ -50,7 +50,7 @@ def parse_entry(text: str) -> list[SourceEnd]:
         if text == _VOID:
             continue
         content = _parse_line(text, number + 3)
-        if _is_kafka(content):
+        if _is_kafka(content, number + 3):
             found.append(SourceEnd(source, origin_of(content).cluster, from_json(content)))
     return found
 
@@ -62,12 +62,23 @@ def _parse_line(text: str, number: int) -> Any:
         raise OffsetLogError(f"line {number} is no offset: {text[:100]!r}") from None
 
 
-def _is_kafka(content: Any) -> bool:
-    return isinstance(content, dict) and all(
-        isinstance(partitions, dict)
-        and all(each.isdecimal() and type(offset) is int for each, offset in partitions.items())
-        for partitions in content.values()
-    )
+def _is_kafka(content: Any, number: int) -> bool:
+    """Whether a line has offsets of Kafka. Raises OffsetLogError for a damaged line of one of our sources.
+
+    Sources of others write what they like, {"stream": {"0": "3"}} for instance. So only the origin, which no other
+    source keeps among its offsets, sets a damaged line apart; Spark's own connector keeps none.
+    """
+    if not isinstance(content, dict):
+        return False
+    if all(isinstance(each, dict) and _are_offsets(each) for each in content.values()):
+        return True
+    if origin_of(content) != Origin():
+        raise OffsetLogError(f"line {number} names a cluster or topics of Kafka, but has other values than offsets")
+    return False
+
+
+def _are_offsets(partitions: Mapping[str, Any]) -> bool:
+    return all(each.isdecimal() and type(offset) is int for each, offset in partitions.items())
 
 
 def offsets_on(cluster: str | None, ends: Iterable[SourceEnd]) -> Offsets:

@@ -32,11 +32,30 @@ def test_version_2_names_the_source_of_each_line() -> None:
         ('v1\n{}\n0:{"a":{"0":3}}', "line 3 is no offset"),
         ('v2\n{}\n0:{"a":{"0":3}}\nrubbish', "line 4 names no source"),
         ('v2\n{}\n0:{"a"', "line 3 is no offset"),
+        ('v1\n{}\n7\n{"a":{"0":"3"},"cluster.id:one":{}}', "line 4 names a cluster or topics of Kafka"),
+        ('v1\n{}\n{"a":{"0":3},"b":5,"topic.id:a:id1":{}}', "line 3 names a cluster or topics of Kafka"),
+        ('v2\n{}\n0:{"a":{"x":3},"cluster.id:one":{}}', "line 3 names a cluster or topics of Kafka"),
     ],
 )
 def test_entry_that_cannot_be_parsed_is_an_error(text: str, reason: str) -> None:
     with pytest.raises(OffsetLogError, match=reason):
         parse_entry(text)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "7",
+        '{"logOffset":4}',
+        '{"offset":3,"timestamp":1000}',
+        '{"stream":{"0":"3"}}',
+        '{"sourceVersion":1,"reservoirId":"x","reservoirVersion":5,"index":-1,"isStartingVersion":false}',
+        '{"metadata":{"streamName":"s","batchId":"0"},"shardId-0":{"iteratorType":"LATEST","iteratorPosition":""}}',
+    ],
+)
+def test_offsets_of_other_sources_are_left_out(line: str) -> None:
+    """Numbers, files, rates per micro-batch, a source in Python, Delta, Kinesis."""
+    assert [each.source for each in parse_entry(f'v1\n{{}}\n{line}\n{{"a":{{"0":3}}}}')] == ["1"]
 
 
 def test_origin_is_kept_beside_the_offsets() -> None:
