@@ -129,6 +129,11 @@ def total(reports: Iterable[TaskReport]) -> Counts:
     return dict(counts)
 
 
+def avoidable_leases(reports: Iterable[TaskReport], counts: Counts) -> int:
+    """The leases, at least, that would not be needed if each partition's rows were in one task."""
+    return sum(len(each.counts or {}) for each in reports) - len(counts)
+
+
 def compare(counts: Counts, let_through: Mapping[str, int]) -> None:
     """Step 4: what tasks reported must be what the leases saw written. Raises TransactionError."""
     reported = {lease_name(*key): number for key, number in counts.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import os
 import re
 import socket
@@ -34,6 +35,8 @@ __all__ = [
     "marker_group", "transactional_id", "with_identity", "write_rows",
 ]  # fmt: skip
 
+logger = logging.getLogger(__name__)
+
 TRANSACTION_TIMEOUT_MS: Final = 900_000
 """As long as brokers allow by default: a write that takes longer is aborted and fails."""
 SENDING_S: Final = 0.001
@@ -42,6 +45,8 @@ another process."""
 TOGETHER_BYTES: Final = 128 * 1024
 """What a task has encoded is sent once it is as large as this, or at the end of its round: with few rows for each of
 many partitions, a turn and a request for each would take longer than to encode them all."""
+MANY_LEASES: Final = 5_000
+"""Leases beyond one for each partition that are worth a warning: some 0.2 s of the driver."""
 NO_BATCH: Final = -1
 """The number of a write that is no micro-batch: it has no marker, and is not recognised when it is run again."""
 
@@ -169,6 +174,7 @@ def commit(
     if not written:
         return
     begun, counts = written[0].begun, protocol.total(written)
+    _warn_of_many_leases(written, counts, batch_id)
     protocol.compare(counts, clients.run(leases.complete(begun.leases)))
     topic = options.topic or min((topic for topic, _ in counts), default=None)
     if topic is None or (batch_id == NO_BATCH and not counts):
@@ -183,6 +189,22 @@ def commit(
     recorded = Recorded(batch_id, written[0].query_id)
     clients.run(protocol.finish(producer, begun, markers, recorded, source, topic, sum(counts.values())))
     freeze_modules(at_leisure=False)
+
+
+def _warn_of_many_leases(written: list[TaskReport], counts: protocol.Counts, batch_id: int) -> None:
+    avoidable = protocol.avoidable_leases(written, counts)
+    if avoidable <= MANY_LEASES:
+        return
+    logger.warning(
+        "%s: %d tasks wrote to %d partitions and took at least %d leases, one for each task and partition, which "
+        'the driver gives one after another; with the partition as a column, frame.repartition(N, "partition") before '
+        "the write needs %d",
+        "a single write" if batch_id == NO_BATCH else f"batch {batch_id}",
+        len(written),
+        len(counts),
+        avoidable + len(counts),
+        len(counts),
+    )
 
 
 def abort(options: SinkOptions) -> None:
