@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import csv
+import io
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import uuid4
 
 import boto3
 import pytest
+from pyarrow import parquet
 
 from odradek.connect.errors import ConnectError, PositionMoved, TargetAway
 from odradek.connect.object_folder import ObjectFolder
@@ -60,6 +63,32 @@ def test_objects_are_named_by_positions_and_have_the_next_one(s3: S3) -> None:
     assert [(each["offset"], each["key"], each["value"]) for each in lines] == [(3, None, {"a": 1}), (7, "k", "x")]
     used(files_sink(s3), batch(record(12, 3)))
     assert list(content(s3))[2:] == [object_name(ORDERS, 10, ".jsonl")]
+
+
+def csv_rows(data: bytes) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(data.decode(), newline="")))
+
+
+def parquet_rows(data: bytes) -> list[dict[str, Any]]:
+    return [row["value"] for row in parquet.read_table(io.BytesIO(data)).to_pylist()]
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows_of", "rows"),
+    [
+        ("csv", csv_rows, [[{"a": "1", "b": "x,y"}, {"a": "2", "b": "z"}], [{"a": "3", "b": ""}]]),
+        ("parquet", parquet_rows, [[{"a": 1, "b": "x,y"}, {"a": 2, "b": "z"}], [{"a": 3}]]),
+    ],
+)
+def test_objects_in_csv_and_parquet_are_continued_by_the_next_task(
+    s3: S3, kind: str, rows_of: Callable[[bytes], list[Any]], rows: list[list[Any]]
+) -> None:
+    used(files_sink(s3, format=kind), batch(record(3, {"a": 1, "b": "x,y"}), record(7, {"a": 2, "b": "z"})))
+    last = {"a": 3, "b": ""} if kind == "csv" else {"a": 3}
+    used(files_sink(s3, format=kind), batch(record(7, {"a": 2, "b": "z"}), record(9, last)))
+    found = content(s3)
+    assert list(found) == [object_name(ORDERS, 0, f".{kind}"), object_name(ORDERS, 8, f".{kind}")]
+    assert [rows_of(data) for data in found.values()] == rows
 
 
 def test_replaced_task_writes_nothing(s3: S3) -> None:
