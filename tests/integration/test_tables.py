@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -184,6 +185,27 @@ def test_new_table_begins_where_the_specification_says(
     produce(broker, topic, [{"id": 4}])
     assert run_once(broker, spec_of("t", settings)) == {}
     assert ids(settings["path"]) == [*found, 4]
+
+
+@pytest.mark.parametrize("make", ["delta", "iceberg"])
+@pytest.mark.parametrize(("seconds", "first"), [(2, 2), (2.5, 3)])
+def test_new_table_begins_at_a_past_time(
+    broker: BlockingBroker, topic: str, tmp_path: Path, make: str, seconds: float, first: int
+) -> None:
+    """In each partition with the first record of that time or later."""
+    begin = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=1)
+    begin_ms = int(begin.timestamp() * 1000)
+    with BlockingProducer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        for number in range(6):
+            data = json.dumps({"id": number}).encode()
+            producer.send(topic, data, partition=number % 2, timestamp_ms=begin_ms + number * 1_000)
+        producer.flush()
+    start = (begin + timedelta(seconds=seconds)).isoformat()
+    settings = (settings_of if make == "delta" else iceberg_settings)(topic, tmp_path, start=start)
+    for _ in range(2):
+        assert run_once(broker, spec_of("t", settings)) == {}
+    found = ids(settings["path"]) if make == "delta" else iceberg_ids_and_operations(tmp_path)[0]
+    assert found == list(range(first, 6))
 
 
 def test_start_outside_the_log_is_an_error(broker: BlockingBroker, topic: str, tmp_path: Path) -> None:
