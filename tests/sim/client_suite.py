@@ -68,28 +68,31 @@ class Application:
         """Write until `stopping`; another producer follows after some batches, to see that `close` loses nothing."""
         while not self.stopping:
             deliveries: list[tuple[bytes, Delivery]] = []
-            async with Producer(
-                bootstrap_servers=self.sim.bootstrap_servers,
-                linger_ms=20,
-                delivery_timeout_ms=6_000,
-                request_timeout_ms=2_000,
-                metadata_max_age_ms=60_000,
-            ) as producer:
-                for number in range(30):
-                    for _ in range(self.sim.random.randrange(1, 6)):
-                        self.written += 1
-                        value = b"%d" % self.written
-                        with contextlib.suppress(CallTimedOut):
-                            deliveries.append((value, await producer.send(TOPIC, value, key=value)))
-                    if number % 10 == 5:
-                        with contextlib.suppress(DeliveryTimedOut):
-                            await producer.flush()
-                        assert all(each.done() for _, each in deliveries), "flush returned before all were delivered"
-                    await asyncio.sleep(self.sim.random.uniform(0, 0.3))
-                with contextlib.suppress(DeliveryTimedOut):
-                    await producer.flush()
-                last = await producer.send(TOPIC, REPEATED, key=b"last")
-                producer.forget_failure()
+            with contextlib.suppress(DeliveryTimedOut):  # `close` raises it of the last record
+                async with Producer(
+                    bootstrap_servers=self.sim.bootstrap_servers,
+                    linger_ms=20,
+                    delivery_timeout_ms=6_000,
+                    request_timeout_ms=2_000,
+                    metadata_max_age_ms=60_000,
+                ) as producer:
+                    for number in range(30):
+                        for _ in range(self.sim.random.randrange(1, 6)):
+                            self.written += 1
+                            value = b"%d" % self.written
+                            with contextlib.suppress(CallTimedOut):
+                                deliveries.append((value, await producer.send(TOPIC, value, key=value)))
+                        if number % 10 == 5:
+                            with contextlib.suppress(DeliveryTimedOut):
+                                await producer.flush()
+                            assert all(each.done() for _, each in deliveries), (
+                                "flush returned before all were delivered"
+                            )
+                        await asyncio.sleep(self.sim.random.uniform(0, 0.3))
+                    with contextlib.suppress(DeliveryTimedOut):
+                        await producer.flush()
+                    last = await producer.send(TOPIC, REPEATED, key=b"last")
+                    producer.forget_failure()
             assert last.done(), "close returned before all were delivered"
             self._judge_last(last)
             for value, delivery in deliveries:
