@@ -32,13 +32,19 @@ FEATURES: Final = (Feature(GROUP_VERSION, 0, 1, 1), Feature(TRANSACTION_VERSION,
 
 _KRAFT: Final = Feature(KRAFT_VERSION, 0, 1, 0)
 
-CONTROLLER_FEATURES: Final = (*FEATURES, Feature(METADATA_VERSION, 17, 30, 30), _KRAFT)
-"""The features of a controller of a quorum; metadata.version 17 (3.7-IV2) is the first one with log directories."""
+CONTROLLER_METADATA: Final = Feature(METADATA_VERSION, 17, 30, 30)
+"""The levels at which controllers decide; 17 (3.7-IV2) is the first one with log directories."""
+
+CONTROLLER_FEATURES: Final = (*FEATURES, CONTROLLER_METADATA, _KRAFT)
+"""The features of a controller of a quorum."""
 
 ELR_VERSION: Final = "eligible.leader.replicas.version"
 """1: eligible leader replicas outside the ISR (KIP-966)."""
 
-BROKER_FEATURES: Final = (*FEATURES, Feature(METADATA_VERSION, 7, 30, 30), _KRAFT, Feature(ELR_VERSION, 0, 1, 1))
+BROKER_METADATA: Final = Feature(METADATA_VERSION, 7, 30, 30)
+"""The levels at which brokers read and write records."""
+
+BROKER_FEATURES: Final = (*FEATURES, BROKER_METADATA, _KRAFT, Feature(ELR_VERSION, 0, 1, 1))
 """The features that a broker of a KRaft cluster supports: with ELRs, only controllers do what is different."""
 
 _INITIAL: Final = {feature.name: feature.initial for feature in FEATURES}

@@ -10,6 +10,7 @@ import pytest
 
 from odradek.client import Producer
 from odradek.client.producer import silent_leaders
+from odradek.client.producer.accumulator import Delivery
 from odradek.wire.apis import ApiKey
 from tests.unit.client.fake_cluster import OPTIONS, FakeCluster, silent
 
@@ -37,14 +38,20 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.001)
 
 
+async def sent_to_a_leader_that_falls_silent(cluster: FakeCluster, producer: Producer) -> Delivery:
+    """The leader has answered `first`, and has the request with `second`."""
+    await producer.send_and_wait("t", b"first", partition=PARTITION)
+    cluster.script(ApiKey.PRODUCE, silent)
+    delivery = await producer.send("t", b"second", partition=PARTITION)
+    await until(lambda: cluster.count(ApiKey.PRODUCE) == 2)
+    return delivery
+
+
 def test_batch_of_a_silent_leader_goes_to_its_successor() -> None:
     cluster = FakeCluster(brokers=2, topics={"t": 2})
 
     async def body(producer: Producer) -> None:
-        await producer.send_and_wait("t", b"first", partition=PARTITION)
-        cluster.script(ApiKey.PRODUCE, silent)
-        delivery = await producer.send("t", b"second", partition=PARTITION)
-        await until(lambda: cluster.count(ApiKey.PRODUCE) == 2)
+        delivery = await sent_to_a_leader_that_falls_silent(cluster, producer)
         cluster.move_leader("t", PARTITION, 1)
         await delivery
         assert cluster.values(partition=PARTITION) == [b"first", b"second"]
@@ -57,10 +64,7 @@ def test_silent_leader_that_still_leads_is_waited_for() -> None:
     cluster = FakeCluster(brokers=2, topics={"t": 2})
 
     async def body(producer: Producer) -> None:
-        await producer.send_and_wait("t", b"first", partition=PARTITION)
-        cluster.script(ApiKey.PRODUCE, silent)
-        delivery = await producer.send("t", b"second", partition=PARTITION)
-        await until(lambda: cluster.count(ApiKey.PRODUCE) == 2)
+        delivery = await sent_to_a_leader_that_falls_silent(cluster, producer)
         asked = len(cluster.requests)
         await until(lambda: len(cluster.requests) >= asked + 3)
         assert {(node_id, key) for node_id, key, _, _ in cluster.requests[asked:]} == {(1, ApiKey.METADATA)}
@@ -98,10 +102,7 @@ def test_producer_without_sequence_numbers_waits_for_its_timeout(monkeypatch: py
     cluster = FakeCluster(brokers=2, topics={"t": 2})
 
     async def body(producer: Producer) -> None:
-        await producer.send_and_wait("t", b"first", partition=PARTITION)
-        cluster.script(ApiKey.PRODUCE, silent)
-        delivery = await producer.send("t", b"second", partition=PARTITION)
-        await until(lambda: cluster.count(ApiKey.PRODUCE) == 2)
+        delivery = await sent_to_a_leader_that_falls_silent(cluster, producer)
         cluster.move_leader("t", PARTITION, 1)
         asked = cluster.count(ApiKey.METADATA)
         looks: list[None] = []

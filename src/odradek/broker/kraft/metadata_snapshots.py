@@ -10,7 +10,7 @@ import logging
 from typing import Final
 
 from odradek.kraft.checkpoints import CheckpointId, checkpoint_parts
-from odradek.metadata.features import BROKER_FEATURES, METADATA_VERSION, metadata_level
+from odradek.metadata.features import BROKER_METADATA, metadata_level
 from odradek.metadata.image import ClusterImage
 from odradek.metadata.kraft.difference import differences
 from odradek.metadata.kraft.durable_log import DurableMetadataLog
@@ -20,7 +20,6 @@ from odradek.ports.clock import Clock
 
 logger = logging.getLogger("odradek.broker.kraft")
 
-_LEVELS: Final = next(each for each in BROKER_FEATURES if each.name == METADATA_VERSION)
 _WORTH_IT_BYTES: Final = 64 << 10
 """A log that has grown less than that needs no snapshot, however old the last one is."""
 
@@ -76,5 +75,5 @@ class MetadataSnapshots:
     @staticmethod
     def _can_hold(replay: MetadataReplay, image: ClusterImage) -> bool:
         """Records that this version does not know would be lost."""
-        is_known = _LEVELS.min_level <= metadata_level(image) <= _LEVELS.max_level
+        is_known = BROKER_METADATA.min_level <= metadata_level(image) <= BROKER_METADATA.max_level
         return is_known and not replay.unknown and not replay.is_in_transaction

@@ -23,7 +23,7 @@ from odradek.controller.record_controller import RecordController, Recorded
 from odradek.kraft.metadata_records import VersionedRecord
 from odradek.kraft.raft.effects import LeaderAndEpoch
 from odradek.kraft.raft.messages import UpgradeVersionRequest, VoterChangeAnswer
-from odradek.metadata.features import CONTROLLER_FEATURES, METADATA_VERSION, metadata_level
+from odradek.metadata.features import CONTROLLER_METADATA, METADATA_VERSION, metadata_level
 from odradek.metadata.image import Broker, ClusterImage
 from odradek.metadata.kraft.record_versions import versioned
 from odradek.ports.clock import Clock
@@ -38,7 +38,6 @@ _RECORDS_IN_A_BATCH: Final = 5_000
 """More are a metadata transaction of several batches, each some hundred KB (KIP-868)."""
 _LOOK_SECONDS: Final = 0.25
 """The pause between two looks at the sessions of brokers."""
-_LEVELS: Final = next(each for each in CONTROLLER_FEATURES if each.name == METADATA_VERSION)
 
 T = TypeVar("T")
 
@@ -158,12 +157,12 @@ class QuorumController:
         except NotTheController:
             return
         level = metadata_level(self._metadata.image)
-        if not _LEVELS.min_level <= level <= _LEVELS.max_level:
+        if not CONTROLLER_METADATA.min_level <= level <= CONTROLLER_METADATA.max_level:
             logger.critical(
                 "controller %d cannot lead: it writes metadata.version %d to %d, and that of the cluster is %d",
                 self._node_id,
-                _LEVELS.min_level,
-                _LEVELS.max_level,
+                CONTROLLER_METADATA.min_level,
+                CONTROLLER_METADATA.max_level,
                 level,
             )
             self._replica.resign()

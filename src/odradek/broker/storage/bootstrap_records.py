@@ -16,7 +16,14 @@ from typing import Any, Final, NamedTuple
 from odradek.kraft.checkpoints import CheckpointId, encode_checkpoint
 from odradek.kraft.metadata_records import VersionedRecord
 from odradek.log.directories.ownership import BOOTSTRAP
-from odradek.metadata.features import CONTROLLER_FEATURES, ELR_VERSION, FEATURES, KRAFT_VERSION, METADATA_VERSION
+from odradek.metadata.features import (
+    CONTROLLER_FEATURES,
+    CONTROLLER_METADATA,
+    ELR_VERSION,
+    FEATURES,
+    KRAFT_VERSION,
+    METADATA_VERSION,
+)
 from odradek.metadata.metadata_versions import (
     METADATA_VERSIONS,
     SCRAM_SINCE,
@@ -31,7 +38,6 @@ from odradek.wire.messages.cluster_metadata import FeatureLevelRecord, UserScram
 logger = logging.getLogger("odradek.broker.storage")
 
 _NEWEST: Final = max(METADATA_VERSIONS.values())
-_OLDEST: Final = next(each.min_level for each in CONTROLLER_FEATURES if each.name == METADATA_VERSION)
 _BEFORE_ALL: Final = CheckpointId(0, 0)
 _OFF_ONLY: Final = (ELR_VERSION, "share.version", "streams.version")
 """Features of Apache Kafka that our controllers do not have: level 0 is all that they can be given."""
@@ -73,8 +79,8 @@ def first_records(
     records = feature_records(features, release, kraft_version=0 if has_static_voters else 1)
     level = records[0].feature_level
     name = name_of_metadata_version(level)
-    if for_controller and level < _OLDEST:
-        needed = name_of_metadata_version(_OLDEST)
+    if for_controller and level < CONTROLLER_METADATA.min_level:
+        needed = name_of_metadata_version(CONTROLLER_METADATA.min_level)
         raise InvalidFormat(f"metadata.version {name}: controllers of this version need {needed} or newer")
     if users and level < SCRAM_SINCE:
         raise InvalidFormat(f"--add-scram needs metadata.version {name_of_metadata_version(SCRAM_SINCE)} or newer")
