@@ -279,6 +279,43 @@ def test_topic_is_deleted_only_after_its_name_was_typed(opened: Callable[..., "P
     assert topic not in page.content()
 
 
+def test_rejected_moves_are_listed_on_a_page_that_fits(opened: Callable[..., "Page"], broker: BlockingBroker) -> None:
+    """A plan whose brokers have gone: every move is named, not the first only, and the way back is a link."""
+    topic = broker.topic(partitions=3)
+    page = opened(f"{AT}/reassignment")
+    page.evaluate(
+        """([action, csrf, moves]) => {
+          const form = document.createElement("form");
+          form.method = "post";
+          form.action = action;
+          for (const [name, value] of Object.entries({ csrf, moves, confirm: "cluster" })) {
+            const field = document.createElement("input");
+            field.type = "hidden";
+            field.name = name;
+            field.value = value;
+            form.append(field);
+          }
+          document.body.append(form);
+          form.submit();
+        }""",
+        [
+            f"{AT}/reassignment/execute",
+            page.locator("input[name=csrf]").first.get_attribute("value"),
+            " ".join(f"{topic}:{partition}=1>{7 + partition}" for partition in range(3)),
+        ],
+    )
+    page.wait_for_url("**/execute")
+    rows = page.locator("table tbody tr").all_inner_texts()
+    assert [row.split()[0] for row in rows] == [f"{topic}-{partition}" for partition in range(3)]
+    assert ["broker 7" in rows[0], "broker 8" in rows[1], "broker 9" in rows[2]] == [True] * 3
+    assert "Nothing was changed" in page.get_by_role("alert").inner_text()
+    assert serious_violations(page) == []
+    page.set_viewport_size({"width": 360, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    page.get_by_role("link", name="Reassignment").first.click()
+    page.wait_for_url(f"**{AT}/reassignment")
+
+
 def test_login_at_an_issuer_of_another_site(chromium: "Browser", tmp_path: Path) -> None:
     """The browser holds strict cookies back on the way from the issuer, and the session must work all the same."""
     issuer = Issuer()

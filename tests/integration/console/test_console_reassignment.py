@@ -5,14 +5,17 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
 from odradek.client.admin import ConfigResource, ConfigResourceType, raise_first
+from odradek.client.admin.replicas import PartitionReassignment, ReplicasAdmin
 from odradek.client.network.metadata import TopicInfo
 from odradek.records.topic_partition import TopicPartition
 from odradek.testing.blocking import BlockingCluster
+from odradek.wire.errors import ErrorCode, KafkaError
 from tests.integration.console.consoles import AT, ask, console, post, token, until
 
 
@@ -130,6 +133,63 @@ def test_wrong_moves_are_reported(mover: TestClient, cluster: BlockingCluster, m
     form = {"moves": moves.replace("T", topic), "confirm": "test"}
     assert post(mover, f"{AT}/reassignment/execute", **form).status_code == 400
     assert replicas_of(cluster, topic) == [[1]]
+
+
+def test_every_rejected_move_is_listed_and_the_others_run(
+    mover: TestClient, cluster: BlockingCluster, audit: Path
+) -> None:
+    """The brokers 8 and 9 do not exist."""
+    topic = assigned(cluster, [1], [2], [1])
+    form = {"moves": f"{topic}:0=1>8 {topic}:1=2>9 {topic}:2=1>3", "confirm": "test"}
+    response = post(mover, f"{AT}/reassignment/execute", **form)
+    assert response.status_code == 409
+    for each in (f"{topic}-0", f"{topic}-1", "broker 8", "broker 9", "rejected 2 of 3", "accepted the others"):
+        assert each in response.text
+    assert f"{topic}-2" not in response.text
+    until(lambda: replicas_of(cluster, topic) == [[1], [2], [3]])
+    line = json.loads(audit.read_text().splitlines()[-1])
+    assert sorted(line["rejected"]) == [f"{topic}-0", f"{topic}-1"]
+    assert sorted(line["moves"]) == [f"{topic}-2"]
+
+
+def test_move_is_repeated_after_a_retriable_error(
+    mover: TestClient, cluster: BlockingCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = assigned(cluster, [1])
+    place = TopicPartition(topic, 0)
+    answers: list[Any] = [KafkaError(ErrorCode.REQUEST_TIMED_OUT), {place: KafkaError(ErrorCode.REQUEST_TIMED_OUT)}]
+    reassign = ReplicasAdmin.reassign
+
+    async def rejecting(self: ReplicasAdmin, targets: Any) -> Any:
+        answer = answers.pop(0) if answers else await reassign(self, targets)
+        if isinstance(answer, KafkaError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(ReplicasAdmin, "reassign", rejecting)
+    form = {"moves": f"{topic}:0=1>2", "confirm": "test"}
+    assert post(mover, f"{AT}/reassignment/execute", **form).status_code == 200
+    assert answers == []
+    until(lambda: replicas_of(cluster, topic) == [[2]])
+
+
+def test_moves_that_are_not_cancelled_are_listed(
+    mover: TestClient, cluster: BlockingCluster, audit: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that run are to be cancelled; the controller rejects every one."""
+    places = [TopicPartition(cluster.topic(), 0), TopicPartition(cluster.topic(), 0)]
+
+    async def running(self: ReplicasAdmin, partitions: Any = None) -> Any:
+        return dict.fromkeys(places, PartitionReassignment((1, 2), (2,), (1,)))
+
+    monkeypatch.setattr(ReplicasAdmin, "reassignments", running)
+    response = post(mover, f"{AT}/reassignment/cancel", confirm="test")
+    assert response.status_code == 409
+    assert "rejected 2 of 2" in response.text
+    assert "Nothing was changed" in response.text
+    for each in places:
+        assert str(each) in response.text
+    assert json.loads(audit.read_text().splitlines()[-1])["partitions"] == []
 
 
 def test_running_move_is_cancelled(mover: TestClient, cluster: BlockingCluster, audit: Path) -> None:

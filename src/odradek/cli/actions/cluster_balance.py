@@ -7,13 +7,15 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Final
 
-from odradek.cli.actions.reassignment_plan import begin_moves
+from odradek.cli.actions.reassignment_plan import begin_moves, current_of
 from odradek.cli.arguments.errors import CommandError
 from odradek.cli.session import run_admin
 from odradek.cli.terminal.output import DOCUMENTS, Column, show
 from odradek.client.reports.balance import sized_replicas
 from odradek.client.reports.balance_plan import Proposal, Replica, applied, loads, propose
+from odradek.client.reports.moves import listed
 from odradek.records.topic_partition import TopicPartition
+from odradek.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
@@ -66,12 +68,27 @@ def balance(arguments: argparse.Namespace) -> int:
 
 
 async def execute(admin: Admin, proposals: list[Proposal]) -> None:
-    """Move, wait for it, and give leadership to whom it belongs. Raises CommandError."""
-    await begin_moves(admin, {each.place: each.after for each in proposals})
-    wanted = {each.place for each in proposals}
-    while wanted & (await admin.replicas.reassignments()).keys():  # noqa: ASYNC110 - brokers send no notice
+    """Move, wait for it, and give leadership to whom it belongs. Raises CommandError, KafkaError, ClientError."""
+    targets = {each.place: each.after for each in proposals}
+    await begin_moves(admin, targets)
+    while targets.keys() & (await admin.replicas.reassignments()).keys():  # noqa: ASYNC110 - brokers send no notice
         await asyncio.sleep(_LOOK_SECONDS)
-    await admin.replicas.elect(wanted)
+    current = await current_of(admin, targets)
+    other = [place for place, after in targets.items() if current.replicas[place] not in (after, None)]
+    if other:
+        raise CommandError(f"{len(other)} moves were cancelled meanwhile: {', '.join(map(str, sorted(other)))}")
+    elections = await admin.replicas.elect([place for place in targets if current.replicas[place] is not None])
+    failed = {
+        place: error
+        for place, error in elections.items()
+        if error is not None and error.code is not ErrorCode.ELECTION_NOT_NEEDED
+    }
+    if failed:
+        raise CommandError(
+            f"all moves are complete, but {len(failed)} partitions are not led by their preferred replica: "
+            f"{listed(failed)}",
+            next(iter(failed.values())).code.name,
+        )
 
 
 def _show(

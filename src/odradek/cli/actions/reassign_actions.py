@@ -219,19 +219,20 @@ def cancel(arguments: argparse.Namespace) -> int:
         numbers = named.get(place.topic, ())
         return arguments.all or numbers is None or place.partition in numbers
 
-    async def work(admin: Admin) -> dict[TopicPartition, KafkaError | None]:
+    async def work(admin: Admin) -> tuple[list[TopicPartition], dict[TopicPartition, KafkaError]]:
+        from odradek.client.reports.moves import request_moves
+
         running = await admin.replicas.reassignments()
         wanted = [place for place in running if is_meant(place)]
-        outcome = await admin.replicas.reassign(dict.fromkeys(wanted)) if wanted else {}
+        failed = await request_moves(admin, dict.fromkeys(wanted)) if wanted else {}
         left = await admin.replicas.reassignments()
         if not left and not arguments.preserve_throttles:
             brokers = sorted(each.node_id for each in (await admin.describe_cluster()).brokers)
             await _remove_throttles(admin, [*wanted, *(plan.replicas if plan is not None else ())], brokers)
-        return outcome
+        return wanted, failed
 
-    outcome = run_admin(arguments, work)
-    failed = {place: error for place, error in outcome.items() if error is not None}
-    done = sorted(outcome.keys() - failed.keys())
+    wanted, failed = run_admin(arguments, work)
+    done = sorted(set(wanted) - failed.keys())
     if arguments.output in DOCUMENTS:
         show_document({"cancelled": [each._asdict() for each in done]}, arguments.output)
     elif done:

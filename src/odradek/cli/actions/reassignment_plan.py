@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -10,14 +9,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from odradek.cli.arguments.errors import CommandError, UsageError
 from odradek.cli.arguments.partition_files import entries_of, partition_of, read_document, unique
 from odradek.records.topic_partition import TopicPartition
-from odradek.wire.errors import KafkaError
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin, PartitionReassignment
 
 ANY_DIRECTORY: Final = "any"
-_TRIES: Final = 10
-_RETRY_SECONDS: Final = 0.5
 
 
 class Plan(NamedTuple):
@@ -116,23 +112,15 @@ def check(plan: Plan, current: Current) -> None:
 async def begin_moves(admin: Admin, targets: Mapping[TopicPartition, Sequence[int]]) -> None:
     """Start reassignments. Those that fail with a retriable error are tried again, for some five seconds.
 
-    Raises CommandError that names every rejected one; the others are under way.
+    Raises CommandError that names every rejected one; the others are under way. Raises KafkaError, ClientError.
     """
-    rejected: dict[TopicPartition, KafkaError] = {}
-    wanted = dict(targets)
-    for attempt in range(_TRIES):
-        if attempt:
-            await asyncio.sleep(_RETRY_SECONDS)
-        outcome = await admin.replicas.reassign(wanted)
-        rejected.update({place: error for place, error in outcome.items() if error is not None})
-        for place in [place for place, error in outcome.items() if error is None]:
-            rejected.pop(place, None)
-        wanted = {place: targets[place] for place, error in rejected.items() if error.retriable}
-        if not wanted:
-            break
+    from odradek.client.reports.moves import listed, request_moves
+
+    rejected = await request_moves(admin, targets)
     if rejected:
-        listed = "; ".join(f"{place}: {error}" for place, error in sorted(rejected.items()))
+        others = "the others run" if len(rejected) < len(targets) else "none runs"
         raise CommandError(
-            f"{len(rejected)} of {len(targets)} reassignments were rejected and not begun, the others run: {listed}",
+            f"{len(rejected)} of {len(targets)} reassignments were rejected and not begun, {others}: "
+            f"{listed(rejected)}",
             next(iter(rejected.values())).code.name,
         )

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from odradek.client.network.metadata import TopicInfo
 from odradek.client.reports.balance import sized_replicas
 from odradek.client.reports.balance_plan import Proposal, Replica, applied, loads, propose
+from odradek.client.reports.moves import request_moves
 from odradek.client.reports.reassignment import Move
 from odradek.client.reports.replication_factor import with_factor
 from odradek.client.reports.throttles import remove_throttles, throttle
@@ -22,6 +23,7 @@ from odradek.console.pages.topic import found_topic
 from odradek.console.paging import part_of
 from odradek.console.rendering import console_of, link, page
 from odradek.records.topic_partition import TopicPartition
+from odradek.wire.errors import KafkaError
 
 MAX_MOVES: Final = 1_000
 """Moves of one plan: a large cluster is evened out in several."""
@@ -122,7 +124,8 @@ async def _preview(
 
 
 async def execute(request: Request) -> Response:
-    """Start the moves of a plan that the form shows. Raises FormError, KafkaError, ClientError."""
+    """Start the moves of a plan that the form shows; list those that stay rejected. Raises FormError, KafkaError,
+    ClientError."""
     view = console_of(request).view_of(request)
     confirm(request, view.name)
     moves = _moves(field(request, "moves"))
@@ -135,8 +138,7 @@ async def execute(request: Request) -> Response:
     brokers = sorted(await _racks(view))
     if rate is not None:
         await throttle(view.admin, moves, brokers, rate=rate, log_dir_rate=None)
-    outcome = await view.admin.replicas.reassign({each.place: each.after for each in moves})
-    rejected = {place: error for place, error in outcome.items() if error is not None}
+    rejected = await request_moves(view.admin, {each.place: each.after for each in moves})
     console_of(request).record_change(
         request,
         "reassign",
@@ -147,13 +149,13 @@ async def execute(request: Request) -> Response:
     )
     view.forget_topics()
     if rejected:
-        place, error = next(iter(sorted(rejected.items())))
-        raise FormError(f"{len(rejected)} of {len(moves)} moves were rejected, the others run; {place}: {error}.")
+        return _rejected(request, view, "Rejected moves", len(moves), rejected)
     return see(link(f"/c/{view.name}/reassignment"))
 
 
 async def cancel(request: Request) -> Response:
-    """Cancel all reassignments, or that of one partition. Raises FormError, KafkaError, ClientError."""
+    """Cancel all reassignments, or that of one partition; list those that were not. Raises FormError, KafkaError,
+    ClientError."""
     view = console_of(request).view_of(request)
     topic = field(request, "topic", "")
     running = await view.admin.replicas.reassignments()
@@ -165,19 +167,33 @@ async def cancel(request: Request) -> Response:
         wanted = sorted(running)
     if not wanted or wanted[0] not in running:
         raise FormError("No such reassignment runs. Nothing was changed.")
-    outcome = await view.admin.replicas.reassign(dict.fromkeys(wanted))
+    failed = await request_moves(view.admin, dict.fromkeys(wanted))
     console_of(request).record_change(
         request,
         "cancel reassignment",
         str(wanted[0]) if topic else view.name,
-        partitions=[str(place) for place, error in outcome.items() if error is None],
+        partitions=[str(place) for place in wanted if place not in failed],
+        rejected={str(place): str(error) for place, error in failed.items()},
     )
     view.forget_topics()
-    failed = {place: error for place, error in outcome.items() if error is not None}
     if failed:
-        place, why = next(iter(sorted(failed.items())))
-        raise FormError(f"{len(failed)} of {len(wanted)} reassignments were not cancelled; {place}: {why}.")
+        return _rejected(request, view, "Moves that were not cancelled", len(wanted), failed)
     return see(link(f"/c/{view.name}/reassignment"))
+
+
+def _rejected(
+    request: Request, view: ClusterView, title: str, total: int, rejected: Mapping[TopicPartition, KafkaError]
+) -> Response:
+    """Every rejected move with its error. The status is 409: the request was right, the cluster is not ready for it."""
+    return page(
+        request,
+        "reassignment_rejected.html",
+        title=title,
+        status=409,
+        view=view,
+        total=total,
+        rejected=sorted(rejected.items()),
+    )
 
 
 async def unthrottle(request: Request) -> Response:
