@@ -11,6 +11,7 @@ given; a run during which they used more is marked.
 import argparse
 import importlib
 import json
+import math
 import subprocess
 import sys
 import time
@@ -31,7 +32,7 @@ from bench.load import (
     others_now,
     too_busy,
 )
-from bench.metrics import METRICS, Row, summary
+from bench.metrics import METRICS, SPARK_PARTS, Row, summary
 from bench.servers import NAMES, Running, Server, rss_mb
 
 CASES = {
@@ -71,8 +72,8 @@ IDLE_SECONDS = 2.0
 Figures = dict[str, dict[str, list[float]]]
 
 
-def run_case(case: str, broker: Running, scale: float) -> dict[str, float]:
-    arguments = [case, broker.name, broker.bootstrap, str(broker.pid), str(scale)]
+def run_case(case: str, broker: Running, args: argparse.Namespace) -> dict[str, float]:
+    arguments = [case, broker.name, broker.bootstrap, str(broker.pid), str(args.scale), *args.part]
     done = subprocess.run([sys.executable, "-m", "bench.cases", *arguments], stdout=subprocess.PIPE, text=True)
     if done.returncode:
         raise RuntimeError(f"case {case} failed against {broker.name}")
@@ -80,19 +81,24 @@ def run_case(case: str, broker: Running, scale: float) -> dict[str, float]:
     return figures
 
 
-def run_round(server_name: str, cases: list[str], scale: float) -> dict[str, float]:
+def shown(measured: dict[str, float]) -> str:
+    return ", ".join(
+        f"{name} failed" if math.isnan(value) else f"{name} {value:,.4g} {METRICS[name].unit}"
+        for name, value in measured.items()
+    )
+
+
+def run_round(server_name: str, cases: list[str], args: argparse.Namespace) -> dict[str, float]:
     with Server(server_name) as server:
         figures = {"start": server.start_seconds}
         time.sleep(IDLE_SECONDS)
         figures["memory idle"] = rss_mb(server.running.pid)
         for case in cases:
             began = time.monotonic()
-            measured = run_case(case, server.running, scale)
+            measured = run_case(case, server.running, args)
             figures |= measured
-            shown = ", ".join(f"{name} {value:,.4g} {METRICS[name].unit}" for name, value in measured.items())
-            print(
-                f"  {server_name:8} {case:12} {time.monotonic() - began:5.1f} s  {shown}", file=sys.stderr, flush=True
-            )
+            spent_s = time.monotonic() - began
+            print(f"  {server_name:8} {case:12} {spent_s:5.1f} s  {shown(measured)}", file=sys.stderr, flush=True)
         if cases:
             figures["memory loaded"] = rss_mb(server.running.pid)
     return figures
@@ -112,18 +118,18 @@ def run_on_cluster(case: str, server_name: str, scale: float) -> dict[str, float
         "floods": run_floods,
     }  # fmt: skip
     measured = runs[case](server_name, scale)
-    shown = ", ".join(f"{name} {value:,.4g} {METRICS[name].unit}" for name, value in measured.items())
-    print(f"  {server_name:8} {case:12} {time.monotonic() - began:5.1f} s  {shown}", file=sys.stderr, flush=True)
+    spent_s = time.monotonic() - began
+    print(f"  {server_name:8} {case:12} {spent_s:5.1f} s  {shown(measured)}", file=sys.stderr, flush=True)
     return measured
 
 
-def run_server(name: str, cases: list[str], scale: float) -> dict[str, float]:
+def run_server(name: str, cases: list[str], args: argparse.Namespace) -> dict[str, float]:
     """The figures of one server in one round."""
     single = [case for case in cases if case not in ON_CLUSTERS]
-    measured = run_round(name, single, scale) if single or not cases else {}
+    measured = run_round(name, single, args) if single or not cases else {}
     for case in cases:
         if case in ON_CLUSTERS:
-            measured |= run_on_cluster(case, name, scale)
+            measured |= run_on_cluster(case, name, args.scale)
     return measured
 
 
@@ -138,7 +144,7 @@ def measure(args: argparse.Namespace, cases: list[str], others: float) -> tuple[
             before = others_now() if loads else others
             print(f"  {name:8} {load_line(before)}", file=sys.stderr, flush=True)
             begun = look()
-            measured = run_server(name, cases, args.scale)
+            measured = run_server(name, cases, args)
             load = RunLoad(f"{name}, round {number + 1}", before, others_between(begun, look()))
             loads.append(load)
             print(f"  {name:8} other programs used {load.during:.2f} cores meanwhile", file=sys.stderr, flush=True)
@@ -150,6 +156,8 @@ def measure(args: argparse.Namespace, cases: list[str], others: float) -> tuple[
 def number(value: float | None) -> str:
     if value is None:
         return "-"
+    if math.isnan(value):
+        return "failed"
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
@@ -177,6 +185,15 @@ def marks_of(loads: list[RunLoad], limit: float) -> list[str]:
     ]
 
 
+def without_nan(value: object) -> object:
+    """The content with null where a measurement failed, for which JSON has no number."""
+    if isinstance(value, dict):
+        return {name: without_nan(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [without_nan(each) for each in value]
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
 def save(args: argparse.Namespace, figures: Figures, rows: list[Row], loads: list[RunLoad]) -> None:
     """What --json and --record ask for."""
     commit, when = commit_id(), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -198,7 +215,7 @@ def save(args: argparse.Namespace, figures: Figures, rows: list[Row], loads: lis
             "rounds": figures,
             "summary": [row._asdict() for row in rows],
         }
-        args.json.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+        args.json.write_text(json.dumps(without_nan(content), indent=1, ensure_ascii=False) + "\n")
 
 
 COMMANDS = {
@@ -252,6 +269,13 @@ def parser_of_cases() -> argparse.ArgumentParser:
     parser.add_argument(
         "--scale", type=float, default=1.0, help="multiplies the number of records: 0.1 for a quick look"
     )
+    parser.add_argument(
+        "--part",
+        action="append",
+        default=[],
+        choices=SPARK_PARTS,
+        help="of the case spark: measure this part alone; may be given several times",
+    )
     parser.add_argument("--only", choices=NAMES, help="measure one broker alone")
     parser.add_argument(
         "--json", type=Path, metavar="FILE", help="commit, loads, every round's figures and the medians"
@@ -278,6 +302,8 @@ def main() -> int:
     if unknown := set(args.case) - set(CASES):
         parser.error(f"no case {', '.join(sorted(unknown))}")
     cases = [case for case in args.case or DEFAULT if case != "start"]
+    if args.part and cases != ["spark"]:
+        parser.error("--part is for the case spark alone")
     others = others_now()
     problem = too_busy(others, args.load_limit)
     if problem and not args.any_load:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -63,11 +64,11 @@ class Point(NamedTuple):
 
 
 def medians(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
-    """Server -> metric -> median, of the bench's table."""
+    """Server -> metric -> median, of the bench's table; those that failed are left out."""
     found: dict[str, dict[str, float]] = {}
     for row in rows:
         for server, value in (("odradek", row.odradek), ("kafka", row.kafka)):
-            if value is not None:
+            if value is not None and not math.isnan(value):
                 found.setdefault(server, {})[row.metric] = value
     return found
 

@@ -1,12 +1,16 @@
 """What is measured, in which direction it is good, and what Odradek should reach beside Apache Kafka."""
 
+import math
 from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
 
 class Metric(NamedTuple):
-    """`ratio` is the target of odradek/kafka: at least for what should be high, at most for what should be low."""
+    """`ratio` is the target of odradek/kafka: at least for what should be high, at most for what should be low.
+
+    A figure that is not a number is a measurement that failed.
+    """
 
     name: str
     unit: str
@@ -16,8 +20,10 @@ class Metric(NamedTuple):
 
     def met(self, ours: float, theirs: float | None) -> bool | None:
         """None where there is no target, or nothing to compare with."""
+        if math.isnan(ours):
+            return False
         verdicts = []
-        if self.ratio is not None and theirs:
+        if self.ratio is not None and theirs and not math.isnan(theirs):
             verdicts.append(ours / theirs >= self.ratio if self.more_is_better else ours / theirs <= self.ratio)
         if self.limit is not None:
             verdicts.append(ours >= self.limit if self.more_is_better else ours <= self.limit)
@@ -166,9 +172,12 @@ METRICS = {
             )
             for who, unit in (("odradek", "rows/s"), ("official", "rows/s"), ("ratio", "×"))
         ),
+        Metric("spark feed, floor", "rows/s", True),
+        Metric("spark trigger, floor", "ms", False),
         Metric("spark trigger, odradek", "ms", False, None, 300),
         Metric("spark trigger, official", "ms", False),
         Metric("spark trigger, ratio", "×", False, None, 1.0),
+        Metric("spark batches, floor", "s", False),
         Metric("spark batches, odradek", "s", False),
         Metric("spark batches, official", "s", False),
         Metric("spark batches, ratio", "×", False, None, 1.0),
@@ -179,6 +188,9 @@ METRICS = {
         Metric("spark growth, odradek", "MB", False, None, 10),
     )
 }
+
+SPARK_PARTS = ("rates", "feed", "trigger", "batches", "wide", "workers")
+"""Of the case spark, in the order in which they are measured: each has figures of its own."""
 
 Rounds = Mapping[str, Mapping[str, Sequence[float]]]  # server -> metric -> one figure per round
 
@@ -197,11 +209,17 @@ class Row(NamedTuple):
     met: bool | None
 
 
+def _median(values: Sequence[float]) -> float:
+    """Of the rounds that did not fail; not a number if all did."""
+    done = [each for each in values if not math.isnan(each)]
+    return median(done) if done else math.nan
+
+
 def summary(rounds: Rounds) -> list[Row]:
     """The medians side by side, in the order of METRICS."""
     rows = []
     for metric in METRICS.values():
-        figures = {server: median(values[metric.name]) for server, values in rounds.items() if values.get(metric.name)}
+        figures = {server: _median(values[metric.name]) for server, values in rounds.items() if values.get(metric.name)}
         if not figures:
             continue
         ours, theirs = figures.get("odradek"), figures.get("kafka")
@@ -209,6 +227,8 @@ def summary(rounds: Rounds) -> list[Row]:
         targets = [f"{sign} {metric.ratio:g}×"] if metric.ratio is not None else []
         targets += [f"{sign} {metric.limit:g} {metric.unit}"] if metric.limit is not None else []
         ratio = ours / theirs if ours is not None and theirs else None
+        if ratio is not None and math.isnan(ratio):
+            ratio = None
         met = metric.met(ours, theirs) if ours is not None else None
         rows.append(Row(metric.name, metric.unit, ours, theirs, ratio, " and ".join(targets), met))
     return rows

@@ -1,4 +1,7 @@
-"""Runs one case in a process of its own: `python -m bench.cases CASE SERVER BOOTSTRAP PID SCALE` prints its figures."""
+"""Runs one case in a process of its own: `python -m bench.cases CASE SERVER BOOTSTRAP PID SCALE` prints its figures.
+
+The names of parts may follow, for a case that has some.
+"""
 
 import importlib
 import json
@@ -7,6 +10,6 @@ import sys
 from bench.servers import Running
 
 if __name__ == "__main__":
-    case, server, bootstrap, pid, scale = sys.argv[1:]
+    case, server, bootstrap, pid, scale, *parts = sys.argv[1:]
     run = importlib.import_module(f"bench.cases.{case}").run
-    print(json.dumps(run(Running(server, bootstrap, int(pid)), float(scale))))
+    print(json.dumps(run(Running(server, bootstrap, int(pid)), float(scale), *([parts] if parts else []))))

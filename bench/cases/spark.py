@@ -15,24 +15,31 @@ Spark's noop sink. The official connector's jars come from Maven Central.
     workers     memory of Spark's Python processes after 10 and after 100 micro-batches (on Odradek alone: it is that of
                 our source and sink, the official ones have none)
 
+`floor` is our source before a Python sink that throws rows away (feed: that sink alone): what Spark itself takes for
+any sink in Python. --part NAME measures one part alone: rates (the first three), feed, wide, trigger, batches, workers.
+A job that fails is a failed figure; the others are measured.
+
 Spark hands rows to Python in Arrow batches of 65,536 (spark.sql.execution.arrow.maxRecordsPerBatch), as docs/SPARK.md
 advises for small rows; the official connector has no Python in its way. Rows per second of a stream are those of the
 whole query, from start() until it has ended, for both. The session is set up as `odradek pipeline run` does it.
 """
 
+import math
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.cases import topics
+from bench.cases.spark_floor import FloorDataSource
+from bench.metrics import SPARK_PARTS
 from bench.servers import Running, processes
 from odradek.spark.session import prepare_environment, settings_for
 
@@ -52,12 +59,17 @@ WAIT_S = 600
 CONNECTOR = Path(__file__).resolve().parents[1] / "peers" / "spark_connector.py"
 SMALL_ROWS = ("cast(cast(id as string) as binary) key", "cast('x' as binary) value")
 FORMATS = {"odradek": "odradek", "official": "kafka"}
+SINKS = {**FORMATS, "floor": "floor"}
+"""Who writes; the source of "floor" is ours."""
+REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def session() -> Any:
     from pyspark.sql import SparkSession
 
     prepare_environment(MASTER)
+    # Spark's Python processes import the sink of the floor from here.
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(REPOSITORY), os.environ.get("PYTHONPATH"))))
     jars = subprocess.check_output([sys.executable, str(CONNECTOR), "jars"], text=True).strip()
     settings = {
         "spark.jars": jars,
@@ -70,6 +82,7 @@ def session() -> Any:
     spark = builder.getOrCreate()
     # Queries are stopped in the middle of a micro-batch here, which Spark logs as errors; real ones are raised.
     spark.sparkContext.setLogLevel("OFF")
+    spark.dataSource.register(FloorDataSource)
     return spark
 
 
@@ -110,10 +123,11 @@ class Jobs:
 
     def fresh_topic(self) -> str:
         self.topics.append(topics.create(self._bootstrap, self.shape.partitions))
+        topics.wait_until_led(self._bootstrap, self.topics[-1], self.shape.partitions)
         return self.topics[-1]
 
     def _connect(self, face: Any, name: str) -> Any:
-        return face.format(FORMATS[name]).option("kafka.bootstrap.servers", self._bootstrap)
+        return face.format(SINKS[name]).option("kafka.bootstrap.servers", self._bootstrap)
 
     def frame(self, name: str, topic: str) -> Any:
         return self._connect(self._spark.read, name).options(subscribe=topic, startingOffsets="earliest").load()
@@ -140,7 +154,8 @@ class Jobs:
     def stream(self, name: str, source: str, rows_per_trigger: int | None = None) -> list[dict[str, Any]]:
         """Topic to topic; the progress of each micro-batch."""
         rows_per_trigger = rows_per_trigger or self.shape.rows_per_trigger
-        read = self._connect(self._spark.readStream, name).options(subscribe=source, startingOffsets="earliest")
+        reads = name if name in FORMATS else "odradek"
+        read = self._connect(self._spark.readStream, reads).options(subscribe=source, startingOffsets="earliest")
         rows = read.option("maxOffsetsPerTrigger", rows_per_trigger).load().select("key", "value")
         with self.query(name, rows, self.fresh_topic(), availableNow=True) as query:
             if not query.awaitTermination(WAIT_S):
@@ -197,81 +212,138 @@ def _workers_mb() -> dict[int, float]:
     return found
 
 
-def run(broker: Running, scale: float) -> dict[str, float]:
+class Figures:
+    """What was measured; NaN for a job that failed."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, float] = {}
+
+    def note(self, metric: str, measure: Callable[[], float], best: Callable[[float, float], float] = max) -> None:
+        """Measure again and keep the better figure. A job of Spark's that fails does not end the others."""
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        known = self.values.get(metric)
+        if known is not None and math.isnan(known):
+            return  # it has failed; repeating takes as long as it takes to fail
+        try:
+            value = measure()
+        except (Py4JError, PySparkException, RuntimeError) as error:
+            print(f"{metric} failed: {cause(error)}", file=sys.stderr, flush=True)
+            value = math.nan
+        self.values[metric] = value if known is None or math.isnan(value) else best(known, value)
+
+    def compare(self, what: str) -> None:
+        """Add the ratio of ours to the official connector's."""
+        self.values[f"{what}, ratio"] = self.values[f"{what}, odradek"] / self.values[f"{what}, official"]
+
+
+def cause(error: Exception) -> str:
+    """The line of an error of Spark's that says what it was, which is the innermost of Java's causes."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    return causes[-1] if causes else next(filter(None, lines), type(error).__name__)
+
+
+def run(broker: Running, scale: float, parts: Sequence[str] = SPARK_PARTS) -> dict[str, float]:
     rows, wide_rows = (max(1000, int(each * scale)) for each in (ROWS, WIDE_ROWS))
     spark = session()
     jobs = Jobs(spark, broker.bootstrap, Shape(rows, 100, PARTITIONS, ROWS_PER_TRIGGER))
     wide = Jobs(spark, broker.bootstrap, Shape(wide_rows, 1_000, WIDE_PARTITIONS, wide_rows // 2))
+    figures = Figures()
+    measured = {
+        "rates": lambda: _rates(figures, jobs, "spark"),
+        "feed": lambda: _feed(figures, jobs),
+        "trigger": lambda: _tiny_batches(figures, jobs, spark),
+        "batches": lambda: _many_batches(figures, jobs, spark, max(20, int(BATCHES * scale))),
+        "wide": lambda: _rates(figures, wide, "spark wide"),
+        "workers": lambda: _memory(figures, jobs, spark) if broker.name == "odradek" else None,
+    }
     try:
-        best = _rates(jobs, "spark")
-        for name in FORMATS:
-            best[f"spark feed, {name}"] = jobs.feed(name)
-        best |= _tiny_batches(jobs, spark)
-        best |= _many_batches(jobs, spark, max(20, int(BATCHES * scale)))
-        best |= _rates(wide, "spark wide")
-        if broker.name == "odradek":
-            best |= _memory(jobs, spark)
+        for part in SPARK_PARTS:
+            if part in parts:
+                measured[part]()
     finally:
         spark.stop()
         for topic in (*jobs.topics, *wide.topics):
             topics.delete(broker.bootstrap, topic)
-    best["spark feed, ratio"] = best["spark feed, odradek"] / best["spark feed, official"]
-    return best
+    return figures.values
 
 
-def _rates(jobs: Jobs, label: str) -> dict[str, float]:
+def _rates(figures: Figures, jobs: Jobs, label: str) -> None:
     """Rows per second of writes, reads and streams, and their ratios."""
-    best: dict[str, float] = {}
     rows = jobs.shape.rows
+    written: dict[str, list[str]] = {name: [] for name in FORMATS}
+
+    def rate(name: str, action: Callable[[], object]) -> float:
+        before = len(jobs.topics)
+        took_s = seconds(action)
+        written[name] += jobs.topics[before:]
+        return rows / took_s
+
     for _ in range(REPEATS):
         for name in FORMATS:
-            _note_best(best, f"{label} write, {name}", rows / seconds(partial(jobs.write, name)))
-    source = jobs.topics[0]
+            figures.note(f"{label} write, {name}", partial(rate, name, partial(jobs.write, name)))
+    source = written["odradek"][0]
     for what, action in (("read", jobs.read), ("stream", jobs.stream)):
         for _ in range(REPEATS):
             for name in FORMATS:
-                _note_best(best, f"{label} {what}, {name}", rows / seconds(partial(action, name, source)))
+                figures.note(f"{label} {what}, {name}", partial(rate, name, partial(action, name, source)))
     # What one has written the other reads.
-    for number, name in enumerate(FORMATS):
-        for topic in (jobs.topics[1 - number], jobs.topics[-1 - number]):
-            checked_count(jobs.frame(name, topic), jobs.shape)
+    for reader, writer in (("odradek", "official"), ("official", "odradek")):
+        for topic in {*written[writer][:1], *written[writer][-1:]}:
+            checked_count(jobs.frame(reader, topic), jobs.shape)
     for what in ("read", "write", "stream"):
-        best[f"{label} {what}, ratio"] = best[f"{label} {what}, odradek"] / best[f"{label} {what}, official"]
-    return best
+        figures.compare(f"{label} {what}")
 
 
-def _note_best(best: dict[str, float], metric: str, value: float) -> None:
-    best[metric] = max(value, best.get(metric, 0.0))
+def _feed(figures: Figures, jobs: Jobs) -> None:
+    for name in SINKS:
+        figures.note(f"spark feed, {name}", partial(jobs.feed, name))
+    figures.compare("spark feed")
 
 
-def _tiny_batches(jobs: Jobs, spark: Any) -> dict[str, float]:
+def _tiny_batches(figures: Figures, jobs: Jobs, spark: Any) -> None:
     tiny = jobs.write("odradek", spark.range(TINY_TRIGGERS * 2).selectExpr(*SMALL_ROWS))
-    found = {}
-    for name in FORMATS:
+
+    def trigger_ms(name: str) -> float:
         progress = jobs.stream(name, tiny, 2)[1:]
-        found[f"spark trigger, {name}"] = statistics.median(each["durationMs"]["triggerExecution"] for each in progress)
-    found["spark trigger, ratio"] = found["spark trigger, odradek"] / found["spark trigger, official"]
-    return found
+        return statistics.median(each["durationMs"]["triggerExecution"] for each in progress)
+
+    for _ in range(REPEATS):
+        for name in SINKS:
+            figures.note(f"spark trigger, {name}", partial(trigger_ms, name), min)
+    figures.compare("spark trigger")
 
 
-def _many_batches(jobs: Jobs, spark: Any, count: int) -> dict[str, float]:
+def _many_batches(figures: Figures, jobs: Jobs, spark: Any, count: int) -> None:
     """Seconds for many tiny batches, and the median of the last tenth over that of the first."""
     source = jobs.write("odradek", spark.range(count * 2).selectExpr(*SMALL_ROWS))
-    found = {}
-    for name in FORMATS:
+    spent_ms: list[float] = []
+
+    def all_s(name: str) -> float:
         began = time.perf_counter()
         # the first batch starts Spark's Python processes
-        spent_ms = [each["durationMs"]["triggerExecution"] for each in jobs.stream(name, source, 2)[1:]]
-        found[f"spark batches, {name}"] = time.perf_counter() - began
+        spent_ms[:] = [each["durationMs"]["triggerExecution"] for each in jobs.stream(name, source, 2)[1:]]
+        return time.perf_counter() - began
+
+    def growth() -> float:
         tenth = len(spent_ms) // 10 or 1
-        growth = statistics.median(spent_ms[-tenth:]) / statistics.median(spent_ms[:tenth])
-        found[f"spark batches growth, {name}"] = growth
-    found["spark batches, ratio"] = found["spark batches, odradek"] / found["spark batches, official"]
-    return found
+        return statistics.median(spent_ms[-tenth:]) / statistics.median(spent_ms[:tenth])
+
+    for name in SINKS:
+        figures.note(f"spark batches, {name}", partial(all_s, name))
+        if name in FORMATS and spent_ms:
+            figures.note(f"spark batches growth, {name}", growth)
+    figures.compare("spark batches")
 
 
-def _memory(jobs: Jobs, spark: Any) -> dict[str, float]:
+def _memory(figures: Figures, jobs: Jobs, spark: Any) -> None:
     rows = (MEMORY_TRIGGERS[-1] + 10) * MEMORY_ROWS_PER_TRIGGER
     source = jobs.write("odradek", spark.range(rows).selectExpr(*SMALL_ROWS))
     early, late = jobs.workers_mb("odradek", source)
-    return {"spark workers, batch 10": early, "spark workers, batch 100": late, "spark growth, odradek": late - early}
+    figures.values |= {
+        "spark workers, batch 10": early,
+        "spark workers, batch 100": late,
+        "spark growth, odradek": late - early,
+    }
