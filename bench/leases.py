@@ -31,14 +31,15 @@ def cpu_seconds(pid: int) -> float:
 
 
 async def run_task(address: Address, number: int, names: list[str]) -> None:
-    """One task: a lease of every partition, the next one wanted while rows of the last are under way."""
+    """One task: a lease of every partition, as many at a time as are free."""
     client = await LeaseClient.join(address, number)
     wanted = names[number % len(names) :] + names[: number % len(names)]
     while wanted:
-        name, _ = await client.acquire(wanted)
-        wanted.remove(name)
+        granted = [name for name, _ in await client.acquire(wanted)]
+        wanted = [name for name in wanted if name not in granted]
         await asyncio.sleep(ROWS_S)
-        client.release(name, 10)
+        for name in granted:
+            client.release(name, 10)
     await client.leave()
     client.close()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -57,8 +57,17 @@ def _a_transaction_for_the_marker_alone(monkeypatch: pytest.MonkeyPatch) -> None
     """A driver that dies between the two has written unrecorded rows."""
 
     async def finish(
-        producer: TransactionalProducer, begun: Any, kept: Any, recorded: Any, source: Any, topic: Any, records: int
+        producer: TransactionalProducer,
+        begun: Any,
+        counts: protocol.Counts,
+        let_through: Awaitable[Any],
+        kept: Any,
+        recorded: Any,
+        source: Any,
+        topic: Any,
     ) -> None:
+        protocol.compare(counts, await let_through)
+        records = sum(counts.values())
         producer.adopt(begun.identity)
         if records:
             await producer.commit()

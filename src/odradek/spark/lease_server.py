@@ -207,7 +207,7 @@ class _Conversation(asyncio.Protocol):
     def set_result(self, lease: tuple[str, int], /) -> None:
         """Answer with a lease and its next sequence."""
         self._acquiring = False
-        self._answer({"lease": lease[0], "next": lease[1]})
+        self._answer({"leases": [lease]})
 
     def set_exception(self, error: LeaseError, /) -> None:
         """Answer that no lease will come, and end."""
@@ -220,13 +220,13 @@ class _Conversation(asyncio.Protocol):
         server, batch = self._server, self._batch
         if "acquire" in message and self._task >= 0:
             if self._acquiring:
-                raise LeaseError("a task asks for one lease at a time")
-            got = batch.acquire(self, self._task, message["acquire"])
-            if got is None:
+                raise LeaseError("a task asks once at a time")
+            granted = batch.acquire(self, self._task, message["acquire"])
+            if granted:
+                self._answer({"leases": granted})
+            else:
                 self._acquiring = True
                 batch.wait(self, self._task, message["acquire"], self)
-            else:
-                self._answer({"lease": got[0], "next": got[1]})
         elif "release" in message and self._task >= 0:
             batch.release(self, message["release"], message["records"])
         elif "join" in message:

@@ -8,8 +8,9 @@ It also knows who has written: a task that is run again after an attempt of it h
 away with a lease in hand, makes the write fail, which the transaction then undoes. Before the driver commits, it closes
 the leases and receives the counts of records written under them.
 
-Lines of JSON: {"join": token, "task": 3} -> {}; {"acquire": ["t-0", "t-1"]} -> {"lease": "t-1", "next": 17};
-{"release": "t-1", "records": 23} has no answer; {"leave": true} -> {}, when the server has read all of that;
+Lines of JSON: {"join": token, "task": 3} -> {}; {"acquire": ["t-0", "t-1"]} -> {"leases": [["t-1", 17]]}, all of them
+that are free, or the first that becomes free; {"release": "t-1", "records": 23} has no answer; {"leave": true} -> {},
+when the server has read all of that;
 {"complete": token} -> {"written": {"t-1": 40}}; {"drop": token} -> {}.
 An answer {"error": "..."} ends the conversation. The first line of a peer has a token and is short; a peer that sends
 no such line in time is cut off. From the process that started the server, on standard input, which no other process
@@ -137,20 +138,22 @@ class Batch:
             self._end_waiting(earlier, _superseded(task))
         self.check()
 
-    def acquire(self, holder: object, task: int, wanted: list[str]) -> tuple[str, int] | None:
-        """A free one of the wanted leases and its next sequence; None while all are taken. Raises LeaseError."""
+    def acquire(self, holder: object, task: int, wanted: list[str]) -> list[tuple[str, int]]:
+        """The free ones of the wanted leases and their next sequences; none while all are taken. Raises LeaseError."""
         self.check()
         if self._tasks.get(task) is not holder:
             raise _superseded(task)
+        granted = []
         for name in wanted:
             slot = self._slots.get(name)
             if slot is None:
                 slot = self._slots[name] = _Slot()
             if slot.holder is None:
                 slot.holder = holder
-                self._wrote.add(task)
-                return name, slot.following
-        return None
+                granted.append((name, slot.following))
+        if granted:
+            self._wrote.add(task)
+        return granted
 
     def wait(self, holder: object, task: int, wanted: list[str], turn: Turn) -> None:
         """Complete the turn with the first of the wanted leases that is released. Call it when `acquire` gave none."""
@@ -327,11 +330,12 @@ async def drop(address: Address) -> None:
 class LeaseClient:
     """A task's conversation with the server. One `acquire` at a time."""
 
-    __slots__ = ("_reader", "_writer")
+    __slots__ = ("_reader", "_unsent", "_writer")
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
+        self._unsent: list[bytes] = []
 
     @staticmethod
     async def join(address: Address, task: int) -> LeaseClient:
@@ -344,14 +348,16 @@ class LeaseClient:
             raise
         return client
 
-    async def acquire(self, wanted: list[str]) -> tuple[str, int]:
-        """(lease, next sequence) of one that is or becomes free. Raises LeaseError."""
+    async def acquire(self, wanted: list[str]) -> list[tuple[str, int]]:
+        """(lease, next sequence) of all that are free, or of the first that becomes free. Raises LeaseError."""
         answer = await self.ask({"acquire": wanted})
-        return answer["lease"], answer["next"]
+        return [(name, following) for name, following in answer["leases"]]
 
     def release(self, name: str, records: int) -> None:
-        """End a lease after this number of records."""
-        self._send({"release": name, "records": records})
+        """End a lease after this number of records. What is ended in one turn of the loop goes out together."""
+        if not self._unsent:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._unsent.append(_line({"release": name, "records": records}))
 
     async def leave(self) -> None:
         """Returns when the server knows of all that was handed back. Raises LeaseError."""
@@ -359,10 +365,17 @@ class LeaseClient:
 
     def close(self) -> None:
         """Close the connection. A lease that was not ended fails the batch."""
+        self._flush()
         self._writer.close()
 
     def _send(self, message: dict[str, Any]) -> None:
-        self._writer.write(json.dumps(message).encode() + b"\n")
+        self._unsent.append(_line(message))
+        self._flush()
+
+    def _flush(self) -> None:
+        if self._unsent:
+            self._writer.write(b"".join(self._unsent))
+            self._unsent.clear()
 
     async def ask(self, message: dict[str, Any]) -> dict[str, Any]:
         """Send a message and wait for the answer. Raises LeaseError."""
@@ -374,6 +387,10 @@ class LeaseClient:
         if "error" in answer:
             raise LeaseError(answer["error"])
         return answer
+
+
+def _line(message: dict[str, Any]) -> bytes:
+    return json.dumps(message).encode() + b"\n"
 
 
 async def _connect(address: Address) -> LeaseClient:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
 from odradek.client.producer.sequence_numbers import ProducerIdentity
@@ -68,8 +68,11 @@ class TaskReport(NamedTuple):
 class Leases(Protocol):
     """A task's turns to write to partitions: see `leases.LeaseClient`."""
 
-    async def acquire(self, wanted: list[str]) -> tuple[str, int]:
-        """One of the wanted leases that is or becomes free, and its next sequence. Raises LeaseError."""
+    async def acquire(self, wanted: list[str]) -> list[tuple[str, int]]:
+        """Those of the wanted leases that are free, or the first that becomes free, and their next sequences.
+
+        Raises LeaseError.
+        """
         ...
 
     def release(self, name: str, records: int) -> None:
@@ -148,19 +151,33 @@ def compare(counts: Counts, let_through: Mapping[str, int]) -> None:
 async def finish(
     producer: TransactionalProducer,
     begun: Begun,
+    counts: Counts,
+    let_through: Awaitable[Mapping[str, int]],
     markers: Markers | None,
     recorded: Recorded,
     source: tuple[str, Mapping[TopicPartition, int]] | None,
-    topic: str | None,
-    records: int,
+    topic: str,
 ) -> None:
     """Step 4: commit. `topic` is one that the transaction writes to; `source` are a group and its new offsets.
 
-    Raises KafkaError, ClientError; the outcome is open then, and shows when the transactional id begins again.
+    `let_through` closes the leases; meanwhile the batch's number is on its way, which is visible with the commit only.
+    Raises TransactionError and what `let_through` does, and nothing is committed; KafkaError, ClientError: the outcome
+    is open then, and shows when the transactional id begins again.
     """
     producer.adopt(begun.identity)
-    if markers is not None and topic is not None:
-        await markers.add(producer, recorded, topic, records)
+    numbering: asyncio.Task[None] | None = None
+    if markers is not None:
+        numbering = asyncio.create_task(markers.add(producer, recorded, topic, sum(counts.values())))
+    try:
+        compare(counts, await let_through)
+    except BaseException as error:
+        if numbering is not None:
+            numbering.cancel()
+            if isinstance(error, Exception):
+                await asyncio.gather(numbering, return_exceptions=True)
+        raise
+    if numbering is not None:
+        await numbering
     if source is not None and source[1]:
         await producer.send_offsets(source[0], {**source[1]})
     await producer.commit()
@@ -174,16 +191,25 @@ def lease_name(topic: str, partition: int) -> str:
     return f"{topic}-{partition}"
 
 
+class _Granted(NamedTuple):
+    """What a task has for a partition, and its turn to write it."""
+
+    key: PartitionKey
+    lease: str
+    following: int
+    """The next sequence of the partition."""
+    encoded: list[Encoded]
+
+
 class Sending:
     """Sends a task's encoded batches, partition by partition as leases come free."""
 
-    __slots__ = ("_join", "_leases", "_one_asks", "_pending", "_producer", "_task")
+    __slots__ = ("_leases", "_one_asks", "_pending", "_producer", "_task")
 
-    def __init__(self, producer: TransactionalProducer, task: int, join: Callable[[], Awaitable[Leases]]) -> None:
+    def __init__(self, producer: TransactionalProducer, task: int, leases: Leases) -> None:
         self._producer = producer
         self._task = task
-        self._join = join
-        self._leases: Leases | None = None
+        self._leases = leases
         self._one_asks = asyncio.Lock()
         self._pending: dict[PartitionKey, list[Encoded]] = {}
 
@@ -199,48 +225,48 @@ class Sending:
         """
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in range(len(self._pending)):
-                    group.create_task(self._send_one())
+                while granted := await self._take_turn():
+                    group.create_task(self._send_granted(granted))
         except ExceptionGroup as failed:
             # The first one ended the others; the sender wants to know what it met, not how many were under way.
             raise failed.exceptions[0] from None
 
-    async def _send_one(self) -> None:
-        """Send what is pending for one partition, that whose turn comes first."""
+    async def _take_turn(self) -> list[_Granted]:
+        """What is pending for the partitions whose turn comes first; nothing once nothing is pending."""
         async with self._one_asks:
             if not self._pending:
-                return
-            if self._leases is None:
-                self._leases = await self._join()
+                return []
             names = {lease_name(*key): key for key in self._pending}
             order = sorted(names)
             turn = self._task % len(order)
-            lease, following = await self._leases.acquire(order[turn:] + order[:turn])
-            batches = self._pending.pop(names[lease])
-        await self._send_partition(names[lease], lease, following, batches)
+            leases = await self._leases.acquire(order[turn:] + order[:turn])
+            return [
+                _Granted(names[lease], lease, following, self._pending.pop(names[lease])) for lease, following in leases
+            ]
 
-    async def _send_partition(self, key: PartitionKey, lease: str, following: int, batches: Iterable[Encoded]) -> None:
+    async def _send_granted(self, granted: list[_Granted]) -> None:
+        """Send what is known of these partitions, as far as it fits in one request, and end their leases."""
         producer = self._producer.producer
         assert producer.sender.sequences is not None
-        assert self._leases is not None
-        producer.sender.sequences.resume(key, following)
         deliveries = []
-        for each in batches:
-            deliveries += await producer.send_batch(*key, each.batches)
-        for delivery in deliveries:
-            await delivery
-        self._leases.release(lease, sum(each.records for each in batches))
+        for each in granted:
+            producer.sender.sequences.resume(each.key, each.following)
+            deliveries.append(
+                [one for batches in each.encoded for one in await producer.send_batch(*each.key, batches.batches)]
+            )
+        for each, delivered in zip(granted, deliveries, strict=True):
+            for delivery in delivered:
+                await delivery
+            self._leases.release(each.lease, sum(batches.records for batches in each.encoded))
 
     async def finish(self) -> None:
         """Send what is left; when this returns the leases' count is complete. Raises as `send`."""
         await self.send()
-        if self._leases is not None:
-            await self._leases.leave()
+        await self._leases.leave()
 
     def close(self) -> None:
-        """Release the producer."""
-        if self._leases is not None:
-            self._leases.close()
+        """Close the conversation about leases. One that was not ended fails the write."""
+        self._leases.close()
 
 
 def adopt(producer: TransactionalProducer, begun: Begun) -> None:

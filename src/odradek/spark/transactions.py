@@ -175,9 +175,9 @@ def commit(
         return
     begun, counts = written[0].begun, protocol.total(written)
     _warn_of_many_leases(written, counts, batch_id)
-    protocol.compare(counts, clients.run(leases.complete(begun.leases)))
     topic = options.topic or min((topic for topic, _ in counts), default=None)
     if topic is None or (batch_id == NO_BATCH and not counts):
+        protocol.compare(counts, clients.run(leases.complete(begun.leases)))
         return  # nothing that could be committed
     markers, source = None, None
     producer = clients.transactional(client_options(options))
@@ -187,7 +187,8 @@ def commit(
             ends = source_ends(open_files(options.checkpoint_location, session), batch_id)
             source = (options.source_group, group_offsets(_cluster_id(producer), ends))
     recorded = Recorded(batch_id, written[0].query_id)
-    clients.run(protocol.finish(producer, begun, markers, recorded, source, topic, sum(counts.values())))
+    let_through = leases.complete(begun.leases)
+    clients.run(protocol.finish(producer, begun, counts, let_through, markers, recorded, source, topic))
     freeze_modules(at_leisure=False)
 
 
@@ -234,7 +235,8 @@ def write_rows(options: SinkOptions, begun: Begun, task: int, rows: Iterator[Any
     key = client_options(options)
     producer = clients.transactional(key)
     protocol.adopt(producer, begun)
-    sending = protocol.Sending(producer, task, lambda: LeaseClient.join(begun.leases, task))
+    # Java collects the first rows meanwhile.
+    sending = protocol.Sending(producer, task, clients.run(LeaseClient.join(begun.leases, task)))
     under_way: list[asyncio.Task[None]] = []
     taken_bytes = 0
 

@@ -117,7 +117,7 @@ def test_token_is_neither_an_argument_nor_printed(server: LeaseServer) -> None:
 
 async def write_once(address: Address) -> dict[str, int]:
     task = await LeaseClient.join(address, 1)
-    lease, _ = await task.acquire(["t-0"])
+    ((lease, _),) = await task.acquire(["t-0"])
     task.release(lease, 5)
     await task.leave()
     task.close()

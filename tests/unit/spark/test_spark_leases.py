@@ -20,18 +20,28 @@ def joined(batch: Batch, *tasks: int) -> list[object]:
 def test_a_lease_has_one_holder_and_passes_the_sequence_on() -> None:
     batch = Batch()
     one, two = joined(batch, 1, 2)
-    assert batch.acquire(one, 1, ["t-0", "t-1"]) == ("t-0", 0)
-    assert batch.acquire(two, 2, ["t-0", "t-1"]) == ("t-1", 0)
-    assert batch.acquire(two, 2, ["t-0"]) is None
+    assert batch.acquire(one, 1, ["t-0"]) == [("t-0", 0)]
+    assert batch.acquire(two, 2, ["t-0", "t-1"]) == [("t-1", 0)]
+    assert batch.acquire(two, 2, ["t-0"]) == []
     batch.release(one, "t-0", 17)
-    assert batch.acquire(two, 2, ["t-0"]) == ("t-0", 17)
+    assert batch.acquire(two, 2, ["t-0"]) == [("t-0", 17)]
+
+
+def test_all_free_leases_are_granted_at_once_in_the_order_wanted() -> None:
+    batch = Batch()
+    one, two = joined(batch, 1, 2)
+    assert batch.acquire(one, 1, ["t-1"]) == [("t-1", 0)]
+    assert batch.acquire(two, 2, ["t-2", "t-1", "t-0"]) == [("t-2", 0), ("t-0", 0)]
+    for name, records in (("t-2", 3), ("t-0", 4)):
+        batch.release(two, name, records)
+    assert batch.acquire(one, 1, ["t-0", "t-1", "t-2"]) == [("t-0", 4), ("t-2", 3)]
 
 
 def test_sequences_begin_again_after_the_largest() -> None:
     batch = Batch()
     (one,) = joined(batch, 1)
     for first in (0, 0x7FFFFFFF - 5, 7):
-        assert batch.acquire(one, 1, ["t-0"]) == ("t-0", first)
+        assert batch.acquire(one, 1, ["t-0"]) == [("t-0", first)]
         batch.release(one, "t-0", 0x7FFFFFFF - 5 if first == 0 else 13)
 
 
@@ -52,7 +62,7 @@ def test_of_two_attempts_only_the_later_writes() -> None:
     first, second = joined(batch, 1, 1)
     with pytest.raises(LeaseError, match="another attempt of task 1"):
         batch.acquire(first, 1, ["t-0"])
-    assert batch.acquire(second, 1, ["t-0"]) == ("t-0", 0)
+    assert batch.acquire(second, 1, ["t-0"]) == [("t-0", 0)]
 
 
 def test_written_batches_are_reported_once_no_task_can_write() -> None:
@@ -118,7 +128,7 @@ class WaitingTask:
         self.failures.append(str(error))
 
     def wait(self, batch: Batch, task: int, *wanted: str) -> None:
-        assert batch.acquire(self, task, [*wanted]) is None
+        assert batch.acquire(self, task, [*wanted]) == []
         self.waits = True
         batch.wait(self, task, [*wanted], self)
 
@@ -200,7 +210,7 @@ def test_tasks_take_turns_over_the_network(server: LeaseServer) -> None:
         client = await LeaseClient.join(address, number)
         spans = []
         for _ in range(20):
-            name, first = await client.acquire(["t-0"])
+            ((name, first),) = await client.acquire(["t-0"])
             await asyncio.sleep(0)
             client.release(name, number)
             spans.append((first, first + number))
@@ -221,13 +231,13 @@ def test_a_task_hands_back_while_it_waits(server: LeaseServer) -> None:
 
     async def run() -> None:
         one, two = await LeaseClient.join(address, 1), await LeaseClient.join(address, 2)
-        assert await one.acquire(["t-0"]) == ("t-0", 0)
-        assert await two.acquire(["t-1"]) == ("t-1", 0)
+        assert await one.acquire(["t-0"]) == [("t-0", 0)]
+        assert await two.acquire(["t-1"]) == [("t-1", 0)]
         waiting = [asyncio.create_task(one.acquire(["t-1"])), asyncio.create_task(two.acquire(["t-0"]))]
         await asyncio.sleep(0)
         one.release("t-0", 5)
         two.release("t-1", 7)
-        assert await asyncio.gather(*waiting) == [("t-1", 7), ("t-0", 5)]
+        assert await asyncio.gather(*waiting) == [[("t-1", 7)], [("t-0", 5)]]
         one.release("t-1", 9)
         two.release("t-0", 9)
         await one.leave()
@@ -264,7 +274,7 @@ def test_task_that_asks_for_two_leases_at_once_is_rejected(server: LeaseServer) 
         first = asyncio.create_task(greedy.acquire(["t-0"]))
         await asyncio.sleep(0)
         greedy._send({"acquire": ["t-0"]})
-        with pytest.raises(LeaseError, match="one lease at a time"):
+        with pytest.raises(LeaseError, match="asks once at a time"):
             await first
         holder.close()
         greedy.close()
@@ -296,7 +306,7 @@ def test_queries_do_not_disturb_each_other(server: LeaseServer) -> None:
     async def run() -> None:
         client = await LeaseClient.join(address, 1)
         other = server.open_batch("two")
-        assert await client.acquire(["t-0"]) == ("t-0", 0)
+        assert await client.acquire(["t-0"]) == [("t-0", 0)]
         await drop(other)
         with pytest.raises(LeaseError, match="no longer being written"):
             await LeaseClient.join(other, 1)
@@ -320,10 +330,14 @@ def test_a_batch_may_have_thousands_of_partitions(server: LeaseServer) -> None:
         async with asyncio.timeout(20):
             task = await LeaseClient.join(address, 1)
             for each in names:
-                lease, _ = await task.acquire([each, *names] if each == names[0] else [each])
+                for lease, _ in await task.acquire([each]):
+                    task.release(lease, 1)
+            # what has been released is free for this task as for any other
+            for lease, following in await task.acquire(names):
+                assert following == 1
                 task.release(lease, 1)
             await task.leave()
             task.close()
             return await complete(address)
 
-    assert asyncio.run(body()) == dict.fromkeys(names, 1)
+    assert asyncio.run(body()) == dict.fromkeys(names, 2)

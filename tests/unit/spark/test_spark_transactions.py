@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
 
 import pytest
 
-from odradek.spark import leases
+from odradek.spark import clients, leases, transactions
 from odradek.spark.leases import Address
 from odradek.spark.options import SinkOptions
 from odradek.spark.protocol import Begun, TaskReport, TransactionError
@@ -23,6 +24,29 @@ OPTIONS = SinkOptions.parse(
     streaming=True,
 )
 BEGUN = Begun(1, 0, None, Address("localhost", 9, "token"))
+
+
+class FakeProducer:
+    """A producer with which nothing may be committed."""
+
+    def adopt(self, identity: object) -> None:
+        assert identity == BEGUN.identity
+
+    async def commit(self) -> None:
+        raise AssertionError("the transaction was committed")
+
+
+class FakeMarkers:
+    """Markers that never arrive."""
+
+    cancelled = 0
+
+    async def add(self, *_: object) -> None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        except asyncio.CancelledError:
+            FakeMarkers.cancelled += 1
+            raise
 
 
 def reports(tasks: int, partitions: int, tasks_of_a_partition: int) -> list[TaskReport | None]:
@@ -47,12 +71,18 @@ def test_leases_that_repartitioning_would_save_are_one_warning(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def complete(_: Address) -> Mapping[str, int]:
+        await asyncio.sleep(0)  # the number of the batch is on its way
         return {}
 
     monkeypatch.setattr(leases, "complete", complete)
+    # No broker is there, and none is needed: the comparison fails before anything is committed.
+    monkeypatch.setattr(clients, "transactional", lambda _: FakeProducer())
+    monkeypatch.setattr(transactions, "_markers_of", lambda _: FakeMarkers())
     caplog.set_level(logging.WARNING, "odradek.spark.transactions")
+    before = FakeMarkers.cancelled
     with pytest.raises(TransactionError, match="0 records were written"):
         commit(OPTIONS, reports(tasks, partitions, tasks_of_a_partition), 7)
+    assert FakeMarkers.cancelled == before + 1
     assert len(caplog.messages) == warned
     if warned:
         taken = partitions * tasks_of_a_partition

@@ -102,15 +102,15 @@ class Conversation:
         # The kernel closes what a dead process had open.
         executor.process.doomed.append(self.close)
 
-    async def acquire(self, wanted: list[str]) -> tuple[str, int]:
+    async def acquire(self, wanted: list[str]) -> list[tuple[str, int]]:
         """As `Leases.acquire`."""
         await asyncio.sleep(self._rng.expovariate(500))
-        got = self._batch.acquire(self, self._task, wanted)
-        if got is not None:
-            return got
+        granted = self._batch.acquire(self, self._task, wanted)
+        if granted:
+            return granted
         turn: asyncio.Future[tuple[str, int]] = asyncio.get_running_loop().create_future()
         self._batch.wait(self, self._task, wanted, turn)
-        return await turn
+        return [await turn]
 
     def release(self, name: str, records: int) -> None:
         """As `Leases.release`."""
@@ -163,15 +163,12 @@ async def _write_rows(
         await producer.start()
     protocol.adopt(producer, begun)
 
-    async def join() -> Conversation:
-        await asyncio.sleep(rng.expovariate(500))
-        made = Conversation(batch, task, rng, where)
-        batch.join(made, task)
-        return made
-
-    sending = protocol.Sending(producer, task, join)
+    await asyncio.sleep(rng.expovariate(500))
+    conversation = Conversation(batch, task, rng, where)
+    sending = protocol.Sending(producer, task, conversation)
     counts: protocol.Counts = {}
     try:
+        batch.join(conversation, task)
         _maybe_fail(rng, 0.1)
         while rows:
             size = rng.choice((1, 3, 10))
@@ -305,9 +302,13 @@ async def _run_batch(
         written = protocol.checked(reports, number)
         if written:
             counts = protocol.total(written)
-            protocol.compare(counts, batch.complete())
             here = Recorded(number, QUERY_ID)
-            await protocol.finish(producer, begun, markers, here, None, TOPIC, sum(counts.values()))
+
+            async def complete() -> dict[str, int]:
+                await asyncio.sleep(rng.expovariate(500))
+                return batch.complete()
+
+            await protocol.finish(producer, begun, counts, complete(), markers, here, None, TOPIC)
             host.world.mark("micro-batch committed")
         if rng.random() < 0.03:
             raise JobFailed("the answer to the commit is lost within Spark")
