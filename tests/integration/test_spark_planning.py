@@ -153,7 +153,7 @@ def test_checkpoint_of_sparks_own_connector_is_continued(topics: Topics) -> None
 
 
 def test_task_does_not_read_a_topic_that_was_created_again(topics: Topics) -> None:
-    from odradek.spark.reading import read_range
+    from odradek.spark.reading import read_ranges
 
     topic = topics.create(1)
     topics.fill(topic, [Record(b"old")] * 3)
@@ -161,9 +161,38 @@ def test_task_does_not_read_a_topic_that_was_created_again(topics: Topics) -> No
     (task,) = BatchReader(given).partitions()
     assert isinstance(task, RangePartition)
     (wanted,) = task.ranges
-    assert sum(each.num_rows for each in read_range(given, wanted)) == 3
+    assert sum(each.num_rows for each in read_ranges(given, [wanted])) == 3
     recreate(topics, topic, 5)
     with pytest.raises(SourceError, match="failOnDataLoss=false skips them"):
-        list(read_range(given, wanted))
+        list(read_ranges(given, [wanted]))
     lenient = options(topics, subscribe=topic, failOnDataLoss="false")
-    assert list(read_range(lenient, wanted)) == []
+    assert list(read_ranges(lenient, [wanted])) == []
+
+
+def test_ranges_of_a_task_come_in_order_and_the_next_are_asked_for_early(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from odradek.client.model import RawFetch
+    from odradek.spark import reading
+
+    asked: list[int] = []
+    original = reading._Reading.fetch
+
+    async def fetch(self: reading._Reading, position: int) -> RawFetch:
+        asked.append(self.wanted.partition)
+        return await original(self, position)
+
+    monkeypatch.setattr(reading._Reading, "fetch", fetch)
+    topic = topics.create(6)
+    topics.fill(topic, [Record(b"v", partition=each) for each in range(6)] * 2)
+    given = options(topics, subscribe=topic)
+    (task,) = BatchReader(given).partitions()
+    assert isinstance(task, RangePartition)
+    rows = reading.read_ranges(given, task.ranges)
+    assert next(rows).column("partition").to_pylist() == [0, 0]
+    assert asked == [0, 1, 2, 3]
+    rows.close()  # type: ignore[attr-defined]
+    asked.clear()
+    found = [each.column("partition").to_pylist() for each in reading.read_ranges(given, task.ranges)]
+    assert found == [[each, each] for each in range(6)]
+    assert asked == [0, 1, 2, 3, 4, 5]

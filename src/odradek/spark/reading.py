@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import struct
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -28,6 +30,8 @@ logger = logging.getLogger(__name__)
 
 FETCH_BYTES: Final = 4 * 1024 * 1024
 _WAIT_MS: Final = 500
+_RANGES_AHEAD: Final = 4
+"""Ranges of a task that are asked for at a time. Tasks with several have few records of each."""
 _LENGTH: Final = struct.Struct(">i").unpack_from
 
 _HEADERS: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -66,15 +70,30 @@ class Constants:
         return topic.slice(0, count), partition.slice(0, count)
 
 
-def read_range(options: SourceOptions, wanted: OffsetRange) -> Iterator[Any]:
-    """Record batches of all records in the range.
+def read_ranges(options: SourceOptions, ranges: Iterable[OffsetRange]) -> Iterator[Any]:
+    """Record batches of all records in the ranges, one range after the other; the next ones are asked for meanwhile.
 
-    Raises SourceError where records of the range have expired and failOnDataLoss is set, KafkaError, CorruptRecords.
+    Raises SourceError where records of a range have expired and failOnDataLoss is set, KafkaError, CorruptRecords.
     """
     consumer = clients.consumer(options.client)
-    reading = _Reading(options, consumer, wanted)
+    begun: deque[_Reading] = deque()
+    waiting = deque(ranges)
+    try:
+        while waiting or begun:
+            while waiting and len(begun) < _RANGES_AHEAD:
+                begun.append(_Reading(options, consumer, waiting.popleft()))
+                begun[-1].begin()
+            yield from _read(begun.popleft())
+    finally:
+        for each in begun:
+            clients.cancel(each.begin())
+
+
+def _read(reading: _Reading) -> Iterator[Any]:
+    """Record batches of a range whose first fetch is under way."""
+    wanted = reading.wanted
     position = wanted.start
-    task = clients.start(reading.fetch(position))
+    task = reading.begin()
     try:
         while True:
             try:
@@ -114,12 +133,13 @@ def _end_offset(batches: memoryview) -> int | None:
 
 
 class _Reading:
-    __slots__ = ("_bytes", "_constants", "_consumer", "_idle_ms", "_options", "_wait_ms", "_wanted")
+    __slots__ = ("_bytes", "_constants", "_consumer", "_first", "_idle_ms", "_options", "_wait_ms", "wanted")
 
     def __init__(self, options: SourceOptions, consumer: Consumer, wanted: OffsetRange) -> None:
         self._options = options
         self._consumer = consumer
-        self._wanted = wanted
+        self._first: asyncio.Task[RawFetch] | None = None
+        self.wanted = wanted
         self._constants = Constants(wanted.topic, wanted.partition)
         given = dict(options.client)
         self._bytes = int(given.get("max_partition_fetch_bytes", FETCH_BYTES))
@@ -127,19 +147,25 @@ class _Reading:
         self._wait_ms = min(_WAIT_MS, max(1, options.poll_timeout_ms // 4))
         self._idle_ms = 0
 
+    def begin(self) -> asyncio.Task[RawFetch]:
+        """The first fetch, which is begun once."""
+        if self._first is None:
+            self._first = clients.start(self.fetch(self.wanted.start))
+        return self._first
+
     async def fetch(self, position: int) -> RawFetch:
         answer = await self._consumer.fetch_raw(
-            self._wanted.topic,
-            self._wanted.partition,
+            self.wanted.topic,
+            self.wanted.partition,
             position,
             self._bytes,
             max_wait_ms=self._wait_ms,
             timeout_ms=self._options.poll_timeout_ms,
         )
-        found = self._consumer.cluster.metadata.topic_id(self._wanted.topic)
-        if self._wanted.topic_id and found != ZERO_UUID and id_text(found) != self._wanted.topic_id:
+        found = self._consumer.cluster.metadata.topic_id(self.wanted.topic)
+        if self.wanted.topic_id and found != ZERO_UUID and id_text(found) != self.wanted.topic_id:
             # The client has found the new topic of this name, whose offsets are others.
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"topic {self._wanted.topic} was deleted and created again")
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"topic {self.wanted.topic} was deleted and created again")
         return answer
 
     def next_position(self, answer: RawFetch, position: int) -> int:
@@ -150,13 +176,13 @@ class _Reading:
             return max(position, found)
         self._idle_ms += self._wait_ms
         if self._idle_ms >= self._options.poll_timeout_ms:
-            where = TopicPartition(self._wanted.topic, self._wanted.partition)
+            where = TopicPartition(self.wanted.topic, self.wanted.partition)
             if not self._options.fail_on_data_loss:
-                logger.warning("%s: no record from offset %d up to %d arrived", where, position, self._wanted.end)
-                return self._wanted.end
+                logger.warning("%s: no record from offset %d up to %d arrived", where, position, self.wanted.end)
+                return self.wanted.end
             raise SourceError(
                 f"no record of {where} came from offset {position} on within {self._options.poll_timeout_ms} ms, "
-                f"though the query goes up to {self._wanted.end}; the partition has up to {answer.high_watermark}"
+                f"though the query goes up to {self.wanted.end}; the partition has up to {answer.high_watermark}"
             )
         return position
 
@@ -166,7 +192,7 @@ class _Reading:
         rows = decode_to_arrow(
             answer.batches,
             start_offset=begin,
-            end_offset=self._wanted.end,
+            end_offset=self.wanted.end,
             aborted=answer.aborted,
             include_headers=with_headers,
         )
@@ -189,18 +215,18 @@ class _Reading:
         gone = (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
         if error.code not in gone:
             raise error
-        key = TopicPartition(self._wanted.topic, self._wanted.partition)
+        key = TopicPartition(self.wanted.topic, self.wanted.partition)
         if self._options.fail_on_data_loss:
             raise SourceError(
                 f"offset {position} of {key} is not available: the topic was deleted or records expired before they "
                 "were read. failOnDataLoss=false skips them"
             ) from error
-        first, end = self._wanted.end, self._wanted.end
+        first, end = self.wanted.end, self.wanted.end
         if error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
             cluster = self._consumer.cluster
             first = clients.run(list_offsets(cluster, {key: EARLIEST}))[key].offset
             end = clients.run(list_offsets(cluster, {key: LATEST}))[key].offset
         if not position < first <= end:
-            first = self._wanted.end
-        logger.warning("%s: offsets %d to %d may have been lost", key, position, min(first, self._wanted.end))
+            first = self.wanted.end
+        logger.warning("%s: offsets %d to %d may have been lost", key, position, min(first, self.wanted.end))
         return first

@@ -71,11 +71,10 @@ def _read(options: SourceOptions, partition: InputPartition) -> Iterator[Any]:
     """Record batches of a task; Spark hands over InputPartition(None) where there is nothing to read."""
     if not isinstance(partition, RangePartition):
         return
-    from odradek.spark.reading import read_range
+    from odradek.spark.reading import read_ranges
 
     keep_memory()
-    for each in partition.ranges:
-        yield from read_range(options, each)
+    yield from read_ranges(options, partition.ranges)
     freeze_modules(at_leisure=True)
 
 
