@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 
+from odradek.broker.quorum.broker_requests import BrokerRequests
 from odradek.kraft.checkpoints import CheckpointId
 from odradek.kraft.metadata_observer import BEGINNING, LogEnd
 from odradek.metadata.image import ClusterImage, PartitionState, Topic
 from odradek.metadata.kraft.difference import difference
+from odradek.sim.checkers.heartbeats import judged_heartbeats
 from odradek.sim.controllers.model_log import ModelLog, encode_batch_of
 from odradek.sim.planted.broker_bugs import BUGS, SEED_LIMIT, search
 from odradek.sim.run import run_seed
+from odradek.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 
-QUICK = ("partial transaction applied", "earlier registration obeyed", "uncommitted metadata applied")
+QUICK = (
+    "partial transaction applied",
+    "earlier registration obeyed",
+    "uncommitted metadata applied",
+    "unfenced at once",
+)
 EMPTY = ClusterImage("cluster")
 
 
@@ -41,6 +53,30 @@ def test_brokers_of_a_simulated_quorum_keep_all_promises(profile: str) -> None:
 def test_planted_bugs_of_quorum_brokers_are_found(name: str) -> None:
     found = search(next(bug for bug in BUGS if bug.name == name), SEED_LIMIT)
     assert found.violation, f"not within {found.seeds} seeds"
+
+
+@pytest.mark.parametrize("reported", [41, 42])
+def test_answer_to_a_late_heartbeat_is_judged_by_all_that_came(monkeypatch: pytest.MonkeyPatch, reported: int) -> None:
+    """Registered at 42. A slow connection delays the heartbeat that has not reached it, after one that has, or not."""
+
+    async def unfenced(_self: Any, _request: Any, _connection: int) -> BrokerHeartbeatResponse:
+        return BrokerHeartbeatResponse(is_fenced=False)
+
+    monkeypatch.setattr(BrokerRequests, "heartbeat", unfenced)
+    loop = SimpleNamespace(broken=None)
+    world: Any = SimpleNamespace(brokers=[SimpleNamespace(is_up=False)], loop=loop)
+
+    async def send(offset: int) -> None:
+        request = BrokerHeartbeatRequest(
+            broker_id=1, broker_epoch=42, current_metadata_offset=offset, want_fence=offset < 42
+        )
+        await BrokerRequests.heartbeat(cast(Any, None), request, 0)
+
+    with judged_heartbeats(world):
+        asyncio.run(send(reported))
+        asyncio.run(send(40))
+    assert (loop.broken is None) == (reported == 42)
+    assert BrokerRequests.heartbeat is unfenced
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from odradek.records.topic_partition import TopicPartition
 from odradek.sim.checkers.access import check_access, check_agreement
 from odradek.sim.checkers.audit import check_audit
 from odradek.sim.checkers.clients import Promises, check
+from odradek.sim.checkers.heartbeats import judged_heartbeats
 from odradek.sim.checkers.history import OK, READ_COMMITTED, READ_UNCOMMITTED, FinalLog, Reader, Send, Violation
 from odradek.sim.checkers.quorum_brokers import see_logs_agree
 from odradek.sim.checkers.replicas import (
@@ -189,7 +190,8 @@ def run_seed(
         with _watched(world, profile) as watcher:
             try:
                 paying = charged(loop, world.serves) if profile.charges else contextlib.nullcontext()
-                with contextlib.nullcontext() if observe is None else observe(world.mark), paying:
+                judging = judged_heartbeats(world) if profile.has_own_quorum else contextlib.nullcontext()
+                with contextlib.nullcontext() if observe is None else observe(world.mark), paying, judging:
                     loop.run_until_complete(_live(world, profile, safety_seconds))
                 check(world.history, _promises(world, profile))
                 check_access(world.history.access)

@@ -10,6 +10,7 @@ from odradek.broker.kraft.quorum_participation import QuorumParticipation
 from odradek.broker.lifecycle import Inspection
 from odradek.metadata.image import ClusterImage
 from odradek.metadata.kraft.difference import difference
+from odradek.sim.checkers.heartbeats import check_report
 from odradek.sim.checkers.history import Violation
 from odradek.sim.controllers.model_log import ModelBatch
 from odradek.sim.controllers.simulated_controllers import CommittedLog
@@ -61,23 +62,14 @@ class QuorumBrokersWatch:
 
     def reported(self, request: BrokerRegistrationRequest | BrokerHeartbeatRequest) -> None:
         """Check what a broker reports of itself at the moment at which a controller accepts it."""
-        host = self._world.brokers[request.broker_id - 1]
         if isinstance(request, BrokerRegistrationRequest):
+            host = self._world.brokers[request.broker_id - 1]
             if request.previous_broker_epoch >= 0 and not host.may_be_clean:
                 self._world.loop.broken = Violation(
                     "only a clean stop names its epoch", f"{host.host} was killed in {request.previous_broker_epoch}"
                 )
             return
-        found = host.inspect() if host.is_up else None
-        if found is None or found.participation.broker_epoch != request.broker_epoch:
-            return
-        assert isinstance(found.participation, QuorumParticipation)
-        applied = found.participation.metadata_offset
-        if request.current_metadata_offset > applied:
-            self._world.loop.broken = Violation(
-                "brokers report what they have applied",
-                f"{host.host} reports offset {request.current_metadata_offset} and has applied {applied}",
-            )
+        check_report(self._world, request)
 
     def _look(self, host: BrokerHost) -> None:
         found = host.inspect() if host.is_up else None
