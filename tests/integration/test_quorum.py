@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -36,6 +37,7 @@ class Nodes:
         self.directory = directory
         self.ports = dict(zip(NODES, free_ports(3), strict=True))
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._copying: list[subprocess.Popen[bytes]] = []
         controllers = free_ports(3)
         voters = ",".join(f"{node}@127.0.0.1:{port}" for node, port in zip(NODES, controllers, strict=True))
         for node in NODES:
@@ -65,14 +67,27 @@ class Nodes:
     def start(self, *nodes: int) -> None:
         for node in nodes:
             command = [sys.executable, "-m", "odradek.cli.main", "serve", str(self.directory / f"{node}.properties")]
+            # Through a pipe, so that a limit of a node's files does not apply to its log lines.
             with (self.directory / f"{node}.log").open("ab") as log:
-                self._processes[node] = subprocess.Popen(command, stdout=log, stderr=log)
+                copying = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=log)
+            assert copying.stdin is not None
+            self._copying.append(copying)
+            with copying.stdin as lines:
+                self._processes[node] = subprocess.Popen(command, stdout=lines, stderr=lines)
 
     def kill(self, *nodes: int) -> None:
         for node in nodes:
             os.kill(self._processes[node].pid, signal.SIGKILL)
         for node in nodes:
             self._processes.pop(node).wait(30)
+
+    def limit_files(self, node: int, size: int) -> None:
+        """Let each write that makes a file larger than `size` bytes fail, as that of a full disk."""
+        resource.prlimit(self._processes[node].pid, resource.RLIMIT_FSIZE, (size, size))
+
+    def end_of(self, node: int) -> int:
+        """Wait until a node ends by itself; its exit status."""
+        return self._processes.pop(node).wait(60)
 
     def stop(self) -> list[int]:
         """Ask all to end; their exit statuses."""
@@ -98,6 +113,7 @@ class Nodes:
     def close(self) -> None:
         for process in self._processes.values():
             process.kill()
+        for process in (*self._processes.values(), *self._copying):
             process.wait(30)
 
 
@@ -163,3 +179,29 @@ def test_cluster_continues_after_all_nodes_were_killed_at_once(nodes: Nodes) -> 
     nodes.wait_until("odradek ready", *NODES, times=2)
     found = asyncio.run(values_of(nodes.bootstrap, 100))
     assert found == {b"%d" % number for number in range(100)}
+
+
+def test_node_that_cannot_write_the_metadata_log_ends_and_another_leads(nodes: Nodes) -> None:
+    """As Kafka's, which halts: it has status 1, and the reason in its log. Nothing waits for a timeout."""
+    victim = nodes.active()
+
+    async def scenario() -> None:
+        async with Admin(bootstrap_servers=nodes.bootstrap) as admin:
+            await admin.create_topics([NewTopic("t", 3, 3, {"min.insync.replicas": "2"})])
+            nodes.limit_files(victim, 1)
+            await admin.create_topics([NewTopic("u", 3, 3)])
+        async with Producer(bootstrap_servers=nodes.bootstrap, acks="all", enable_idempotence=True) as producer:
+            for number in range(50):
+                await producer.send_and_wait("t", value=b"%d" % number)
+
+    asyncio.run(scenario())
+    assert nodes.end_of(victim) == 1
+    nodes.wait_until(f"controller {victim} cannot continue, and stops", victim)
+    nodes.wait_until(f"broker {victim} cannot continue, and stops", victim)
+    assert nodes.active() != victim
+    assert "Traceback" not in nodes.log(victim)
+    nodes.start(victim)
+    nodes.wait_until("odradek ready", victim, times=2)
+    found = asyncio.run(values_of(nodes.bootstrap, 50))
+    assert found == {b"%d" % number for number in range(50)}
+    assert nodes.stop() == [0, 0, 0]

@@ -53,6 +53,8 @@ logger = logging.getLogger("odradek.broker")
 
 DRAIN_SECONDS = 5.0
 """How long a stop waits for the requests under way."""
+FAILED_DRAIN_SECONDS = 0.5
+"""The same of a broker that cannot continue: others lead its partitions only once its process has ended."""
 LOAD_PAUSE_SECONDS = 0.02
 """Pause between the handler modules that are loaded after the start."""
 
@@ -104,6 +106,12 @@ class Broker:
         """HOST:PORT of the HTTP listener; empty without one."""
         self.waits_for_store = False
         """Whether the start waits for the metadata store. No log is open yet, so that it may be cancelled at once."""
+
+    @property
+    def has_failed(self) -> asyncio.Event:
+        """Set when a started broker cannot continue: its metadata log is bad, or the disk of it."""
+        assert self._parts is not None, "the broker has not been started"
+        return self._parts.cluster.participation.has_failed
 
     def inspect(self) -> Inspection | None:
         """The parts whose state can be checked; None before the storage is open."""
@@ -197,7 +205,7 @@ class Broker:
             Stage(_nothing, parts.log_directories.stop),
             Stage(parts.background.start, parts.background.stop),
             Stage(parts.log_directories.start, _nothing),
-            Stage(_nothing, lambda: parts.dispatcher.drain(DRAIN_SECONDS)),
+            Stage(_nothing, lambda: _drain(parts)),
             # Before the requests are drained: members that wait for others to join are answered at once.
             Stage(_nothing, coordinators.groups.close),
             Stage(_nothing, coordinators.effects.stop),
@@ -332,6 +340,11 @@ async def _run(step: Step) -> None:
     result = step()
     if result is not None:
         await result
+
+
+async def _drain(parts: Parts) -> None:
+    has_failed = parts.cluster.participation.has_failed.is_set()
+    await parts.dispatcher.drain(FAILED_DRAIN_SECONDS if has_failed else DRAIN_SECONDS)
 
 
 def _set_ready(parts: Parts, is_ready: bool) -> None:

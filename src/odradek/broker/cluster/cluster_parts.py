@@ -37,6 +37,11 @@ class Participation(Protocol):
         """Of this broker's newest registration; -1 before the first."""
         ...
 
+    @property
+    def has_failed(self) -> asyncio.Event:
+        """Set when this broker can follow its cluster no longer, and must end."""
+        ...
+
     def follow(self) -> None:
         """Take the changes of the image that concern leadership, before any other part does."""
         ...

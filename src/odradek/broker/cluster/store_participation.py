@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 from odradek.broker.cluster.cluster_view import ClusterView
@@ -21,7 +22,7 @@ logger = logging.getLogger("odradek.broker")
 class StoreParticipation:
     """Implements `Participation`: a session with the store, an election in it, and leases from the controller."""
 
-    __slots__ = ("_configs", "_controller", "_departure", "_leases", "_membership", "_view", "_watch")
+    __slots__ = ("_configs", "_controller", "_departure", "_leases", "_membership", "_view", "_watch", "has_failed")
 
     def __init__(
         self,
@@ -40,6 +41,8 @@ class StoreParticipation:
         self._leases = leases
         self._watch = watch
         self._departure = departure
+        self.has_failed = asyncio.Event()
+        """See `Participation`: not set. A store that is away comes back."""
 
     @property
     def broker_epoch(self) -> int:

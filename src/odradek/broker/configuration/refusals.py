@@ -236,6 +236,11 @@ def _joins_quorum(config: RoleSettings) -> bool:
     return config.words("process.roles") == ["broker"] or is_combined(config)
 
 
+def metadata_directory(config: RoleSettings) -> str:
+    """The directory of KRaft's metadata log: `metadata.log.dir`, or the first of `log.dirs`."""
+    return config.text("metadata.log.dir") or config.log_dirs[0]
+
+
 def is_combined(config: RoleSettings) -> bool:
     """Whether this process is a broker and a controller of a KRaft cluster.
 

@@ -10,6 +10,7 @@ from odradek.broker.cluster.cluster_secret import ClusterSecret
 from odradek.broker.cluster.cluster_view import ClusterView
 from odradek.broker.cluster.peers import PeerLimits, Peers
 from odradek.broker.configuration.broker_config import BrokerConfig
+from odradek.broker.configuration.refusals import metadata_directory
 from odradek.broker.kraft.absent_parts import NoAclChanges, NoLocalController, NoPushes
 from odradek.broker.kraft.broker_logins import BETWEEN_BROKERS, broker_login
 from odradek.broker.kraft.directory_assignments import DirectoryAssignments
@@ -25,6 +26,7 @@ from odradek.metadata.features import BROKER_FEATURES
 from odradek.metadata.image import Broker
 from odradek.metadata.kraft.registration_records import protocol_number
 from odradek.metadata.stores.memory_store import MemoryStore
+from odradek.ports.store import StoreError
 from odradek.replication.leadership import Leadership
 from odradek.wire.messages.broker_registration import (
     BrokerRegistrationRequestFeature,
@@ -75,7 +77,14 @@ def quorum_parts(
     directories.events.subscribe_moves(assignments.moved)
     participation = QuorumParticipation(config, view, metadata.follower, leadership, registers, assignments)
     ids = {directory.path: directory.directory_id for directory in directories.directories}
-    report_failed_directories(storage, replicas, lambda path: participation.directory_failed(ids[path]))
+    metadata_path = metadata_directory(config)
+
+    def failed(path: str) -> None:
+        participation.directory_failed(ids[path])
+        if path == metadata_path:
+            participation.metadata_failed(StoreError(f"the log directory of the metadata log, {path}, has failed"))
+
+    report_failed_directories(storage, replicas, failed)
     # Nothing but the image is shared: no broker proves itself by a secret, and no token or ACL is stored.
     store = MemoryStore()
     secret = ClusterSecret(store, ports.random)

@@ -30,7 +30,10 @@ class FollowedMetadata(Protocol):
         ...
 
     async def wait_until_caught_up(self, at_most_seconds: float) -> bool:
-        """Wait until the image has all that was committed when a leader first answered; whether it has."""
+        """Wait until the image has all that was committed when a leader first answered; whether it has.
+
+        Raises StoreError if the log can be followed no longer.
+        """
         ...
 
     def follow(self, follower: OnImage, failed: Callable[[BaseException], None]) -> None:

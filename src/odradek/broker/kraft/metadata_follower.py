@@ -169,7 +169,7 @@ class MetadataFollower:
         if error is None:
             return
         logger.critical(
-            "cannot follow the metadata log: %s; this broker leads nothing until it is restarted",
+            "cannot follow the metadata log: %s",
             error,
             exc_info=None if isinstance(error, CorruptMetadata | KafkaError | OSError) else error,
         )

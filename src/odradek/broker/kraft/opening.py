@@ -17,7 +17,7 @@ from odradek.broker.cluster.peers import PeerLimits
 from odradek.broker.cluster.stored_configs import without_leaders
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.configuration.quorum_addresses import controller_listener, quorum_servers
-from odradek.broker.configuration.refusals import is_combined
+from odradek.broker.configuration.refusals import is_combined, metadata_directory
 from odradek.broker.kraft.broker_logins import TO_CONTROLLERS, broker_login
 from odradek.broker.kraft.controllers import Controllers
 from odradek.broker.kraft.followed_metadata import FollowedMetadata
@@ -117,7 +117,7 @@ async def follow_log(
     config: BrokerConfig, ports: Ports, controllers: Controllers, servers: Sequence[Server], cluster_id: str
 ) -> MetadataFollower:
     """Open the metadata log, and fetch it from here on. Raises StoreError."""
-    parent = config.text("metadata.log.dir") or config.log_dirs[0]
+    parent = metadata_directory(config)
     owner = StandaloneOwner(ports.disk, logger.warning)
     environment = LogEnvironment(ports.disk, ports.clock, ports.random, owner=owner)
     try:

@@ -56,6 +56,7 @@ class QuorumParticipation:
         "_registers",
         "_registrar",
         "_view",
+        "has_failed",
     )
 
     def __init__(
@@ -77,6 +78,8 @@ class QuorumParticipation:
         self._metadata_offset = -1
         self._has_ceased = False
         self._failed_directories: list[bytes] = []
+        self.has_failed = asyncio.Event()
+        """See `Participation`."""
 
     @property
     def broker_epoch(self) -> int:
@@ -105,7 +108,7 @@ class QuorumParticipation:
         registrar = self._registrar = self._registers(broker)
         for directory_id in self._failed_directories:
             registrar.report_offline_log_dir(directory_id)
-        self._follower.follow(self._take, self._stop)
+        self._follower.follow(self._take, self.metadata_failed)
         registrar.start()
         self._assignments.start()
         if await registrar.wait_for(BrokerState.RECOVERY) is not BrokerState.RECOVERY:
@@ -189,6 +192,13 @@ class QuorumParticipation:
         """A heartbeat of that time (seconds, monotonic) has found this broker unfenced."""
         self._leadership.extend(asked_at, lease_ms(self._config) / 1000)
 
-    def _stop(self, _error: BaseException) -> None:
-        """The metadata log cannot be followed: what this broker knows of its leadership may be wrong."""
+    def metadata_failed(self, error: BaseException) -> None:
+        """The metadata log cannot be followed: what this broker knows of its leadership may be wrong.
+
+        As in Kafka the process must end: until its start succeeds, other brokers lead what it led.
+        """
+        if self.has_failed.is_set():
+            return
+        logger.critical("broker %d cannot continue, and stops: %s", self._view.node_id, error)
+        self.has_failed.set()
         self.cease()

@@ -34,6 +34,7 @@ class Registrar:
         "_changed",
         "_clock",
         "_failures",
+        "_is_closed",
         "_is_unfenced",
         "_life",
         "_metadata_offset",
@@ -65,6 +66,7 @@ class Registrar:
         self._changed = asyncio.Event()
         self._woken = asyncio.Event()
         self._failures = 0
+        self._is_closed = False
         self._is_unfenced = False
         self._task: asyncio.Task[None] | None = None
 
@@ -84,8 +86,8 @@ class Registrar:
         self._task.add_done_callback(_log_failure)
 
     async def wait_for(self, *states: BrokerState) -> BrokerState:
-        """Wait until the broker is in one of these states, or has ended; the state."""
-        while self._life.state not in (*states, BrokerState.SHUTTING_DOWN):
+        """Wait until the broker is in one of these states, or has ended, or `close` is called; the state."""
+        while self._life.state not in (*states, BrokerState.SHUTTING_DOWN) and not self._is_closed:
             self._changed.clear()
             await self._changed.wait()
         return self._life.state
@@ -108,6 +110,8 @@ class Registrar:
 
     def close(self) -> None:
         """Send nothing more: the controller fences this broker when its session is over."""
+        self._is_closed = True
+        self._changed.set()
         if self._task is not None:
             self._task.cancel()
 

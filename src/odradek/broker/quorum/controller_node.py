@@ -219,9 +219,10 @@ class ControllerNode:
         self._publish()
 
     def failed(self, error: BaseException) -> None:
-        """See `Follower`."""
-        logger.critical("this controller cannot continue: %s", error)
+        """See `Follower`. A voter that cannot keep the log must not lead, nor extend sessions of brokers."""
+        logger.critical("controller %d cannot continue, and stops: %s", self._config.node_id, error)
         self.has_failed.set()
+        self.parts.replica.end()
         for changed in self._followers:
             changed()
 

@@ -15,14 +15,15 @@ from odradek.broker.kraft.controllers import Controllers
 from odradek.broker.kraft.followed_metadata import OnImage
 from odradek.broker.quorum.controller_node import ControllerNode
 from odradek.broker.task_failures import logs_failure
-from odradek.kraft.errors import CorruptMetadata
 from odradek.metadata.features import is_on_records
 from odradek.metadata.image import ClusterImage
+from odradek.ports.store import StoreError
 
 logger = logging.getLogger("odradek.broker.quorum")
 _log_failure = logs_failure(logger, "following the metadata log of this process failed")
 
 _REPORT_SECONDS: Final = 10.0
+_FAILED: Final = "the controller in this process has failed"
 
 
 class LocalMetadata:
@@ -55,8 +56,13 @@ class LocalMetadata:
         return "the quorum has no leader" if self._node.parts.replica.known_high_watermark is None else ""
 
     async def wait_until_caught_up(self, _at_most_seconds: float) -> bool:
-        """See `FollowedMetadata`; it waits until a majority of controllers has started, however long that takes."""
+        """See `FollowedMetadata`; it waits until a majority of controllers has started, however long that takes.
+
+        Raises StoreError if the controller in this process fails meanwhile.
+        """
         while not self._is_caught_up():
+            if self._node.has_failed.is_set():
+                raise StoreError(_FAILED)
             self._changed.clear()
             try:
                 async with asyncio.timeout(_REPORT_SECONDS):
@@ -97,4 +103,4 @@ class LocalMetadata:
                 await follower(metadata.image, passed)
                 continue
             await self._changed.wait()
-        failed(CorruptMetadata("the controller in this process has failed"))
+        failed(StoreError(_FAILED))

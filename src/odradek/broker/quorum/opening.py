@@ -11,10 +11,9 @@ from typing import Any, NamedTuple
 
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.configuration.config_errors import ConfigError
-from odradek.broker.configuration.refusals import is_controller_only
+from odradek.broker.configuration.refusals import is_controller_only, metadata_directory
 from odradek.broker.ports import Ports
 from odradek.broker.storage.bootstrap_records import feature_records, without_unsupported_features
-from odradek.broker.storage.formatting import metadata_directory
 from odradek.kraft.checkpoints import read_checkpoint
 from odradek.kraft.errors import CorruptMetadata
 from odradek.kraft.metadata_records import decode_metadata_record

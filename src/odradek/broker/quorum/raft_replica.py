@@ -38,7 +38,15 @@ from odradek.kraft.raft.effects import (
     TruncateTo,
 )
 from odradek.kraft.raft.machine import RaftMachine
-from odradek.kraft.raft.messages import Answer, Batch, FetchAnswer, Request, SnapshotAnswer, UpgradeVersionRequest
+from odradek.kraft.raft.messages import (
+    NO_NODE,
+    Answer,
+    Batch,
+    FetchAnswer,
+    Request,
+    SnapshotAnswer,
+    UpgradeVersionRequest,
+)
 from odradek.kraft.raft.quorum import NEVER
 from odradek.kraft.raft.roles import Follower as RaftFollower
 from odradek.kraft.raft.roles import Leader
@@ -195,13 +203,38 @@ class RaftReplica:
         if self._sends:
             await asyncio.wait(set(self._sends))
 
-    def stop(self) -> None:
-        """Take part no longer."""
+    def end(self) -> None:
+        """Resign and take part no longer, without the disk; `flush` waits until the other voters know.
+
+        The epoch that it leads has been on the disk since it voted for itself.
+        """
+        if self._is_stopped:
+            return
         self._is_stopped = True
-        if self._timer is not None:
-            self._timer.cancel()
+        leads = self.leads_since is not None
+        self._cease()
+        if not leads:
+            return
+        effects = self._machine.step(Resign(), self._now_ms())
+        if effects.state is None:
+            for send in effects.sends:
+                self._begin_send(send)
+        for reply in effects.replies:
+            if isinstance(reply.answer, FetchAnswer) and reply.answer.error is not ErrorCode.NONE:
+                self._reply(reply.token, reply.answer)
+        assert self._follower is not None, "it leads since it has started"
+        self._follower.leader_changed(LeaderAndEpoch(NO_NODE, self._machine.quorum.epoch))
+
+    def stop(self) -> None:
+        """Take part no longer, and give up the requests under way."""
+        self._is_stopped = True
+        self._cease()
         for task in self._sends:
             task.cancel()
+
+    def _cease(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         self._reject_proposals(0)
 
     # --- events ---
@@ -262,10 +295,14 @@ class RaftReplica:
                 self._fail(failure)
 
     def _fail(self, error: BaseException) -> None:
-        logger.critical("this controller stops: its replica of the metadata log failed: %s", error)
-        self.stop()
+        if self._is_stopped:
+            return
+        logger.critical("the replica of the metadata log in %s failed: %s", self._log.directory, error)
         assert self._follower is not None, "events come after the start"
-        self._follower.failed(error)
+        try:
+            self.end()
+        finally:
+            self._follower.failed(error)
 
     # --- effects ---
 
@@ -279,10 +316,7 @@ class RaftReplica:
         if effects.log:
             self._begin_sync()
         for send in effects.sends:
-            task = asyncio.get_running_loop().create_task(self._send(send))
-            self._sends.add(task)
-            task.add_done_callback(self._sends.discard)
-            task.add_done_callback(_log_failure)
+            self._begin_send(send)
         for reply in effects.replies:
             self._reply(reply.token, reply.answer)
         if effects.leader is not None or self.leads_since is None:
@@ -347,6 +381,12 @@ class RaftReplica:
         self._proposals = [each for each in self._proposals if each.epoch == epoch]
 
     # --- messages ---
+
+    def _begin_send(self, send: Send) -> None:
+        task = asyncio.get_running_loop().create_task(self._send(send))
+        self._sends.add(task)
+        task.add_done_callback(self._sends.discard)
+        task.add_done_callback(_log_failure)
 
     async def _send(self, send: Send) -> None:
         asked = await self._ask(send.to, send.request)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.configuration.config_errors import ConfigError
 from odradek.broker.configuration.quorum_addresses import advertised_controller_listeners
-from odradek.broker.storage.formatting import metadata_directory
+from odradek.broker.configuration.refusals import metadata_directory
 from odradek.log.directories.checkpoint_formats import META_PROPERTIES, CorruptCheckpoint, parse_meta_properties
 from odradek.ports.disk import Disk, SystemDisk
 

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.configuration.quorum_addresses import advertised_controller_listeners, controller_listener
-from odradek.broker.configuration.refusals import has_static_voters, is_controller_only
+from odradek.broker.configuration.refusals import has_static_voters, is_controller_only, metadata_directory
 from odradek.broker.storage.bootstrap_records import InvalidFormat, first_records
 from odradek.broker.storage.initial_voters import (
     FIRST_SNAPSHOT,
@@ -92,11 +92,6 @@ class _Found(NamedTuple):
 
     path: str
     properties: MetaProperties | None = None
-
-
-def metadata_directory(config: BrokerConfig) -> str:
-    """`metadata.log.dir`, or the first of `log.dirs`."""
-    return config.text("metadata.log.dir") or config.log_dirs[0]
 
 
 def is_formatted(config: BrokerConfig, disk: Disk) -> bool:

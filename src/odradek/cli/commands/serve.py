@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import logging
 import os
 import sys
 from collections.abc import Callable
@@ -24,10 +25,15 @@ from odradek.cli.serving.data_directories import reject_broker_directory, reject
 from odradek.cli.serving.process_life import allow_most_files, collect_rarely, until_stop
 from odradek.cli.serving.service_manager import ServiceManager
 from odradek.ports.clock import process_age
+from odradek.wire.errors import KafkaError
+
+logger = logging.getLogger("odradek.serve")
 
 DEFAULT_LISTEN: Final = "127.0.0.1:9092"
 _START_SECONDS: Final = 10.0
 """A start that is to stop may come to its end first, so that the logs are closed; it may as well wait for others."""
+_FAILED_STOP_SECONDS: Final = 10.0
+"""How long a broker that cannot continue may take to close its logs: its followers wait until its process has ended."""
 _LAST_ID: Final = 2**31 - 1
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -289,7 +295,7 @@ def _settings_of_input() -> dict[str, str]:
 async def _serve(
     config: BrokerConfig, console_address: str | None = None, shared: int | None = None, *, until_input_ends: bool
 ) -> int:
-    """`shared` is the descriptor of a listening socket that this process shares with other brokers."""
+    """The exit status. `shared` is the descriptor of a listening socket that this process shares with other brokers."""
     manager = ServiceManager.from_environment(os.environ)
     manager.status("starting")
     allow_most_files()
@@ -315,13 +321,29 @@ async def _serve(
         # Beside the broker: if it fails, it reports why, and the broker serves.
         served = await console.start(broker.bootstrap, console_address, broker.http)
         print(served or "odradek console: ended", flush=True)
-    await stop.wait()
-    loading.cancel()
+    ends = [loop.create_task(stop.wait()), loop.create_task(broker.has_failed.wait())]
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    for task in (*ends, loading):
+        task.cancel()
     await console.stop()
-    manager.stopping("handing leadership over and closing the logs")
-    await broker.stop()
+    if broker.has_failed.is_set():
+        manager.stopping("the metadata log has failed")
+        await _stop_failed(broker)
+    else:
+        manager.stopping("handing leadership over and closing the logs")
+        await broker.stop()
     alive.cancel()
-    return 0
+    return 1 if broker.has_failed.is_set() else 0
+
+
+async def _stop_failed(broker: Broker) -> None:
+    """Close what can be closed, so that the next start need not recover it; the bad disk may not let everything."""
+    try:
+        async with asyncio.timeout(_FAILED_STOP_SECONDS):
+            await broker.stop()
+    except (OSError, KafkaError) as error:
+        reason = str(error) or f"the disk does not answer within {_FAILED_STOP_SECONDS:g} s"
+        logger.warning("not all logs are closed: %s; the next start recovers them", reason)
 
 
 def ready_line(bootstrap: str, bound: str, http: str = "") -> str:

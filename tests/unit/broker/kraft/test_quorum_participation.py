@@ -125,7 +125,9 @@ def test_broker_leads_nothing_after_the_metadata_log_failed() -> None:
         await world.join()
         await world.take(with_registration(42), 11)
         world.part.unfenced(100.0)
+        assert not world.part.has_failed.is_set()
         world.failed(OSError("disk"))
+        assert world.part.has_failed.is_set()
         assert not world.may_lead
         assert "close" in world.registrar.calls
 

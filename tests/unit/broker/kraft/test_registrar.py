@@ -159,3 +159,17 @@ def test_failed_directory_is_reported_with_each_heartbeat() -> None:
         assert [each.offline_log_dirs for each in world.controller.heartbeats[-2:]] == [[DIRECTORY]] * 2
 
     run(scenario)
+
+
+def test_start_does_not_wait_for_a_registrar_that_is_closed() -> None:
+    """The metadata log failed while the broker waited for its registration: no answer comes any longer."""
+
+    async def scenario(world: World) -> None:
+        world.controller.is_away = True
+        world.registrar.start()
+        waiting = asyncio.ensure_future(world.registrar.wait_for(BrokerState.RECOVERY))
+        await until(lambda: world.registrar.problem != "")
+        world.registrar.close()
+        assert await waiting is BrokerState.STARTING
+
+    run(scenario)
