@@ -34,10 +34,13 @@ from tests.mutation.workplace import BROKEN, ROOT, SURVIVED, Workplace, kill_chi
 
 _MORE_TESTS: Final = (
     "authorization",
+    "cli",
     "client",
+    "console",
     "kraft",
     "metadata",
     "metrics",
+    "ports",
     "quotas",
     "records",
     "security",
@@ -119,7 +122,9 @@ class Run:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._equivalent = {tuple(entry["mutant"]) for entry in json.loads(_EQUIVALENT.read_text())}
+        entries = json.loads(_EQUIVALENT.read_text())
+        self._equivalent = {tuple(entry["mutant"]) for entry in entries if "mutant" in entry}
+        self._tuning = {tuple(entry["constant"]) for entry in entries if "constant" in entry}
         self._coverage = CoverageMap([])
         self._profiles: dict[str, Observed] = {}
         self._free: list[Worker] = []
@@ -150,7 +155,7 @@ class Run:
 
     def judge(self, mutant: Mutant) -> Verdict:
         """Show the mutant to the tests, then to the simulator."""
-        if mutant.identity in self._equivalent:
+        if mutant.identity in self._equivalent or (mutant.path, mutant.constant) in self._tuning:
             return Verdict(mutant, "equivalent", reached=True)
         lines = range(mutant.line, mutant.line + mutant.before.count("\n") + 1)
         at_import = mutant.runs_at_import

@@ -116,12 +116,16 @@ class CoverageMap:
     ) -> list[Observed]:
         """Those that execute one of the lines, the fastest first, as far as there is time, and some scenarios.
 
-        Those of the module if no test executes them, or if they run at import: then the test that was the first to
-        import the module has executed them, and every other one may depend on them."""
+        If no test executes them, or if they run at import, those of the module's directory, then those that execute
+        anything of the module: the test that was the first to import it has executed its definitions, and every other
+        one may depend on them. A test that reads a constant or a default executes no line of its module."""
         found = {index for line in lines for index in self._by_line.get((path, line), ())}
+        near: set[int] = set()
         if runs_at_import or not found:
-            found |= self._by_path.get(path, set())
-        ordered = sorted((self.tests[index] for index in found), key=lambda test: test.seconds)
+            near = self._beside(path)
+            found |= self._by_path.get(path, set()) | near
+        order = sorted(found, key=lambda index: (index not in near, self.tests[index].seconds))
+        ordered = [self.tests[index] for index in order]
         chosen: list[Observed] = []
         seconds = 0.0
         for test in ordered:
@@ -131,3 +135,12 @@ class CoverageMap:
             chosen.append(test)
         scenarios = [test for test in ordered[len(chosen) :] if test.name.startswith(_SCENARIOS)]
         return chosen + scenarios[:_MOST_SCENARIOS]
+
+    def _beside(self, path: str) -> set[int]:
+        """The tests in the directory of the tests of this module's package, or of the package above it."""
+        folder = path.rpartition("/")[0].replace("src/odradek", "tests/unit")
+        while folder.count("/") > 1:
+            if found := {index for index, test in enumerate(self.tests) if test.name.startswith(f"{folder}/")}:
+                return found
+            folder = folder.rpartition("/")[0]
+        return set()

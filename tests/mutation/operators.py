@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from typing import Final, NamedTuple
 
@@ -35,6 +36,8 @@ _ARITHMETIC: Final[dict[type[ast.operator], type[ast.operator]]] = {
     ast.BitOr: ast.BitAnd,
 }
 _LOGGERS: Final = ("logger", "logging")
+_LARGE: Final = 100
+"""A number from here on is doubled: no caller can distinguish a duration, size or limit from the next one."""
 
 
 Identity = tuple[str, str, str, str, str, int]
@@ -68,6 +71,12 @@ class Mutant(NamedTuple):
     def identity(self) -> Identity:
         """What names the change, and no other one, when lines around it were added or removed."""
         return *self._kind, self.number
+
+    @property
+    def constant(self) -> str:
+        """The constant of the module whose definition is changed, or nothing."""
+        name = re.match(r"([A-Z_][A-Z0-9_]*)(:[^=]+)? = ", self.context)
+        return name[1] if name and not self.scope else ""
 
     @property
     def _kind(self) -> tuple[str, str, str, str, str]:
@@ -207,11 +216,14 @@ class _Finder(ast.NodeVisitor):
         if isinstance(node.value, bool):
             self._add(node, str(not node.value))
         elif isinstance(node.value, int | float):
-            self._add(node, str(node.value + 1))
+            self._add(node, str(node.value + 1 if node.value < _LARGE else node.value * 2))
 
     def visit_Call(self, node: ast.Call) -> None:
-        if not _is_logging(node) and not _is_cast(node):
-            self.generic_visit(node)
+        if _is_logging(node) or _is_cast(node):
+            return
+        for part in (node.func, *node.args, *node.keywords):
+            if not _is_assertion(node, part):
+                self.visit(part)
 
     # Left alone
 
@@ -269,6 +281,12 @@ def _is_logging(call: ast.Call) -> bool:
         and isinstance(function.value, ast.Name | ast.Attribute)
         and ast.unparse(function.value).rpartition(".")[2].lstrip("_") in _LOGGERS
     )
+
+
+def _is_assertion(call: ast.Call, part: ast.AST) -> bool:
+    """`strict=True` of zip: like an assertion, it states that both have one length."""
+    is_zip = isinstance(call.func, ast.Name) and call.func.id == "zip"
+    return is_zip and isinstance(part, ast.keyword) and part.arg == "strict"
 
 
 def _is_cast(call: ast.Call) -> bool:

@@ -47,6 +47,7 @@ def test_operator_finds_every_change(source: str, expected: set[tuple[str, str]]
         "x = f'{a + 1}'",
         "x = 'a' + b",
         "if TYPE_CHECKING:\n    f()",
+        "x = zip(a, b, strict=True)",
         "def f(a: int = 1) -> int:\n    '''Documentation.'''\n    ...",
     ],
 )
@@ -109,7 +110,19 @@ def test_every_documented_equivalent_is_a_mutant() -> None:
     """One whose line was changed has lost its reason, and is judged again."""
     entries = json.loads(Path(__file__).with_name("equivalent.json").read_text())
     for entry in entries:
-        path = entry["mutant"][0]
-        found = {mutant.identity for mutant in mutants_of(path, (ROOT / path).read_bytes())}
-        assert tuple(entry["mutant"]) in found, entry
+        path, *name = entry.get("mutant") or entry["constant"]
+        mutants = mutants_of(path, (ROOT / path).read_bytes())
+        found = {mutant.identity for mutant in mutants} | {(path, mutant.constant) for mutant in mutants}
+        assert (path, *name) in found, entry
         assert entry["why"]
+
+
+def test_mutant_of_a_constant_has_its_name() -> None:
+    source = "A: Final = 1 << 2\n_B = 3\nx = 4\ndef f():\n    C = 5\n"
+    names = {mutant.before: mutant.constant for mutant in mutants_of("module.py", source.encode())}
+    assert names == {"1 << 2": "A", "1": "A", "2": "A", "3": "_B", "4": "", "5": ""}
+
+
+def test_large_number_is_doubled() -> None:
+    assert changes("x = 99") == {("99", "100")}
+    assert changes("x = 100") == {("100", "200")}

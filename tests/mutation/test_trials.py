@@ -112,6 +112,16 @@ def test_scenarios_of_a_line_are_shown_when_others_take_enough() -> None:
     assert chosen == [fast, *scenarios[:4]]
 
 
+def test_constant_is_shown_to_the_tests_beside_its_module_first() -> None:
+    """A test that compares a constant executes no line of the module that defines it."""
+    beside = Observed("tests/unit/groups/test_settings.py::test", 2.0, frozenset())
+    elsewhere = Observed("tests/unit/api/test_other.py::test", 1.0, frozenset())
+    user = Observed("tests/unit/api/test_user.py::test", 1.0, frozenset({("src/odradek/groups/classic/a.py", 9)}))
+    coverage = CoverageMap([elsewhere, user, beside])
+    assert coverage.tests_of("src/odradek/groups/classic/a.py", range(1, 2), runs_at_import=True) == [beside, user]
+    assert coverage.tests_of("src/odradek/groups/settings.py", range(1, 2)) == [beside]
+
+
 def test_tests_of_a_line_take_no_longer_than_enough() -> None:
     tests = [Observed(f"test {n}", 10.0, frozenset({("a.py", 1)})) for n in range(5)]
     assert CoverageMap(tests).tests_of("a.py", range(1, 2)) == tests[:3]

@@ -245,3 +245,26 @@ def test_subscription_changes_and_goes() -> None:
 def test_list_of_a_broker_is_appended_to_its_default() -> None:
     decision = alter_configs(IMAGE, [change(BROKER, "1", ("log.cleanup.policy", "compact", APPEND))], SETTINGS)
     assert decision.image.broker_configs == {"1": {"log.cleanup.policy": "delete,compact"}}
+
+
+def test_rejected_resource_does_not_hide_the_next_one() -> None:
+    """Each kind of rejection, before a change that is made."""
+    good = change(TOPIC, "t", ("segment.ms", "7", SET))
+    bad = (
+        change(TOPIC, "missing", ("segment.ms", "7", SET)),
+        change(TOPIC, "t2", ("segment.ms", "soon", SET)),
+        change(BROKER, "1", ("listeners", "PLAINTEXT://:1", SET)),
+        change(BROKER, "1", ("log.cleaner.threads", "many", SET)),
+        change(BROKER, "1", ("ssl.client.auth", "maybe", SET)),
+    )
+    for each in bad:
+        decision = alter_configs(IMAGE, [each, good], SETTINGS)
+        first, second = decision.replies
+        assert first.failure is not None
+        assert second.failure is None
+        assert decision.image.topic_configs("t")["segment.ms"] == "7"
+
+
+def test_list_of_a_group_or_subscription_is_appended_to_nothing() -> None:
+    decision = alter_configs(IMAGE, [change(METRICS, "s", ("metrics", "a,b", APPEND))], SETTINGS)
+    assert decision.image.client_metrics["s"] == {"metrics": "a,b"}

@@ -105,3 +105,84 @@ def test_broker_that_shuts_down_is_not_released() -> None:
     fenced.fence(known.values())
     fenced.release((3,))
     assert fenced.changes(known, set()) == ([], [])
+
+
+def looked(contacts: dict[int, float], now: float, *others: int) -> Verdict:
+    """A look right after the one before, at brokers that sent their last request at these times, and broker 1."""
+    liveness = BrokerLiveness(1, SESSION, PAUSE)
+    liveness.begin(now)
+    liveness.register(brokers(1, *contacts, *others), 0.0)
+    for broker_id, at in contacts.items():
+        liveness.note_request(broker_id, 1, at)
+    return liveness.look(now)
+
+
+@pytest.mark.parametrize(("silence", "is_silent"), [(SESSION - 0.001, False), (SESSION, True), (SESSION + 1, True)])
+def test_broker_is_silent_from_a_whole_session_on(silence: float, is_silent: bool) -> None:
+    assert looked({2: 100.0, 3: 100.0 - silence}, 100.0).silent == (frozenset({3}) if is_silent else frozenset())
+
+
+@pytest.mark.parametrize(("silence", "is_open"), [(SESSION / 2 - 0.001, False), (SESSION / 2, True)])
+def test_cut_is_possible_while_most_requests_are_half_a_session_old(silence: float, is_open: bool) -> None:
+    found = looked({2: 100.0 - silence, 3: 100.0 - silence, 4: 100.0 - silence, 5: 100.0}, 100.0)
+    assert (found.silent is None) == is_open
+
+
+def test_half_of_the_brokers_in_contact_are_enough_to_judge() -> None:
+    assert looked({2: 100.0, 3: 98.0, 4: 96.0}, 100.0) == Verdict(frozenset({4}), yields=False)
+
+
+def test_reign_begins_without_the_contacts_of_the_one_before() -> None:
+    liveness = BrokerLiveness(1, SESSION, PAUSE)
+    liveness.begin(0.0)
+    liveness.register(brokers(1, 2, 3), 0.0)
+    liveness.begin(100.0)
+    liveness.register(brokers(1, 2, 3), 100.0)
+    assert liveness.look(100.0) == Verdict(frozenset(), yields=False)
+
+
+def test_unregistered_broker_counts_no_longer() -> None:
+    liveness = BrokerLiveness(1, SESSION, PAUSE)
+    liveness.begin(100.0)
+    liveness.register(brokers(1, 2, 3), 97.0)
+    liveness.register(brokers(1), 97.0)
+    assert liveness.look(100.0) == Verdict(frozenset(), yields=False)
+
+
+@pytest.mark.parametrize(("pause", "is_silent"), [(2 * PAUSE, True), (2 * PAUSE + 0.5, False)])
+def test_only_more_than_two_pauses_are_a_standstill(pause: float, is_silent: bool) -> None:
+    """A look may come late by a pause. A longer standstill does not count as silence."""
+    liveness = BrokerLiveness(1, SESSION, PAUSE)
+    liveness.begin(100.0 - pause)
+    liveness.register(brokers(1, 2, 3), 100.0)
+    liveness.register(brokers(1, 2), 100.0)
+    liveness.register(brokers(1, 2, 3), 100.0 - SESSION)
+    assert (liveness.look(100.0).silent == {3}) is is_silent
+
+
+def test_excused_contact_is_not_in_the_future() -> None:
+    liveness = BrokerLiveness(1, SESSION, PAUSE)
+    liveness.begin(90.0)
+    liveness.register(brokers(1, 2, 3), 99.0)
+    liveness.look(100.0)
+    liveness.note_request(2, 1, 103.0)
+    times = 100.0
+    while times < 103.0:
+        times += PAUSE
+        found = liveness.look(times)
+    assert found.silent == {3}
+
+
+def test_reign_begins_without_fenced_brokers() -> None:
+    fenced = FencedBrokers()
+    known = {3: Broker(3, 1, None, {}, fenced=True)}
+    fenced.fence(known.values())
+    fenced.clear()
+    assert fenced.changes(known, set()) == ([], [])
+
+
+def test_registration_after_the_fence_is_not_the_fenced_one() -> None:
+    fenced = FencedBrokers()
+    fenced.fence(brokers(3).values())
+    assert brokers(3)[3] in fenced
+    assert brokers(3, epoch=2)[3] not in fenced

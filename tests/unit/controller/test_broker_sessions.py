@@ -65,3 +65,27 @@ def test_lowest_offset_counts_unfenced_brokers_only() -> None:
     assert sessions.lowest_offset({1: broker(), 2: broker(node=2)}) == 5
     assert sessions.lowest_offset({1: broker(), 2: broker(node=2, fenced=True)}) == 7
     assert sessions.lowest_offset({}) > 1 << 60
+
+
+def test_broker_without_a_session_has_none_at_any_time() -> None:
+    sessions = BrokerSessions(5.0)
+    for now in (0.0, 1.0, -1.0, 100.0):
+        assert not sessions.is_valid(broker(epoch=1), now)
+        assert not sessions.is_valid(broker(epoch=0), now)
+
+
+def test_lowest_offset_is_that_of_the_slowest_unfenced_broker() -> None:
+    sessions = BrokerSessions(5.0)
+    brokers = {1: broker(), 2: broker(node=2), 3: broker(node=3, fenced=True)}
+    assert sessions.lowest_offset({}) == sessions.lowest_offset({3: brokers[3]}) == 1 << 62
+    sessions.begin(brokers.values(), 100.0)
+    assert sessions.lowest_offset(brokers) == -1, "none has reported an offset to this controller"
+    for node, offset in ((1, 7), (2, 5), (3, 2)):
+        sessions.touch(node, 10, offset, 100.0)
+    assert sessions.lowest_offset(brokers) == 5
+    sessions.remove(2)
+    assert sessions.lowest_offset(brokers) == -1, "its registration is another one from now on"
+    sessions.touch(2, 11, 9, 100.0)
+    assert sessions.lowest_offset(brokers) == 7
+    sessions.begin(brokers.values(), 101.0)
+    assert sessions.lowest_offset(brokers) == -1

@@ -2,7 +2,9 @@
 
 import logging
 
-from odradek.controller.change_report import change_report
+import pytest
+
+from odradek.controller.change_report import change_report, some_of
 from odradek.metadata.image import NO_LEADER, Broker, ClientEntity, ClusterImage, Endpoint, PartitionState, Topic
 from odradek.metadata.nodes import id_text
 
@@ -154,3 +156,83 @@ def test_unchanged_cluster_gives_no_lines() -> None:
     same = image(topic("orders", STATE))
     assert lines(same, same) == []
     assert lines(same, same.with_topics([topic("orders", STATE)])) == []
+
+
+@pytest.mark.parametrize(
+    ("sizes", "text"), [((3, 3), "3"), ((1, 3), "1-3"), ((1, 2, 3), "1-3"), ((1, 2, 2, 4), "1-4"), ((2,), "2")]
+)
+def test_created_topic_has_its_least_and_largest_replication(sizes: tuple[int, ...], text: str) -> None:
+    states = [STATE._replace(replicas=tuple(range(size)), isr=(0,)) for size in sizes]
+    (line,) = lines(image(), image(topic("orders", *states)))
+    assert line.endswith(f"replication factor {text}")
+
+
+@pytest.mark.parametrize(("count", "are_listed"), [(10, True), (11, False)])
+def test_up_to_ten_topics_have_a_line_each(count: int, are_listed: bool) -> None:
+    created = image(*(topic(f"t{index:02}", STATE) for index in range(count)))
+    assert len(lines(image(), created)) == (count if are_listed else 1)
+    settings = image(*(topic(f"t{index:02}", STATE, configs={"retention.ms": "5"}) for index in range(count)))
+    assert len(lines(created, settings)) == (count if are_listed else 1)
+
+
+@pytest.mark.parametrize(("count", "text"), [(5, "a, b, c, d, e"), (6, "a, b, c, d, e and 1 more"), (1, "a")])
+def test_five_subjects_are_named(count: int, text: str) -> None:
+    assert some_of("abcdef"[:count]) == text
+
+
+def test_deleted_topics_are_reported_beside_many_created_ones() -> None:
+    old = image(topic("old", STATE, topic_id=b"o" * 16))
+    new = image(*(topic(f"t{index:02}", STATE, topic_id=bytes([index]) * 16) for index in range(11)))
+    created, deleted = lines(old, new)
+    assert created.startswith("11 topics with 11 partitions created")
+    assert deleted.startswith("topic old ")
+
+
+def test_new_partition_does_not_hide_a_change_of_another() -> None:
+    after = STATE._replace(leader=2, leader_epoch=5)
+    found = lines(image(topic("orders", STATE, STATE)), image(topic("orders", STATE, after, STATE)))
+    assert found == [
+        "topic orders: 1 partition added, now 3",
+        "broker 2 replaces broker 1 as leader of 1 partition: orders-1",
+    ]
+
+
+def test_unchanged_setting_does_not_hide_a_changed_one() -> None:
+    before = image(topic("orders", STATE, configs={"a": "1", "retention.ms": "5", "segment.ms": "7"}))
+    after = image(topic("orders", STATE, configs={"a": "1", "retention.ms": "6", "segment.ms": "7"}))
+    assert lines(before, after) == ["configuration of topic orders changed: retention.ms = 6 (was 5)"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "text"),
+    [
+        ({}, {"fenced": True}, "broker 1 is fenced: it is silent"),
+        ({"fenced": True}, {}, "broker 1 is no longer fenced"),
+        ({}, {"in_controlled_shutdown": True}, "broker 1 is in controlled shutdown"),
+        (
+            {"in_controlled_shutdown": True},
+            {"in_controlled_shutdown": True, "fenced": True},
+            "broker 1 is fenced: it shuts down",
+        ),
+        ({"fenced": True}, {"fenced": True}, ""),
+        ({"in_controlled_shutdown": True}, {"in_controlled_shutdown": True}, ""),
+    ],
+)
+def test_state_of_a_broker_is_reported_when_it_changes(
+    before: dict[str, bool], after: dict[str, bool], text: str
+) -> None:
+    old, new = (
+        ClusterImage().with_brokers({1: Broker(1, 5, None, {})._replace(**fields)})  # type: ignore[arg-type]
+        for fields in (before, after)
+    )
+    assert lines(old, new) == ([text] if text else [])
+
+
+def test_end_of_a_move_is_completed_or_cancelled() -> None:
+    moving = STATE._replace(replicas=(1, 2, 3), removing_replicas=(3,))
+    assert one_line(moving, STATE._replace(replicas=(1, 2), isr=(1, 2))) == (
+        "reassignment completed, replicas [1, 2], of 1 partition: orders-0"
+    )
+    assert one_line(moving, STATE) == "reassignment cancelled, replicas [1, 2, 3], of 1 partition: orders-0"
+    only = STATE._replace(replicas=(1, 2), isr=(1, 2), removing_replicas=(1, 2))
+    assert "cancelled" in one_line(only, only._replace(removing_replicas=()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ from odradek.metadata.stores.memory_store import MemoryStore
 from odradek.wire.errors import ErrorCode, KafkaError
 
 
-def change(entity: Entity, remove: bool = False, **quotas: float) -> QuotaChange:
+def change(entity: Entity, remove: bool = False, **quotas: Any) -> QuotaChange:
     return QuotaChange(entity, [QuotaOperation(key, value, remove) for key, value in quotas.items()])
 
 
@@ -145,3 +146,80 @@ def test_the_store_holds_what_the_image_says() -> None:
             assert dict((await load_image(store)).client_configs) == dict(image.client_configs)
 
     asyncio.run(play())
+
+
+@pytest.mark.parametrize(
+    ("entity", "key", "value", "stored"),
+    [
+        ([USER], "producer_byte_rate", 1.0, "1"),
+        ([USER], "consumer_byte_rate", float(1 << 62), str(1 << 62)),
+        ([USER], "consumer_byte_rate", float(1 << 63), str((1 << 63) - 1)),
+        ([USER], "request_percentage", 0.5, "0.5"),
+        ([USER], "controller_mutation_rate", 1e300, "1e+300"),
+        ([("ip", "10.0.0.1")], "connection_creation_rate", float((1 << 31) - 1), str((1 << 31) - 1)),
+    ],
+)
+def test_quota_is_stored_as_its_kind_of_number(entity: Entity, key: str, value: float, stored: str) -> None:
+    quota: dict[str, Any] = {key: value}
+    image = altered(ClusterImage(), change(entity, **quota))
+    (configs,) = (configs for configs in image.client_configs.values() if configs)
+    assert configs == {key: stored}
+
+
+@pytest.mark.parametrize(
+    ("entity", "key", "value"),
+    [
+        ([USER], "producer_byte_rate", 0.0),
+        ([USER], "producer_byte_rate", -1.0),
+        ([USER], "producer_byte_rate", 1.5),
+        ([USER], "producer_byte_rate", float(1 << 64)),
+        ([USER], "producer_byte_rate", float("inf")),
+        ([USER], "producer_byte_rate", float("nan")),
+        ([USER], "request_percentage", 0.0),
+        ([("ip", "10.0.0.1")], "connection_creation_rate", float(1 << 31)),
+        ([("ip", "10.0.0.1")], "producer_byte_rate", 1.0),
+        ([USER], "connection_creation_rate", 1.0),
+    ],
+)
+def test_number_that_is_no_quota_is_rejected(entity: Entity, key: str, value: float) -> None:
+    quota: dict[str, Any] = {key: value}
+    (reply,) = alter_client_quotas(ClusterImage(), [change(entity, **quota)]).replies
+    assert reply.failure is not None
+    assert reply.failure.code is ErrorCode.INVALID_REQUEST
+
+
+def paths(decision: Decision[Any]) -> list[tuple[str, int]]:
+    """The kind of each operation, and how deep its node lies."""
+    return [(type(each).__name__, each.path.count("/")) for each in decision.operations]
+
+
+def test_node_of_a_user_comes_before_those_of_its_clients() -> None:
+    rate: dict[str, Any] = {"producer_byte_rate": 5.0}
+    both = alter_client_quotas(ClusterImage(), [change([USER, CLIENT], **rate)])
+    (first, depth), (second, deeper) = paths(both)
+    assert (first, second, depth < deeper) == ("Create", "Create", True)
+    reverse = alter_client_quotas(ClusterImage(), [change([USER, CLIENT], **rate), change([USER], **rate)])
+    assert paths(reverse) == [(first, depth), (second, deeper)], "the user's node is made once"
+    known = altered(ClusterImage(), change([USER], **rate))
+    assert paths(alter_client_quotas(known, [change([USER, CLIENT], **rate)])) == [("Create", deeper)]
+    assert paths(alter_client_quotas(known, [change([USER], producer_byte_rate=6.0)])) == [("Put", depth)]
+    two = [change([USER, CLIENT], **rate), change([USER, ANY_CLIENT], **rate)]
+    assert [kind for kind, _ in paths(alter_client_quotas(ClusterImage(), two))] == ["Create"] * 3
+    assert len(paths(alter_client_quotas(ClusterImage(), [change([CLIENT], **rate)]))) == 1
+
+
+def test_quota_that_stays_does_not_hide_the_next_one() -> None:
+    known = altered(ClusterImage(), change([USER], producer_byte_rate=5.0))
+    more = [change([USER], producer_byte_rate=5.0), change([CLIENT], producer_byte_rate=5.0)]
+    assert len(alter_client_quotas(known, more).operations) == 1
+
+
+def test_address_stands_alone() -> None:
+    alone = change([("ip", "10.0.0.1")], connection_creation_rate=1.0)
+    assert alter_client_quotas(ClusterImage(), [alone]).replies[0].failure is None
+    both = change([("ip", "10.0.0.1"), USER], connection_creation_rate=1.0)
+    assert alter_client_quotas(ClusterImage(), [both]).replies[0].failure is not None
+    image = altered(ClusterImage(), alone)
+    assert len(describe_client_quotas(image, [Component("ip", 2, None)], strict=False)) == 1
+    with pytest.raises(KafkaError):
+        describe_client_quotas(image, [Component("ip", 2, None), Component("user", 2, None)], strict=False)
