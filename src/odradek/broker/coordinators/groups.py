@@ -299,9 +299,7 @@ class GroupCoordinatorService:
     def list_groups(self, states: Sequence[str], types: Sequence[str]) -> list[GroupListing]:
         """See `GroupService`."""
         found: list[GroupListing] = []
-        for shard in self._runtime.shards():
-            if shard.is_loading:
-                raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        for shard in self._runtime.listed_shards():
             shard.flush()
             found += shard.coordinator.list_groups(states, types)
         return found

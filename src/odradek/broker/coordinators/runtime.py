@@ -84,3 +84,16 @@ class CoordinatorRuntime(Generic[Shard, Record]):
     def shards(self) -> Iterator[Shard]:
         """The shards of every partition that this broker coordinates."""
         return (context.shard for context in self.contexts())
+
+    def listed_shards(self) -> list[Shard]:
+        """All shards, for what adds up to a list: one that is left out would look as if its contents did not exist.
+
+        Raises KafkaError: COORDINATOR_LOAD_IN_PROGRESS while one is loading, COORDINATOR_NOT_AVAILABLE while this broker
+        may not act as the coordinator.
+        """
+        contexts = list(self.contexts())
+        if any(context.is_loading for context in contexts):
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        if not all(context.partition.may_lead for context in contexts):
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return [context.shard for context in contexts]

@@ -416,11 +416,9 @@ class TransactionCoordinatorService:
         states, unknown = states_of(wanted.states)
         pattern = wanted.transactional_id_pattern
         matches = id_matcher(pattern) if pattern else None
-        if any(shard.is_loading for shard in self._runtime.shards()):
-            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         now_ms = self._clock.now_ms()
         found = []
-        for shard in self._runtime.shards():
+        for shard in self._runtime.listed_shards():
             found += shard.coordinator.listings(
                 now_ms,
                 states if wanted.states else None,
