@@ -127,6 +127,15 @@ ONCE_FAILED: Final = {
     "lease outlived its session with the successor, and two brokers acted as a leader",
     "silent-5": "a promise not to begin to lead waited behind a request for a lease, on the same connection to a "
     "controller whose metadata store was silent: the leader could not act",
+    "stale-5": "a new leader that a deposed one kept asking for promises denied them, and began none of its partitions",
+    "disk-2": "a replica that moved to another directory while writes waited for a slow disk ran in a loop and kept "
+    "the write queue from advancing",
+    "power-22": "the timeout of a Produce request covered the wait for a slow disk: a later request was acknowledged "
+    "before it",
+    "handover-1": "a deletion of topics that failed as a whole was answered without any topic",
+    "acls-1": "a forwarded request whose entries were all denied got UNKNOWN_SERVER_ERROR",
+    "cluster-79000": "a connection attempt without a remaining waiter ended in an error of the event loop",
+    "holds-1": "a Metadata request opened the log of every partition that a broker without its lease leads",
 }
 """Seed -> the fault that it found, in short; "simulator" and "checker" are faults of the test itself."""
 

@@ -168,8 +168,8 @@ async def prepared(sim: Simulation, admin: Admin) -> Conversation:
     for kind, key in enumerate("gx"):
         await talk.play(f"> FindCoordinator {{coordinator_keys: ['{key}'], key_type: {kind}}}")
     await talk.play("> 3 s pass")
-    for key in (ApiKey.PRODUCE, ApiKey.OFFSET_COMMIT, ApiKey.INIT_PRODUCER_ID):
-        await talk.play(f"> {ACTS[key][0].request}")
+    for act in (ApiKey.PRODUCE, ApiKey.OFFSET_COMMIT, ApiKey.INIT_PRODUCER_ID):
+        await talk.play(f"> {ACTS[act][0].request}")
     return talk
 
 

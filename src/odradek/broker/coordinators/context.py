@@ -31,6 +31,8 @@ _SHARED_BATCH_BYTES = 256 * 1024
 _TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 
 REJECTED_BACKOFF_MS = 100
+UNENCODABLE_BACKOFF_MS = 1000
+"""Between two attempts at a deadline whose records cannot be encoded: that does not pass by itself."""
 """How long deadlines that are over wait for another try while the log rejects writes."""
 
 _LOADING = CoordinatorState.LOADING
@@ -66,6 +68,7 @@ class CoordinatorContext(Generic[Shard, Record]):
 
     __slots__ = (
         "_codec",
+        "_encode_failures",
         "_environment",
         "_gathered",
         "_gathered_bytes",
@@ -75,6 +78,7 @@ class CoordinatorContext(Generic[Shard, Record]):
         "_on_failed",
         "_pending",
         "_timer",
+        "_timer_backoff_ms",
         "_writer",
         "partition",
         "shard",
@@ -100,6 +104,8 @@ class CoordinatorContext(Generic[Shard, Record]):
         self._writer = CoordinatorWriter(partition, environment.name, environment.logger)
         self._gathered: list[Operation] = []
         self._gathered_bytes = 0
+        self._encode_failures = 0
+        self._timer_backoff_ms = 0
         # In the order in which they were written, which is that of their answers.
         self._pending: dict[_PendingBatch, None] = {}
         self._markers_while_loading: list[tuple[int, bool]] = []
@@ -159,6 +165,7 @@ class CoordinatorContext(Generic[Shard, Record]):
                 if value is not None:
                     size += len(value)
         except EncodeError as error:
+            self._encode_failures += 1
             self._environment.logger.warning(
                 "%s: cannot encode a record of the %s coordinator: %s; the request fails",
                 self._writer.name,
@@ -278,20 +285,23 @@ class CoordinatorContext(Generic[Shard, Record]):
     # --- time ---
 
     def arm_timer(self) -> None:
-        """Let the timer fire at the shard's next deadline, or later while the log rejects writes.
+        """Let the timer fire at the shard's next deadline, or later while the log rejects what deadlines decide.
 
-        What a deadline decides is written; as long as it is rejected, the deadline stands, and is over.
+        What a deadline decides is written; as long as that fails, the deadline stands, and is over.
         """
         if self.state is _ACTIVE:
             deadline_ms = self.shard.next_deadline_ms()
-            if self._writer.is_rejecting and deadline_ms is not None:
-                deadline_ms = max(deadline_ms, self._environment.clock.now_ms() + REJECTED_BACKOFF_MS)
+            backoff_ms = REJECTED_BACKOFF_MS if self._writer.is_rejecting else self._timer_backoff_ms
+            if backoff_ms and deadline_ms is not None:
+                deadline_ms = max(deadline_ms, self._environment.clock.now_ms() + backoff_ms)
             self._timer.arm(deadline_ms)
 
     def _expire(self) -> None:
         if self.state is _ACTIVE:
             self.flush()
+            failures = self._encode_failures
             self.shard.expire()
+            self._timer_backoff_ms = UNENCODABLE_BACKOFF_MS if self._encode_failures > failures else 0
             self.arm_timer()
 
     # --- loading and closing ---

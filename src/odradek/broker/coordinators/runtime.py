@@ -88,8 +88,8 @@ class CoordinatorRuntime(Generic[Shard, Record]):
     def listed_shards(self) -> list[Shard]:
         """All shards, for what adds up to a list: one that is left out would look as if its contents did not exist.
 
-        Raises KafkaError: COORDINATOR_LOAD_IN_PROGRESS while one is loading, COORDINATOR_NOT_AVAILABLE while this broker
-        may not act as the coordinator.
+        Raises KafkaError: COORDINATOR_LOAD_IN_PROGRESS while one is loading, COORDINATOR_NOT_AVAILABLE while this
+        broker may not act as the coordinator.
         """
         contexts = list(self.contexts())
         if any(context.is_loading for context in contexts):

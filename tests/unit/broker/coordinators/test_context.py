@@ -9,10 +9,18 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from odradek.broker.coordinators.context import REJECTED_BACKOFF_MS, CoordinatorContext, CoordinatorEnvironment
+from odradek.broker.coordinators.context import (
+    REJECTED_BACKOFF_MS,
+    UNENCODABLE_BACKOFF_MS,
+    CoordinatorContext,
+    CoordinatorEnvironment,
+)
 from odradek.broker.coordinators.shard import CoordinatorState, Operation, RecordCodec
 from odradek.broker.coordinators.timers import CoordinatorClock
 from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.primitives import EncodeError
+
+UNENCODABLE = "too long"
 
 
 class Decided(NamedTuple):
@@ -35,9 +43,11 @@ class Loop:
     def __init__(self) -> None:
         self.delays: list[float] = []
         self.soon: list[Callable[[], None]] = []
+        self.later: Callable[[], None] = lambda: None
 
     def call_later(self, delay: float, callback: Callable[..., None], *args: Any) -> asyncio.Handle:
         self.delays.append(delay)
+        self.later = lambda: callback(*args)
         return asyncio.Handle(callback, args, self)  # type: ignore[arg-type]
 
     def call_soon(self, callback: Callable[..., None], *args: Any) -> None:
@@ -99,6 +109,7 @@ class Shard:
         self.completed: list[ErrorCode | None] = []
         self.deadline_ms: int | None = None
         self.loaded = False
+        self.on_expire: Callable[[], None] = lambda: None
 
     def replay(self, record: str, _offset: int, _producer_id: int) -> None:
         self.replayed.append(record)
@@ -113,7 +124,8 @@ class Shard:
 
     def on_closed(self) -> None: ...
 
-    def expire(self) -> None: ...
+    def expire(self) -> None:
+        self.on_expire()
 
     def next_deadline_ms(self) -> int | None:
         return self.deadline_ms
@@ -126,12 +138,18 @@ class Shard:
         self.completed += [error] * len(operations)
 
 
+def _encoded(record: str) -> tuple[bytes, bytes | None]:
+    if record == UNENCODABLE:
+        raise EncodeError("a string is too long")
+    return record.encode(), b""
+
+
 class Running:
     """A context with everything around it."""
 
     def __init__(self) -> None:
         self.loop, self.place, self.shard, self.failed = Loop(), Place(), Shard(), False
-        codec: RecordCodec[str] = RecordCodec(lambda record: (record.encode(), b""), lambda key, _: bytes(key).decode())
+        codec: RecordCodec[str] = RecordCodec(_encoded, lambda key, _: bytes(key).decode())
         environment = CoordinatorEnvironment(
             "some",
             logging.getLogger("odradek.groups"),
@@ -151,8 +169,15 @@ class Running:
 
     def write(self, *records: str) -> None:
         operation = self.context.encode(Decided(records))
-        assert operation is not None
-        self.context.write([operation])
+        if operation is not None:
+            self.context.write([operation])
+
+    def expires(self, record: str) -> None:
+        """A deadline that is over decides a record, which the timer writes now."""
+        self.shard.deadline_ms = 10
+        self.shard.on_expire = lambda: self.write(record)
+        self.context.arm_timer()
+        self.loop.later()
 
     def last_delay_ms(self) -> float:
         return self.loop.delays[-1] * 1000
@@ -184,6 +209,41 @@ def test_timer_fires_at_once_again_after_a_write(running: Running) -> None:
     running.write("record")
     running.place.error = None
     running.write("record")
+    running.shard.deadline_ms = 10
+    running.context.arm_timer()
+    assert running.last_delay_ms() == 1
+
+
+def test_deadline_whose_record_is_rejected_is_tried_after_a_pause(running: Running) -> None:
+    """Expiry itself meets the log that rejects writes: without the pause the timer would fire every millisecond."""
+    running.place.error = ErrorCode.NOT_ENOUGH_REPLICAS
+    running.expires("record")
+    assert running.last_delay_ms() == REJECTED_BACKOFF_MS
+    running.loop.later()
+    assert running.last_delay_ms() == REJECTED_BACKOFF_MS
+    running.place.error = None
+    running.loop.later()
+    assert running.shard.replayed == ["record"]
+    assert running.last_delay_ms() == 1
+
+
+def test_deadline_whose_record_cannot_be_encoded_is_tried_after_a_pause(running: Running) -> None:
+    running.expires(UNENCODABLE)
+    assert running.last_delay_ms() == UNENCODABLE_BACKOFF_MS
+    running.loop.later()
+    assert running.last_delay_ms() == UNENCODABLE_BACKOFF_MS
+    assert running.shard.completed == [ErrorCode.UNKNOWN_SERVER_ERROR] * 2
+
+
+def test_deadline_that_can_be_encoded_again_ends_the_pause(running: Running) -> None:
+    running.expires(UNENCODABLE)
+    running.shard.on_expire = lambda: running.write("record")
+    running.loop.later()
+    assert running.last_delay_ms() == 1
+
+
+def test_request_that_cannot_be_encoded_does_not_delay_deadlines(running: Running) -> None:
+    running.write(UNENCODABLE)
     running.shard.deadline_ms = 10
     running.context.arm_timer()
     assert running.last_delay_ms() == 1
