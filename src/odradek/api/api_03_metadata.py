@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Protocol
 
-from odradek.api.data.described_topics import OMITTED, described_topics
+from odradek.api.data.described_topics import OMITTED, described_topics, names_ids_too_early, rejected_topics
 from odradek.api.data.new_leaders import reachable_image
 from odradek.api.requests.capabilities import (
     HasAuthorization,
@@ -55,7 +55,12 @@ class Uses(
 
 @api(ApiKey.METADATA)
 def handle(request: MetadataRequest, context: RequestContext[Uses]) -> MetadataResponse | Awaitable[MetadataResponse]:
-    """Describe brokers and topics as this broker knows them, once the controller has sent an image."""
+    """Describe brokers and topics as this broker knows them, once the controller has sent an image.
+
+    Topics by id are rejected below version 12, whose encoding has ids before their use, as Apache Kafka does.
+    """
+    if names_ids_too_early(request, context.version):
+        return rejected_topics(request)
     if not context.services.cluster.has_metadata:
         return _after_first_metadata(request, context)
     missing = _to_create(request, context)

@@ -38,7 +38,8 @@ class Uses(HasAuthorization, HasConfig, HasImage, HasLeadership, HasPartitions, 
 def handle(request: DescribeTopicPartitionsRequest, context: RequestContext[Uses]) -> DescribeTopicPartitionsResponse:
     """Describe partitions from the cursor on, up to `response_partition_limit`, with a cursor for the next page.
 
-    Raises KafkaError INVALID_REQUEST for a negative partition in the cursor.
+    Raises KafkaError INVALID_REQUEST for a negative partition in the cursor, and for a cursor in a topic that the
+    request does not list among others. Source: Kafka's `DescribeTopicPartitionsRequestHandler`.
     """
     image = reachable_image(context)
     names = sorted({topic.name for topic in request.topics} or image.topics)
@@ -54,12 +55,17 @@ def handle(request: DescribeTopicPartitionsRequest, context: RequestContext[Uses
                 f"DescribeTopicPartitionsRequest cursor partition must be valid: {first_partition}",
             )
         names = [name for name in names if name >= request.cursor.topic_name]
+        if request.topics and request.cursor.topic_name not in names:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                "DescribeTopicPartitionsRequest topic list should contain the cursor topic: "
+                + request.cursor.topic_name,
+            )
         if names and names[0] != request.cursor.topic_name:
             # The topic that the page ended in has gone meanwhile.
             first_partition = 0
     limit = context.services.config.number("max.request.partition.size.limit")
-    if request.response_partition_limit > 0:
-        limit = min(limit, request.response_partition_limit)
+    limit = max(1, min(limit, request.response_partition_limit))
     denied: list[str] = []
     if access is not None and request.topics:
         denied = [name for name in names if not access.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name)]

@@ -67,6 +67,17 @@ def test_a_topic_is_found_by_its_id_whatever_a_client_sends_as_its_name(name: st
     assert len(topic.partitions) == 1
 
 
+@pytest.mark.parametrize("version", [10, 11])
+def test_topic_by_id_is_rejected_in_versions_that_only_encode_ids(version: int) -> None:
+    response = ask(MetadataRequestTopic(name="t"), MetadataRequestTopic(TOPIC_ID, None), version=version)
+    assert [(topic.error_code, topic.name) for topic in response.topics] == [
+        (E.INVALID_REQUEST, "t"),
+        (E.INVALID_REQUEST, ""),
+    ]
+    assert response.topics[1].topic_id == TOPIC_ID
+    assert response.brokers == []
+
+
 def test_an_unknown_id_has_no_name_and_is_not_created() -> None:
     (topic,) = ask(MetadataRequestTopic(b"x" * 16, "")).topics
     assert (topic.error_code, topic.name, topic.topic_id) == (E.UNKNOWN_TOPIC_ID, None, b"x" * 16)

@@ -135,11 +135,26 @@ def test_pages_follow_each_other_without_gaps(limit: int) -> None:
     assert found == [(name, index) for name, size in SIZES.items() for index in range(size)]
 
 
-@pytest.mark.parametrize("limit", [0, -1, LIMIT + 5])
-def test_brokers_limit_holds_where_the_request_has_none_or_more(limit: int) -> None:
-    response = ask(limit=limit, image=image_of({"a": LIMIT + 3}))
+def test_brokers_limit_holds_where_the_request_has_more() -> None:
+    response = ask(limit=LIMIT + 5, image=image_of({"a": LIMIT + 3}))
     assert shape(response) == [("a", 0, list(range(LIMIT)))]
     assert next_of(response) == ("a", LIMIT)
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_page_has_a_partition_whatever_the_limit_of_the_request(limit: int) -> None:
+    """As in Apache Kafka: a client that repeats with the cursor comes to an end."""
+    response = ask(limit=limit)
+    assert shape(response)[0][2] == [0]
+    assert next_of(response) is not None
+
+
+@pytest.mark.parametrize("cursor", ["bb", "d"])
+def test_cursor_in_a_topic_that_the_request_does_not_list_is_rejected(cursor: str) -> None:
+    with pytest.raises(KafkaError) as raised:
+        ask("b", "c", cursor=(cursor, 0))
+    assert raised.value.code is ErrorCode.INVALID_REQUEST
+    assert shape(ask("b", "c", cursor=("c", 0))) == [("c", 0, [0])]
 
 
 def test_cursor_of_a_topic_that_has_gone_begins_with_the_next() -> None:

@@ -8,7 +8,12 @@ from typing import Any, Final
 from odradek.api.data.encoded_topics import EncodedTopics
 from odradek.metadata.image import ClusterImage, Topic
 from odradek.wire.errors import ErrorCode
-from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponseTopic
+from odradek.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
 from odradek.wire.primitives import ZERO_UUID
 
 OMITTED: Final = -(1 << 31)
@@ -54,6 +59,19 @@ def wanted_topic(wanted: MetadataRequestTopic, image: ClusterImage, version: int
 def is_by_id(wanted: MetadataRequestTopic, version: int) -> bool:
     """Whether a topic is asked for by its id."""
     return wanted.topic_id != ZERO_UUID and version >= _BY_ID
+
+
+def names_ids_too_early(request: MetadataRequest, version: int) -> bool:
+    """Whether a request has topics by id in a version that encodes ids, and is to have none."""
+    return version < _BY_ID and any(topic.topic_id != ZERO_UUID for topic in request.topics or ())
+
+
+def rejected_topics(request: MetadataRequest) -> MetadataResponse:
+    """INVALID_REQUEST for each topic of a request, and no brokers, as Apache Kafka answers what it cannot accept."""
+    code = ErrorCode.INVALID_REQUEST
+    return MetadataResponse(
+        topics=[MetadataResponseTopic(code, topic.name or "", topic.topic_id) for topic in request.topics or ()]
+    )
 
 
 def missing_topic(
