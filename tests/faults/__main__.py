@@ -22,7 +22,7 @@ from pathlib import Path
 from tests.faults import gaps, namespaces, timeline
 from tests.faults.deployment import Shape
 from tests.faults.judge import Figures
-from tests.faults.run import STEADY, Outcome, Plan, run
+from tests.faults.run import OVERLAP, STEADY, Outcome, Plan, run
 
 SHAPES = {
     "one": Shape(1),
@@ -83,6 +83,7 @@ def main() -> int:
     parser.add_argument("--shape", choices=sorted(SHAPES), help="only this deployment")
     parser.add_argument("--peer", choices=sorted(PEERS), help="suffer the same beside Odradek, for comparison")
     parser.add_argument("--kind", action="append", help="only this fault; may be repeated")
+    parser.add_argument("--apart", action="store_true", help="begin each fault after the one before is overcome")
     parser.add_argument("--timeline", action="store_true", help="print what happened in the longest gap of each kind")
     parser.add_argument("--kill-rounds", type=int, metavar="N", help="kill -9 of one broker N times instead")
     parser.add_argument("--home", type=Path, help="where data and logs stay; a temporary directory if not given")
@@ -108,7 +109,7 @@ def main() -> int:
             for name, shape, share in runs:
                 kinds = tuple(options.kind) if options.kind else None
                 seconds = None if options.events else options.minutes * 60 * share
-                plan = Plan(options.events, seconds, kinds)
+                plan = Plan(options.events, seconds, kinds, overlap=0.0 if options.apart else OVERLAP)
                 print(f"--- {shape.name}, load average {os.getloadavg()[0]:.1f}", flush=True)
                 outcomes.append(run(home / name, shape, plan, seed))
         return _report(outcomes, time.monotonic() - begun, seed, stories=options.timeline)

@@ -48,6 +48,9 @@ FORSAKEN: Final = "Failed to fetch committed offsets for 0 partition(s)"
 partitions, as Apache Kafka does. It does not ask again, and reads these partitions no more."""
 _NOTES: Final = 20_000
 _NOTES_TOLD: Final = 12
+STEADY_TIMEOUT_MS: Final = 2500
+"""How long the producers that gaps are measured with wait for an answer: less than a session, so that a gap is not
+their patience with a silent broker. librdkafka waits for `socket.timeout.ms`, the broker for `request.timeout.ms`."""
 OURS: Final[dict[str, Any]] = {"request_timeout_ms": REQUEST_TIMEOUT_MS, "retry_backoff_ms": 50}
 
 
@@ -143,7 +146,8 @@ class Ours(threading.Thread):
 async def steady(host: Any, topic: str, partitions: int) -> None:
     """A record to every partition, again and again: what write gaps are measured with."""
     place: Place = host.world
-    options = host.options(linger_ms=0, delivery_timeout_ms=120_000, max_block_ms=120_000)
+    patience = {"request_timeout_ms": STEADY_TIMEOUT_MS, "delivery_timeout_ms": 120_000, "max_block_ms": 120_000}
+    options = host.options(linger_ms=0, **patience)
     waiting: set[asyncio.Task[None]] = set()
     number = 0
     async with OurProducer(clock=host.clock, **options) as producer:
@@ -207,9 +211,10 @@ class LibrdkafkaSteady(Worker):
                 "enable.idempotence": True,
                 "acks": "all",
                 "linger.ms": 0,
-                "request.timeout.ms": REQUEST_TIMEOUT_MS,
+                "request.timeout.ms": STEADY_TIMEOUT_MS,
                 "message.timeout.ms": 120_000,
                 **LIBRDKAFKA,
+                "socket.timeout.ms": STEADY_TIMEOUT_MS,
             }
         )
         number = 0

@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from odradek.sim.checkers.history import READ_UNCOMMITTED
 from tests.faults import judge, nemesis, timeline
@@ -15,6 +15,7 @@ from tests.faults.deployment import Deployment, Node, NotWhole, Shape
 from tests.faults.judge import Event, Figures, Gap
 
 STEADY = ("librdkafka-steady", "our-steady")
+OVERLAP: Final = 0.25
 Say = Callable[[str], None]
 
 
@@ -40,7 +41,7 @@ class Plan(NamedTuple):
     kinds: tuple[str, ...] | None = None
     pace: float = 1.0
     rest_seconds: float = 1.0
-    overlap: float = 0.25
+    overlap: float = OVERLAP
     """How often the next fault comes before the cluster is whole again."""
 
 
