@@ -84,6 +84,8 @@ class BrokerLifeCycle:
         self._failures = 0
         self._is_waiting = False
         self._is_urgent = False
+        self._registers_again = False
+        self._was_rejected = False
         self._wants_unfencing = False
         self._shutdown_was_asked = False
         self._shutdown_was_answered = False
@@ -105,7 +107,11 @@ class BrokerLifeCycle:
             return None
         self._is_waiting = True
         self._is_urgent = False
-        return self._registration() if self.broker_epoch == NO_EPOCH else self._heartbeat(metadata_offset)
+        # A rejected change of the registration must not cost the session: a heartbeat comes between two tries.
+        if self.broker_epoch == NO_EPOCH or (self._registers_again and not self._was_rejected):
+            return self._registration()
+        self._was_rejected = False
+        return self._heartbeat(metadata_offset)
 
     @property
     def next_poll_ms(self) -> float | None:
@@ -118,9 +124,11 @@ class BrokerLifeCycle:
         """Take the answer to a registration. An error is retried, as long as the deadline allows."""
         error = error_code(response.error_code)
         if error is not ErrorCode.NONE:
+            self._was_rejected = True
             self.failed(f"the controller answers {error.name}", now_ms)
             return
         self.broker_epoch = response.broker_epoch
+        self._registers_again = False
         self._succeeded(now_ms, 0.0)
 
     def heartbeat_answered(self, response: BrokerHeartbeatResponse, now_ms: float) -> None:
@@ -152,6 +160,12 @@ class BrokerLifeCycle:
         pause = min(_FIRST_BACKOFF_MS * 2.0 ** min(self._failures, 30), _LONGEST_BACKOFF_MS)
         self._failures += 1
         self._next_ms = now_ms + pause
+
+    def register_again(self, now_ms: float) -> None:
+        """The cluster lacks a part of the registration: send it again, now. The controller keeps its epoch."""
+        if not self._registers_again:
+            self._registers_again = True
+            self._hurry(now_ms)
 
     def ask_for_unfencing(self, now_ms: float) -> None:
         """The broker has recovered and can serve: ask in the next heartbeat, which is due now."""

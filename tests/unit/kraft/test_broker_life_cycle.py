@@ -163,3 +163,34 @@ def test_registration_leaves_out_a_directory_that_failed_before() -> None:
     request = found.poll(0.0, -1)
     assert isinstance(request, BrokerRegistrationRequest)
     assert request.log_dirs == [DIRECTORIES[1]]
+
+
+def test_broker_registers_again_when_asked() -> None:
+    found = running()
+    found.register_again(20.0)
+    assert found.poll(20.0, 10) == BrokerRegistrationRequest(
+        7, "cluster", b"i" * 16, [LISTENER], [FEATURE], "rack", False, list(DIRECTORIES), 41
+    )
+    found.registered(BrokerRegistrationResponse(broker_epoch=42), 30.0)
+    assert (found.state, found.broker_epoch) == (BrokerState.RUNNING, 42)
+    assert isinstance(found.poll(30.0, 10), BrokerHeartbeatRequest)
+
+
+def test_heartbeats_continue_while_a_changed_registration_is_rejected() -> None:
+    """Else the broker would lose its session by a registration that it has already."""
+    found = running()
+    found.register_again(20.0)
+    assert isinstance(found.poll(20.0, 10), BrokerRegistrationRequest)
+    found.registered(BrokerRegistrationResponse(error_code=int(ErrorCode.NOT_CONTROLLER)), 30.0)
+    assert found.broker_epoch == 42
+    beat(found, 130.0)
+    assert isinstance(found.poll(2130.0, 10), BrokerRegistrationRequest)
+
+
+def test_registration_under_way_is_not_asked_for_twice() -> None:
+    found = running()
+    found.register_again(20.0)
+    assert isinstance(found.poll(20.0, 10), BrokerRegistrationRequest)
+    found.register_again(25.0)
+    found.registered(BrokerRegistrationResponse(broker_epoch=42), 30.0)
+    assert isinstance(found.poll(30.0, 10), BrokerHeartbeatRequest)

@@ -19,7 +19,9 @@ from odradek.broker.kraft.directory_assignments import DirectoryAssignments
 from odradek.broker.kraft.followed_metadata import FollowedMetadata
 from odradek.broker.kraft.registrar import Registrar
 from odradek.kraft.broker_life_cycle import BrokerState
+from odradek.metadata.features import metadata_level
 from odradek.metadata.image import Broker, ClusterImage
+from odradek.metadata.metadata_versions import DIRECTORIES_SINCE
 from odradek.ports.store import StoreError
 from odradek.replication.leadership import Leadership
 
@@ -179,9 +181,20 @@ class QuorumParticipation:
         registered = image.brokers.get(self._view.node_id)
         if registered is not None and registered.epoch == self.broker_epoch:
             self._view.registered(registered)
+            if not registered.log_dirs and metadata_level(image) >= DIRECTORIES_SINCE:
+                self._add_directories()
             # Every broker forwards what only the controller decides: clients may ask this one.
             await self._view.take(image.with_controller(self._view.node_id, self._follower.epoch))
         self._metadata_offset = end_offset - 1
+
+    def _add_directories(self) -> None:
+        """Register again: at the level of this broker's registration, no record named its log directories.
+
+        Source: Kafka's `BrokerRegistrationTracker`.
+        """
+        assert self._registrar is not None, "join comes before"
+        logger.info("registering again: metadata.version has log directories now, and the registration has none")
+        self._registrar.register_again()
 
     def _begin_to_lead(self, old: ClusterImage, new: ClusterImage) -> None:
         """Newly led partitions wait for no former leader: the controller has fenced it, or it has given way."""

@@ -97,6 +97,11 @@ class Registrar:
         self._life.ask_for_unfencing(self._now_ms())
         self._woken.set()
 
+    def register_again(self) -> None:
+        """The cluster lacks a part of this broker's registration."""
+        self._life.register_again(self._now_ms())
+        self._woken.set()
+
     def begin_controlled_shutdown(self) -> None:
         """Have the controller move leaders away."""
         self._life.begin_controlled_shutdown(self._now_ms())

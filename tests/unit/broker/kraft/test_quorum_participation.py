@@ -11,7 +11,9 @@ from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.kraft.directory_assignments import DirectoryAssignments
 from odradek.broker.kraft.quorum_participation import QuorumParticipation
 from odradek.kraft.broker_life_cycle import BrokerState
+from odradek.metadata.features import METADATA_VERSION
 from odradek.metadata.image import Broker, ClusterImage, PartitionState, Topic
+from odradek.metadata.metadata_versions import DIRECTORIES_SINCE
 from odradek.replication.leadership import Leadership, UnopenedPartition
 
 SELF = 3
@@ -167,5 +169,23 @@ def test_broker_whose_metadata_log_failed_stops_without_a_permission() -> None:
         world.failed(OSError("the disk is full"))
         await world.part.hand_over()
         assert "begin_controlled_shutdown" not in world.registrar.calls
+
+    asyncio.run(scenario())
+
+
+def test_broker_registers_again_when_records_have_directories() -> None:
+    """Its registration was written at a metadata.version without them: no replica of it would have a directory."""
+
+    async def scenario() -> None:
+        world = World()
+        await world.join()
+        await world.take(with_registration(42).with_features({METADATA_VERSION: DIRECTORIES_SINCE - 1}, 1), 11)
+        assert "register_again" not in world.registrar.calls
+        upgraded = with_registration(42).with_features({METADATA_VERSION: DIRECTORIES_SINCE}, 2)
+        await world.take(upgraded, 12)
+        assert world.registrar.calls.count("register_again") == 1
+        known = upgraded.with_broker(upgraded.brokers[SELF]._replace(log_dirs=(b"d" * 16,)))
+        await world.take(known, 13)
+        assert world.registrar.calls.count("register_again") == 1
 
     asyncio.run(scenario())

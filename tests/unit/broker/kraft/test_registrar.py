@@ -173,3 +173,16 @@ def test_start_does_not_wait_for_a_registrar_that_is_closed() -> None:
         assert await waiting is BrokerState.STARTING
 
     run(scenario)
+
+
+def test_registration_is_sent_again_when_the_cluster_lacks_a_part() -> None:
+    async def scenario(world: World) -> None:
+        await running(world)
+        world.registrar.register_again()
+        await until(lambda: len(world.controller.registrations) == 2)
+        first, second = world.controller.registrations
+        assert first == second
+        count = len(world.controller.heartbeats)
+        await until(lambda: len(world.controller.heartbeats) > count)
+
+    run(scenario)
