@@ -38,6 +38,7 @@ from odradek.metadata.kraft.difference import difference
 from odradek.ports.randomness import Random
 from odradek.records.topic_partition import PartitionKey, TopicPartition
 from odradek.wire.errors import ErrorCode
+from odradek.wire.messages import cluster_metadata as md
 
 T = TypeVar("T")
 
@@ -126,14 +127,18 @@ class RecordController:
         )
 
     def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> Recorded[int]:
-        """Reserve a block of producer ids; the replies are the ids. Raises KafkaError."""
+        """Reserve a block of producer ids; the replies are the ids. Raises KafkaError.
+
+        The record names the broker and its epoch, which no image keeps.
+        """
 
         def decide(image: ClusterImage) -> Decision[int]:
             registered(image, broker_id, broker_epoch)
             block = producer_id_block(image.next_producer_id)
             return Decision((), image.with_next_producer_id(block.stop), block)
 
-        return self.step(decide)
+        recorded = self.step(decide)
+        return recorded._replace(records=[md.ProducerIdsRecord(broker_id, broker_epoch, recorded.replies[-1] + 1)])
 
     def register_controller(self, registration: ControllerRegistration) -> Recorded[None]:
         """Note a controller of the quorum, its listeners and features (KIP-919); no replies."""

@@ -31,6 +31,7 @@ from odradek.metadata.kraft.partition_records import carried
 from odradek.metadata.kraft.replay import replay
 from odradek.ports.randomness import SeededRandom
 from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.messages.cluster_metadata import ProducerIdsRecord
 from tests.unit.metadata.kraft.contents import content, through_bytes
 
 CONFIG = BrokerConfig({"min.insync.replicas": "2"})
@@ -327,3 +328,11 @@ def test_producer_ids_are_allocated_once() -> None:
     with pytest.raises(KafkaError) as raised:
         controller.allocate_producer_ids(1, 4)
     assert raised.value.code is ErrorCode.STALE_BROKER_EPOCH
+
+
+def test_record_of_producer_ids_names_the_broker_and_its_epoch() -> None:
+    """As Apache's controller writes it: its log shows which registration has which ids."""
+    image = ClusterImage().with_broker(Broker(1, 5, None, {}))
+    recorded = RecordController(image, CONFIG, SeededRandom(1)).allocate_producer_ids(1, 5)
+    assert recorded.records == [ProducerIdsRecord(broker_id=1, broker_epoch=5, next_producer_id=1000)]
+    assert replay(recorded.records, image).next_producer_id == recorded.image.next_producer_id == 1000
