@@ -7,8 +7,8 @@ Source: Kafka's `ReplicationControlManager` (handleBrokerFenced, handleUncleanBr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
 
 from odradek.controller.aliveness import BY_SESSIONS, Aliveness
 from odradek.controller.outcome import Decision
@@ -22,9 +22,38 @@ from odradek.controller.partition_changes import (
     next_state,
     rules_of,
 )
-from odradek.metadata.image import Broker, ClusterImage, PartitionState
+from odradek.metadata.image import Broker, ClusterImage, PartitionState, Topic
 from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import ErrorCode, KafkaError
+
+_MOST_CHANGES: Final = 100
+"""Changed partitions in one part of a decision: some 5 ms of the controller with records and report."""
+_MOST_LOOKS: Final = 10_000
+"""Partitions that one part of a decision looks at."""
+
+
+class TopicWalk:
+    """The topics that a decision has still to look at. It is true as long as there are any.
+
+    A decision on the partitions of a broker may be made in parts, each of them on the newest image and committed by
+    itself: what it leaves undone, a part of the next controller's first decision completes.
+    """
+
+    __slots__ = ("_names",)
+
+    def __init__(self, image: ClusterImage) -> None:
+        self._names = list(image.topics)
+        self._names.reverse()
+
+    def __bool__(self) -> bool:
+        return bool(self._names)
+
+    def topics(self, image: ClusterImage) -> Iterator[Topic]:
+        """Take the next topics, as they are in this image."""
+        while self._names:
+            topic = image.topics.get(self._names.pop())
+            if topic is not None:
+                yield topic
 
 
 class BrokerChanges(NamedTuple):
@@ -73,11 +102,11 @@ def with_states_of(before: Mapping[int, Broker], brokers: Mapping[int, Broker]) 
 
 
 def recovered_partitions(
-    image: ClusterImage, defaults: Defaults, *, aliveness: Aliveness = BY_SESSIONS
+    image: ClusterImage, defaults: Defaults, *, aliveness: Aliveness = BY_SESSIONS, walk: TopicWalk | None = None
 ) -> Decision[TopicPartition]:
     """What a new controller does first: partitions without a leader or a state, half-done moves, restarted leaders."""
     unclean = frozenset(i for i, broker in image.brokers.items() if broker.unclean)
-    return reconsidered(image, defaults, None, unclean, aliveness=aliveness)
+    return reconsidered(image, defaults, None, unclean, aliveness=aliveness, walk=walk)
 
 
 def leaders_sought(
@@ -100,17 +129,33 @@ def registered(image: ClusterImage, broker_id: int, broker_epoch: int) -> Broker
     return broker
 
 
+def begin_shutdown(
+    image: ClusterImage,
+    broker_id: int,
+    broker_epoch: int,
+    defaults: Defaults,
+    *,
+    aliveness: Aliveness,
+    walk: TopicWalk | None = None,
+) -> Decision[TopicPartition]:
+    """Move leadership away from a broker that wants to stop; replies name the partitions that changed.
+
+    Raises KafkaError BROKER_ID_NOT_REGISTERED or STALE_BROKER_EPOCH.
+    """
+    broker = registered(image, broker_id, broker_epoch)
+    leaving = image.with_broker(broker._replace(in_controlled_shutdown=True))
+    return reconsidered(leaving, defaults, frozenset((broker_id,)), frozenset(), aliveness=aliveness, walk=walk)
+
+
 def shutting_down(
-    image: ClusterImage, broker_id: int, broker_epoch: int, defaults: Defaults, *, aliveness: Aliveness = BY_SESSIONS
+    image: ClusterImage, broker_id: int, broker_epoch: int, defaults: Defaults
 ) -> Decision[TopicPartition]:
     """Move leadership away from a broker that wants to stop; replies name the partitions that it still leads.
 
     Sole replicas stay where they are and are not named. Raises
     KafkaError BROKER_ID_NOT_REGISTERED or STALE_BROKER_EPOCH.
     """
-    broker = registered(image, broker_id, broker_epoch)
-    leaving = image.with_broker(broker._replace(in_controlled_shutdown=True))
-    decision = reconsidered(leaving, defaults, frozenset((broker_id,)), frozenset(), aliveness=aliveness)
+    decision = begin_shutdown(image, broker_id, broker_epoch, defaults, aliveness=BY_SESSIONS)
     remaining = [
         TopicPartition(topic.name, index)
         for topic in decision.image.topics.values()
@@ -127,6 +172,7 @@ def fencing_changed(
     defaults: Defaults,
     *,
     aliveness: Aliveness = BY_SESSIONS,
+    walk: TopicWalk | None = None,
 ) -> Decision[TopicPartition]:
     """Brokers are silent, or no longer. Silent ones neither lead, where another replica in sync can, nor count as in
     sync. Replies name the partitions that changed.
@@ -145,6 +191,7 @@ def fencing_changed(
         frozenset(),
         directories_are_good=False,
         aliveness=aliveness,
+        walk=walk,
     )
 
 
@@ -192,20 +239,26 @@ def reconsidered(
     *,
     directories_are_good: bool = True,
     aliveness: Aliveness = BY_SESSIONS,
+    walk: TopicWalk | None = None,
 ) -> Decision[TopicPartition]:
     """Decide on the partitions of the `concerned` brokers, or on all (None); replies name those that changed.
 
     `unclean` ones may have lost records, those `out_of_sync` have restarted. `directories_are_good`: the brokers
-    have registered, and count as brokers without failed directories.
+    have registered, and count as brokers without failed directories. With a walk, it is the walk's next part.
     """
     changes = PartitionChanges(image)
-    changed = []
-    for topic in image.topics.values():
+    changed: list[TopicPartition] = []
+    may_be_settled = not unclean and not out_of_sync
+    healthy = _Healthy(image.brokers, aliveness)
+    looked = 0
+    for topic in image.topics.values() if walk is None else walk.topics(image):
         rules = None
         for index, before in enumerate(topic.partitions):
             if concerned is not None and concerned.isdisjoint(before.replicas):
                 continue
             if has_sole_leader(before) and not before.offline_replicas:
+                continue
+            if may_be_settled and healthy.has_settled(before):
                 continue
             if rules is None:
                 rules = rules_of(image, topic, defaults, aliveness)._replace(unclean=unclean)
@@ -218,7 +271,39 @@ def reconsidered(
             if after is not before:
                 changes.put(topic, index, before, after)
                 changed.append(TopicPartition(topic.name, index))
+        looked += len(topic.partitions)
+        if walk is not None and (len(changed) >= _MOST_CHANGES or looked >= _MOST_LOOKS):
+            break
     return changes.decision(changed)
+
+
+class _Healthy:
+    """The brokers that may lead, with their directories."""
+
+    __slots__ = ("_active", "_aliveness", "_brokers", "_directories")
+
+    def __init__(self, brokers: Mapping[int, Broker], aliveness: Aliveness) -> None:
+        active = [broker for broker in brokers.values() if broker.is_active]
+        self._brokers = brokers
+        self._aliveness = aliveness
+        self._active = frozenset(broker.id for broker in active)
+        self._directories = frozenset(directory for broker in active for directory in broker.log_dirs)
+
+    def has_settled(self, state: PartitionState) -> bool:
+        """Whether nothing is to be decided on a partition: its leader leads, all replicas are in sync, none moves.
+
+        It is a quick look. False says nothing: `next_state` finds out.
+        """
+        return (
+            len(state.isr) == len(state.replicas)
+            and state.leader in state.isr
+            and self._active.issuperset(state.isr)
+            and self._directories.issuperset(state.directories)
+            and not (state.adding_replicas or state.removing_replicas or state.offline_replicas)
+            and not (state.elr or state.last_known_elr)
+            and state.leader_epoch != NEVER_LED
+            and not self._aliveness.has_bounced(state, self._brokers)
+        )
 
 
 def _wanted(state: PartitionState, rules: Rules, out_of_sync: frozenset[int]) -> PartitionState:

@@ -252,11 +252,12 @@ def _led_by(state: PartitionState, leader: int) -> PartitionState:
 class PartitionChanges:
     """Gathers new states of partitions of one image, and makes the decision of them."""
 
-    __slots__ = ("_changed", "_moved", "_written", "image")
+    __slots__ = ("_changed", "_has_store", "_moved", "_written", "image")
 
     def __init__(self, image: ClusterImage) -> None:
         self.image: Final = image
         """The image before the changes."""
+        self._has_store = not is_on_records(image)
         self._changed: dict[str, list[PartitionState]] = {}
         self._written: dict[PartitionKey, Operation] = {}
         self._moved: dict[str, dict[int, None]] = {}
@@ -276,6 +277,8 @@ class PartitionChanges:
         if states is None:
             states = self._changed[topic.name] = list(topic.partitions)
         states[index] = after
+        if not self._has_store:
+            return
         path = PartitionNode.path(topic.name, index)
         if before.leader_epoch == NEVER_LED and after.leader_epoch != NEVER_LED:
             self._written[topic.name, index] = Create(path, PartitionNode.encode(after))

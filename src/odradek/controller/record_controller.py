@@ -10,12 +10,20 @@ decides which brokers are silent. Source: Kafka's `QuorumController`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from odradek.controller import topics as topic_decisions
 from odradek.controller.aliveness import BY_RECORDS
-from odradek.controller.brokers import fencing_changed, leaders_sought, recovered_partitions, registered, shutting_down
+from odradek.controller.brokers import (
+    TopicWalk,
+    begin_shutdown,
+    fencing_changed,
+    leaders_sought,
+    reconsidered,
+    recovered_partitions,
+    registered,
+)
 from odradek.controller.config_effects import UNCLEAN_ELECTION, topics_with_changed, with_effects
 from odradek.controller.configs import AlteredResource, ResourceChanges, alter_configs
 from odradek.controller.elections import Elected, ElectionType, elect_leaders
@@ -52,6 +60,11 @@ class Recorded(NamedTuple, Generic[T]):
     """The image after the records."""
     replies: Sequence[T]
     """In the order of the request."""
+    rest: Callable[[], Recorded[T]] | None = None
+    """Decides the next part of a long decision, on the image that there is then; None where this is all of it.
+
+    The caller takes all parts. Other events may come between two of them.
+    """
 
 
 class RecordController:
@@ -76,11 +89,26 @@ class RecordController:
         self.image = decision.image
         return Recorded(records, decision.image, decision.replies)
 
+    def _part(
+        self,
+        first: Callable[[ClusterImage, TopicWalk], Decision[T]],
+        more: Callable[[ClusterImage, TopicWalk], Decision[T]],
+        walk: TopicWalk | None = None,
+    ) -> Recorded[T]:
+        """Let the first part of a long decision take effect; `more` decides each further one."""
+        walk = TopicWalk(self.image) if walk is None else walk
+        recorded = self.step(lambda image: first(image, walk))
+        return recorded._replace(rest=lambda: self._part(more, more, walk)) if walk else recorded
+
     # --- the quorum ---
 
     def begin(self) -> Recorded[TopicPartition]:
-        """A new leader of the quorum decides on all partitions; replies name those that changed."""
-        return self.step(lambda image: recovered_partitions(image, self._settings, aliveness=BY_RECORDS))
+        """A new leader of the quorum decides on all partitions, in parts; replies name those that changed."""
+
+        def decide(image: ClusterImage, walk: TopicWalk) -> Decision[TopicPartition]:
+            return recovered_partitions(image, self._settings, aliveness=BY_RECORDS, walk=walk)
+
+        return self._part(decide, decide)
 
     # --- brokers ---
 
@@ -92,21 +120,34 @@ class RecordController:
         """Remove a registration; replies name the partitions that changed. Raises KafkaError."""
         return self.step(lambda image: unregister_broker(image, broker_id, self._settings))
 
-    def fence_brokers(self, fence: Iterable[int], release: Iterable[int] = ()) -> Recorded[TopicPartition]:
-        """Fence silent brokers, and release those that have caught up; replies name the partitions that changed."""
+    def fence_brokers(self, fence: Collection[int], release: Collection[int] = ()) -> Recorded[TopicPartition]:
+        """Fence silent brokers, and release those that have caught up; replies name the partitions that changed.
 
-        def decide(image: ClusterImage) -> Decision[TopicPartition]:
+        It is decided in parts, the first of which has the brokers.
+        """
+
+        def decide(image: ClusterImage, walk: TopicWalk) -> Decision[TopicPartition]:
             silent = [image.brokers[i] for i in fence if i in image.brokers and not image.brokers[i].fenced]
             ready = [image.brokers[i] for i in release if i in image.brokers and image.brokers[i].fenced]
-            return fencing_changed(image, silent, ready, self._settings, aliveness=BY_RECORDS)
+            return fencing_changed(image, silent, ready, self._settings, aliveness=BY_RECORDS, walk=walk)
 
-        return self.step(decide)
+        return self._part(decide, self._reconsidering(frozenset((*fence, *release))))
+
+    def _reconsidering(
+        self, concerned: frozenset[int]
+    ) -> Callable[[ClusterImage, TopicWalk], Decision[TopicPartition]]:
+        """Decides what the partitions of brokers must look like, which have changed in the first part."""
+        return lambda image, walk: reconsidered(
+            image, self._settings, concerned, frozenset(), directories_are_good=False, aliveness=BY_RECORDS, walk=walk
+        )
 
     def shut_down_broker(self, broker_id: int, broker_epoch: int) -> Recorded[TopicPartition]:
-        """Begin a controlled shutdown; replies name the partitions that the broker still leads. Raises KafkaError."""
-        return self.step(
-            lambda image: shutting_down(image, broker_id, broker_epoch, self._settings, aliveness=BY_RECORDS)
-        )
+        """Begin a controlled shutdown, in parts; replies name the partitions that changed. Raises KafkaError."""
+
+        def decide(image: ClusterImage, walk: TopicWalk) -> Decision[TopicPartition]:
+            return begin_shutdown(image, broker_id, broker_epoch, self._settings, aliveness=BY_RECORDS, walk=walk)
+
+        return self._part(decide, self._reconsidering(frozenset((broker_id,))))
 
     def fail_directories(self, broker_id: int, failed: Collection[bytes]) -> Recorded[TopicPartition]:
         """Take log directories of a broker offline; replies name the partitions that changed. Raises KafkaError."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 from odradek.api.services.controller_service import NotTheController
@@ -16,6 +16,7 @@ from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.quorum.committed_metadata import CommittedMetadata
 from odradek.broker.quorum.raft_replica import RaftReplica
 from odradek.broker.task_failures import logs_failure
+from odradek.client.network.connections import retrieve_failure
 from odradek.controller.broker_sessions import BrokerSessions
 from odradek.controller.change_report import change_report
 from odradek.controller.election_counts import ElectionCounts
@@ -40,6 +41,11 @@ _LOOK_SECONDS: Final = 0.25
 """The pause between two looks at the sessions of brokers."""
 
 T = TypeVar("T")
+
+
+async def _all(commits: Iterable[asyncio.Future[None]]) -> None:
+    """Wait until the records are committed. Raises NotTheController where one of them may not be."""
+    await asyncio.gather(*map(asyncio.shield, commits))
 
 
 class QuorumController:
@@ -198,13 +204,43 @@ class QuorumController:
             raise NotTheController(ErrorCode.NOT_CONTROLLER)
         before = active.image
         recorded = decision(active)
+        commits = self._accept(epoch, before, recorded)
+        if recorded.rest is None:
+            await _all(commits)
+            return recorded.replies
+        # A caller that gives up, as a broker that closes its connection, must not leave it half-done.
+        rest = asyncio.get_running_loop().create_task(self._decide_rest(active, epoch, recorded.rest))
+        rest.add_done_callback(retrieve_failure)
+        replies = await asyncio.shield(rest)
+        await _all(commits)
+        return [*recorded.replies, *replies]
+
+    async def _decide_rest(
+        self, active: RecordController, epoch: int, part: Callable[[], Recorded[T]] | None
+    ) -> Sequence[T]:
+        """The further parts of a long decision. Other work of the event loop gets a turn before each."""
+        replies: list[T] = []
+        commits: list[asyncio.Future[None]] = []
+        while part is not None:
+            await asyncio.sleep(0)
+            if self._active is not active:
+                raise NotTheController(ErrorCode.NOT_CONTROLLER)
+            before = active.image
+            recorded = part()
+            replies += recorded.replies
+            commits += self._accept(epoch, before, recorded)
+            part = recorded.rest
+        await _all(commits)
+        return replies
+
+    def _accept(self, epoch: int, before: ClusterImage, recorded: Recorded[T]) -> list[asyncio.Future[None]]:
+        """Append the records of a decision before any other is made; done once they are committed."""
         if any(isinstance(each, md.PartitionChangeRecord) and each.leader >= 0 for each in recorded.records):
             self.elections.add(before, recorded.image)
         if logger.isEnabledFor(logging.INFO) and recorded.records:
             for level, text in change_report(before, recorded.image):
                 logger.log(level, "%s", text)
-        await self._propose(epoch, list(versioned(recorded.records, metadata_level(before))))
-        return recorded.replies
+        return self._append(epoch, list(versioned(recorded.records, metadata_level(before))))
 
     async def upgrade_kraft_version(self, level: int, *, validate_only: bool) -> None:
         """Let the voters finalize this kraft.version (KIP-853), or only ask whether they can.
@@ -225,15 +261,13 @@ class QuorumController:
         if not validate_only:
             active.note_kraft_version(level)
 
-    async def _propose(self, epoch: int, records: Sequence[VersionedRecord]) -> None:
+    def _append(self, epoch: int, records: Sequence[VersionedRecord]) -> list[asyncio.Future[None]]:
         if len(records) <= _RECORDS_IN_A_BATCH:
-            await self._replica.propose(epoch, records)
-            return
+            return [self._replica.append(epoch, records)]
         parts = [records[i : i + _RECORDS_IN_A_BATCH] for i in range(0, len(records), _RECORDS_IN_A_BATCH)]
         parts[0] = [VersionedRecord(md.BeginTransactionRecord(), 0), *parts[0]]
         parts[-1] = [*parts[-1], VersionedRecord(md.EndTransactionRecord(), 0)]
-        # All are passed on at once, so that no other decision's records come between them.
-        await asyncio.gather(*(self._replica.propose(epoch, part) for part in parts))
+        return [self._replica.append(epoch, part) for part in parts]
 
     async def broker_ended(self, broker: Broker) -> None:
         """End the session of a broker whose process has ended, and fence it, unless it has registered again.

@@ -253,13 +253,17 @@ class RaftReplica:
         Raises NotTheController if this replica does not lead the epoch, or loses it: the records may be committed
         nevertheless.
         """
+        await asyncio.shield(self.append(epoch, records))
+
+    def append(self, epoch: int, records: Sequence[VersionedRecord]) -> asyncio.Future[None]:
+        """Let records follow those of earlier calls; done as `propose` returns. It must not be cancelled."""
         if not records:
-            if not self._proposals:
-                return
-            done = self._proposals[-1].done
-        else:
-            done = self._propose(epoch, records)
-        await asyncio.shield(done)
+            if self._proposals:
+                return self._proposals[-1].done
+            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            done.set_result(None)
+            return done
+        return self._propose(epoch, records)
 
     def _propose(self, epoch: int, records: Sequence[VersionedRecord]) -> asyncio.Future[None]:
         if self.leads_since is None or self._machine.quorum.epoch != epoch or self._is_stopped:

@@ -64,7 +64,12 @@ class ActiveController:
         """Let an event take effect; the replies count once its records are committed. Raises KafkaError, Deposed."""
         recorded = event(self._records)
         await self._controller.append_records(recorded.records, recorded.image, as_one=as_one)
-        return recorded.replies
+        replies = [*recorded.replies]
+        while recorded.rest is not None:
+            recorded = recorded.rest()
+            await self._controller.append_records(recorded.records, recorded.image, as_one=as_one)
+            replies += recorded.replies
+        return replies
 
     # --- sessions ---
 
