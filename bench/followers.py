@@ -5,7 +5,7 @@ each with a log, a connection and an image of its own, all in a second process; 
 the same snapshot. Then partitions get another leader, one after the other, and at last the controller fences a broker.
 
 Times are by the clock, from the decision to the moment at which the last of the brokers has the image. Brokers share a
-processor here, which those of a cluster do not: "apart" is the time until the first has it, and what each of them used.
+processor here, which those of a cluster do not; with `--simulated`, each has one (`bench.simulated_followers`).
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import argparse
 import asyncio
 import os
 import resource
+import socket
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -49,19 +50,20 @@ from odradek.metadata.image import Broker, ClusterImage, Endpoint
 from odradek.metadata.kraft.record_versions import versioned
 from odradek.metadata.kraft.registration_records import broker_record
 from odradek.wire.messages import cluster_metadata as md
+from odradek.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 
 CLUSTER: Final = "4L6g3nShT-eMCtK--X86sw"
-_SNAPSHOT: Final = CheckpointId(10_000_000, 1)
-_CONTROLLER: Final = 1000
+SNAPSHOT: Final = CheckpointId(10_000_000, 1)
+CONTROLLER: Final = 1000
 _CHANGES: Final = 100
-_LEVELS: Final = {each.name: each.max_level for each in CONTROLLER_FEATURES}
+LEVELS: Final = {each.name: each.max_level for each in CONTROLLER_FEATURES}
 
 
-def _records(partitions: int) -> list[Any]:
-    """A cluster whose partitions are led by their second replica, so that an election changes them."""
-    found: list[Any] = [md.FeatureLevelRecord(METADATA_VERSION, _LEVELS[METADATA_VERSION])]
-    listener = {"PLAINTEXT": Endpoint("127.0.0.1", 9092, "PLAINTEXT")}
-    features = {name: (0 if name != METADATA_VERSION else 7, level) for name, level in _LEVELS.items()}
+def cluster_records(partitions: int, port: int) -> list[Any]:
+    """The records of a cluster whose partitions are led by their second replica, so that an election changes them."""
+    found: list[Any] = [md.FeatureLevelRecord(METADATA_VERSION, LEVELS[METADATA_VERSION])]
+    listener = {"PLAINTEXT": Endpoint("127.0.0.1", port, "PLAINTEXT")}
+    features = {name: (0 if name != METADATA_VERSION else 7, level) for name, level in LEVELS.items()}
     found += [
         broker_record(Broker(each, 1, None, listener, features=features, log_dirs=(directory_of(each),)))
         for each in range(BROKERS)
@@ -73,11 +75,18 @@ def _records(partitions: int) -> list[Any]:
     return found
 
 
-def _properties(node_id: int, folder: Path, port: int) -> dict[str, str]:
+def snapshot_of(partitions: int, port: int) -> bytes:
+    """The file with which all nodes begin. Something must listen on the port: the brokers' listener."""
+    records = versioned(cluster_records(partitions, port), LEVELS[METADATA_VERSION])
+    return bytes(encode_checkpoint(SNAPSHOT, records, timestamp_ms=1, last_timestamp_ms=1))
+
+
+def properties_of(node_id: int, folder: Path, controller: str) -> dict[str, str]:
+    """What a node is configured with; `controller` is the HOST:PORT of the only one."""
     return {
         "node.id": str(node_id),
         "controller.listener.names": "CONTROLLER",
-        "controller.quorum.voters": f"{_CONTROLLER}@127.0.0.1:{port}",
+        "controller.quorum.voters": f"{CONTROLLER}@{controller}",
         "log.dirs": str(folder),
         "broker.session.timeout.ms": "3600000",
         "auto.leader.rebalance.enable": "false",
@@ -89,7 +98,7 @@ def _format(folder: Path, node_id: int, snapshot: bytes) -> None:
     log.mkdir(parents=True)
     content = format_meta_properties(MetaProperties(CLUSTER, node_id, (1 << 80 | node_id).to_bytes(16, "big")))
     (folder / META_PROPERTIES).write_bytes(content)
-    (log / _SNAPSHOT.file_name).write_bytes(snapshot)
+    (log / SNAPSHOT.file_name).write_bytes(snapshot)
 
 
 # --- the controller's process ---
@@ -101,25 +110,33 @@ def controller_process(folder: Path, port: int, asked: Connection) -> None:
 
 
 async def _controller(folder: Path, port: int, asked: Connection) -> None:
-    settings = _properties(_CONTROLLER, folder, port)
+    settings = properties_of(CONTROLLER, folder, f"127.0.0.1:{port}")
     settings |= {"process.roles": "controller", "listeners": f"CONTROLLER://127.0.0.1:{port}"}
     node = ControllerNode(BrokerConfig(settings))
     await node.start()
     while not node.parts.controller.is_active or node.parts.metadata.end_offset < node.parts.controller.next_offset:
         await asyncio.sleep(0.01)
+    await heartbeats(node)
     loop = asyncio.get_running_loop()
     asked.send(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
     while (what := await loop.run_in_executor(None, asked.recv)) is not None:
         begun, used = time.monotonic(), time.process_time()
         before = node.parts.controller.next_offset
-        await node.parts.controller.decide(partial(_decision, what))
+        await node.parts.controller.decide(partial(decision_on, what))
         asked.send((begun, time.monotonic(), node.parts.controller.next_offset - before, used))
         await loop.run_in_executor(None, asked.recv)
         asked.send(time.process_time() - used)
     await node.stop()
 
 
-def _decision(what: str | int, controller: RecordController) -> Recorded[Any]:
+async def heartbeats(node: ControllerNode) -> None:
+    """Let each broker send one: until then the controller looks for its process."""
+    for broker in node.parts.controller.image.brokers.values():
+        request = BrokerHeartbeatRequest(broker.id, broker.epoch, SNAPSHOT.end_offset, want_fence=False)
+        await node.parts.brokers.heartbeat(request, broker.id)
+
+
+def decision_on(what: str | int, controller: RecordController) -> Recorded[Any]:
     """Elect the first replica of a topic's partition 0, or fence a broker."""
     if isinstance(what, str):
         return controller.elect_leaders(ElectionType.PREFERRED, [(what, 0)])
@@ -170,9 +187,9 @@ async def _brokers(folder: Path, snapshot: bytes, count: int, port: int, asked: 
         for number in range(count):
             home = folder / f"broker-{number}"
             _format(home, number, snapshot)
-            settings = _properties(number, home, port) | {"process.roles": "broker"}
+            settings = properties_of(number, home, f"127.0.0.1:{port}") | {"process.roles": "broker"}
             config = BrokerConfig(settings)
-            controllers = Controllers(ports.network, number, None, _no_proof, PeerLimits.of(config))
+            controllers = Controllers(ports.network, number, None, no_proof, PeerLimits.of(config))
             opened.callback(controllers.close)
             follower: MetadataFollower = await follow_log(config, ports, controllers, quorum_servers(config), CLUSTER)
             opened.push_async_callback(follower.close)
@@ -198,7 +215,7 @@ async def _brokers(folder: Path, snapshot: bytes, count: int, port: int, asked: 
     return figures
 
 
-async def _no_proof(_connection: Any, _node: int, _timeout_ms: float) -> None:
+async def no_proof(_connection: Any, _node: int, _timeout_ms: float) -> None:
     """No login: the listener is PLAINTEXT."""
 
 
@@ -224,11 +241,12 @@ async def _change(what: str | int, brokers: Brokers, count: int, asked: Connecti
 
 def measure(partitions: int, count: int) -> Sequence[Figure]:
     """All figures of one size."""
-    with tempfile.TemporaryDirectory(prefix="odradek-bench-followers-") as name:
+    with ExitStack() as opened:
+        name = opened.enter_context(tempfile.TemporaryDirectory(prefix="odradek-bench-followers-"))
         folder, port = Path(name), free_port()
-        records = versioned(_records(partitions), _LEVELS[METADATA_VERSION])
-        snapshot = bytes(encode_checkpoint(_SNAPSHOT, records, timestamp_ms=1, last_timestamp_ms=1))
-        _format(folder / "controller", _CONTROLLER, snapshot)
+        listener = opened.enter_context(socket.create_server(("127.0.0.1", 0), backlog=1024))
+        snapshot = snapshot_of(partitions, listener.getsockname()[1])
+        _format(folder / "controller", CONTROLLER, snapshot)
         context = get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=controller_process, args=(folder / "controller", port, theirs))
@@ -246,12 +264,19 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("partitions", nargs="?", type=int, default=100_000)
     parser.add_argument("--brokers", type=int, default=100, help="that follow the log (default: 100)")
+    parser.add_argument("--simulated", action="store_true", help="in virtual time, each node on a processor of its own")
     given = parser.parse_args(arguments)
     load = f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
     table = Table(title=f"{given.partitions:,} partitions, {given.brokers} brokers ({load})", title_justify="left")
     for column in ("", "figure", "unit"):
         table.add_column(column, justify="right" if column == "figure" else "left")
-    for figure in measure(given.partitions, given.brokers):
+    if given.simulated:
+        from bench.simulated_followers import simulate
+
+        figures = simulate(given.partitions, given.brokers)
+    else:
+        figures = measure(given.partitions, given.brokers)
+    for figure in figures:
         table.add_row(figure.name, f"{figure.value:,.4g}", figure.unit)
     Console(width=None if os.isatty(1) else 110).print(table)
     return 0

@@ -90,6 +90,8 @@ class Trace:
 class SimulatedLoop(asyncio.AbstractEventLoop):
     """One thread, one seed, one run."""
 
+    step_seconds = STEP_SECONDS
+
     def __init__(self, seed: str) -> None:
         self.seed = seed
         self._sched = random.Random(f"{seed}:sched")
@@ -252,7 +254,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
                 process.held.append(handle)
                 return
         self.steps += 1
-        self._now += STEP_SECONDS
+        self._now += self.step_seconds
         self.trace.mix(b"%d %d;" % (sequence, int(self._now * 1e9)))
         handle._run()
         if self.charges is not None:
