@@ -182,7 +182,7 @@ class Cluster:
         while any(follower.end_offset < end for follower in self.followers) or len(self.times) < self.count:
             await asyncio.sleep(0.001)
         times = sorted(self.times.values())
-        await asyncio.sleep(1)  # until the answers of the next fetches have been prepared
+        await asyncio.sleep(0.05)  # until the next fetches wait for records
 
         def spent(host: str) -> float:
             return self.loop.used[host] - used.get(host, 0.0)
