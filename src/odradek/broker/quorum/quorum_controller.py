@@ -45,7 +45,8 @@ T = TypeVar("T")
 
 async def _all(commits: Iterable[asyncio.Future[None]]) -> None:
     """Wait until the records are committed. Raises NotTheController where one of them may not be."""
-    await asyncio.gather(*map(asyncio.shield, commits))
+    for each in commits:
+        await asyncio.shield(each)
 
 
 class QuorumController:

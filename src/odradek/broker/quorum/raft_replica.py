@@ -257,18 +257,14 @@ class RaftReplica:
 
     def append(self, epoch: int, records: Sequence[VersionedRecord]) -> asyncio.Future[None]:
         """Let records follow those of earlier calls; done as `propose` returns. It must not be cancelled."""
+        if not records and self._proposals:
+            return self._proposals[-1].done
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if not records:
-            if self._proposals:
-                return self._proposals[-1].done
-            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             done.set_result(None)
             return done
-        return self._propose(epoch, records)
-
-    def _propose(self, epoch: int, records: Sequence[VersionedRecord]) -> asyncio.Future[None]:
         if self.leads_since is None or self._machine.quorum.epoch != epoch or self._is_stopped:
             raise NotTheController(ErrorCode.NOT_CONTROLLER)
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         done.add_done_callback(retrieve_failure)
         proposal = _Proposal(epoch, records, [], done)
         self._proposals.append(proposal)
