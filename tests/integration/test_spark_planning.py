@@ -188,6 +188,10 @@ def test_ranges_of_a_task_come_in_order_and_the_next_are_asked_for_early(
     given = options(topics, subscribe=topic)
     (task,) = BatchReader(given).partitions()
     assert isinstance(task, RangePartition)
+    whole = list(reading.read_ranges(given, task.ranges))
+    assert [each.column("partition").to_pylist() for each in whole] == [[0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]]
+    monkeypatch.setattr(reading, "_TOGETHER_BYTES", 1)
+    asked.clear()
     rows = reading.read_ranges(given, task.ranges)
     assert next(rows).column("partition").to_pylist() == [0, 0]
     assert asked == [0, 1, 2, 3]

@@ -32,6 +32,8 @@ FETCH_BYTES: Final = 4 * 1024 * 1024
 _WAIT_MS: Final = 500
 _RANGES_AHEAD: Final = 4
 """Ranges of a task that are asked for at a time. Tasks with several have few records of each."""
+_TOGETHER_BYTES: Final = 1024 * 1024
+"""Rows of several ranges become one batch as long as they are fewer."""
 _LENGTH: Final = struct.Struct(">i").unpack_from
 
 _HEADERS: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -75,9 +77,29 @@ def read_ranges(options: SourceOptions, ranges: Iterable[OffsetRange]) -> Iterat
 
     Raises SourceError where records of a range have expired and failOnDataLoss is set, KafkaError, CorruptRecords.
     """
+    waiting = deque(ranges)
+    if len(waiting) == 1:
+        yield from _read_in_turn(options, waiting)
+        return
+    # A batch costs Java as much as hundreds of rows, and such tasks have few of each range.
+    together: list[Any] = []
+    for each in _read_in_turn(options, waiting):
+        together.append(each)
+        if sum(rows.nbytes for rows in together) >= _TOGETHER_BYTES:
+            yield _joined(together)
+            together = []
+    if together:
+        yield _joined(together)
+
+
+def _joined(batches: list[Any]) -> Any:
+    (rows,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return rows
+
+
+def _read_in_turn(options: SourceOptions, waiting: deque[OffsetRange]) -> Iterator[Any]:
     consumer = clients.consumer(options.client)
     begun: deque[_Reading] = deque()
-    waiting = deque(ranges)
     try:
         while waiting or begun:
             while waiting and len(begun) < _RANGES_AHEAD:
