@@ -1,5 +1,6 @@
 """What the Spark source plans on the driver, against a broker and without a Java: topics, ranges, recreated topics."""
 
+import io
 import json
 import uuid
 from collections.abc import Iterator
@@ -9,13 +10,24 @@ import pytest
 from bench.peers.broker import BrokerProcess
 from odradek.client.blocking import Blocking
 from odradek.records.topic_partition import TopicPartition
+from odradek.spark import few_rows, source
+from odradek.spark.data_source import OdradekDataSource
 from odradek.spark.offsets import SourceError, from_json, origin_of
 from odradek.spark.options import SourceOptions
-from odradek.spark.source import BatchReader, RangePartition, StreamReader
+from odradek.spark.source import SMALL, BatchReader, RangePartition, StreamReader
+from odradek.wire.errors import ErrorCode, KafkaError
 
 pytest.importorskip("pyspark")
 
+import pyarrow as pa
+from pyspark.serializers import CPickleSerializer, read_int, write_with_length
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.streaming.python_streaming_source_runner import (
+    EMPTY_PYARROW_RECORD_BATCHES,
+    PREFETCHED_RECORDS_NOT_FOUND,
+    partitions_func,
+)
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 from tests.spark.support import Record, Topics
 
@@ -200,3 +212,85 @@ def test_ranges_of_a_task_come_in_order_and_the_next_are_asked_for_early(
     found = [each.column("partition").to_pylist() for each in reading.read_ranges(given, task.ranges)]
     assert found == [[each, each] for each in range(6)]
     assert asked == [0, 1, 2, 3, 4, 5]
+
+
+SPARK_SCHEMA = StructType(
+    [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("timestampType", IntegerType()),
+    ]
+)
+
+
+def planned_with_rows(reader: StreamReader, start: Positions, end: Positions) -> tuple[int, list[bytes] | None]:
+    """How many tasks PySpark's process beside the driver plans, and the values that it hands over with them."""
+    asked, answered = io.BytesIO(), io.BytesIO()
+    for each in (start, end):
+        write_with_length(json.dumps(each).encode(), asked)
+    asked.seek(0)
+    partitions_func(reader, OdradekDataSource({}), SPARK_SCHEMA, 1000, asked, answered)
+    answered.seek(0)
+    tasks = read_int(answered)
+    for _ in range(tasks):
+        assert isinstance(CPickleSerializer()._read_with_length(answered), RangePartition)
+    kind = read_int(answered)
+    if kind == PREFETCHED_RECORDS_NOT_FOUND:
+        return tasks, None
+    if kind == EMPTY_PYARROW_RECORD_BATCHES:
+        return tasks, []
+    read_int(answered)  # Arrow begins
+    return tasks, pa.ipc.open_stream(answered).read_all().column("value").to_pylist()
+
+
+def test_few_rows_of_a_micro_batch_come_with_its_plan(topics: Topics) -> None:
+    topic = topics.create(3)
+    topics.fill(topic, [Record(str(each).encode(), partition=each % 3) for each in range(9)])
+    reader = stream(topics, topic)
+    start, end = {topic: {"0": 1, "1": 0, "2": 3}}, reader.latestOffset({}, ReadAllAvailable())
+    assert planned_with_rows(reader, start, end) == (1, [b"3", b"6", b"1", b"4", b"7"])
+    assert type(reader) is StreamReader
+    assert reader.reportLatestOffset() == end
+    assert planned_with_rows(reader, start, end) == (1, [b"3", b"6", b"1", b"4", b"7"])
+
+
+def test_many_or_large_rows_are_left_to_tasks(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = topics.create(1)
+    topics.fill(topic, [Record(b"v")] * SMALL)
+    reader = stream(topics, topic)
+    end = reader.latestOffset({}, ReadAllAvailable())
+    assert planned_with_rows(reader, {topic: {"0": 0}}, end) == (1, None)
+    assert planned_with_rows(reader, {topic: {"0": 1}}, end) == (1, [b"v"] * (SMALL - 1))
+    assert planned_with_rows(stream(topics, topic, minPartitions="2"), {topic: {"0": 1}}, end) == (2, None)
+    monkeypatch.setattr(few_rows, "FEW_BYTES", 10)
+    assert planned_with_rows(reader, {topic: {"0": 1}}, end) == (1, None)
+    assert type(reader) is StreamReader
+
+
+def test_rows_that_cannot_be_read_beside_the_driver_are_left_to_a_task(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark repeats a task, but not the plan."""
+    topic = topics.create(1)
+    topics.fill(topic, [Record(b"v")])
+    reader = stream(topics, topic)
+    end = reader.latestOffset({}, ReadAllAvailable())
+
+    def fail(*_: object) -> None:
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "")
+
+    monkeypatch.setattr(source, "read_few", fail)
+    assert planned_with_rows(reader, {topic: {"0": 0}}, end) == (1, None)
+
+
+def test_micro_batch_of_aborted_records_has_no_rows(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = topics.create(1)
+    topics.fill(topic, [Record(b"v")])
+    reader = stream(topics, topic)
+    end = reader.latestOffset({}, ReadAllAvailable())
+    monkeypatch.setattr(source, "read_few", lambda *_: [])
+    assert planned_with_rows(reader, {topic: {"0": 0}}, end) == (1, [])

@@ -16,9 +16,11 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from odradek.client.errors import ClientError
 from odradek.client.model import OffsetAndMetadata
 from odradek.client.offsets import Member, commit_offsets
 from odradek.spark import clients
+from odradek.spark.few_rows import SimpleReader, read_few
 from odradek.spark.offsets import (
     OffsetRange,
     Offsets,
@@ -37,6 +39,7 @@ from odradek.spark.option_names import OptionError
 from odradek.spark.options import SourceOptions
 from odradek.spark.topics import Topics
 from odradek.spark.workers import freeze_modules, keep_memory
+from odradek.wire.errors import KafkaError
 
 logger = logging.getLogger(__name__)
 
@@ -58,10 +61,14 @@ class RangePartition(InputPartition):
         return [OffsetRange(*each) for each in self.value]
 
 
-def _tasks(options: SourceOptions, topics: Topics, ranges: list[OffsetRange]) -> list[InputPartition]:
+def _with_ids(topics: Topics, ranges: list[OffsetRange]) -> RangePartition:
+    """A task for all of the ranges, with the ids of their topics."""
     ids = topics.origin().topic_ids
-    ranges = [each._replace(topic_id=ids.get(each.topic, "")) for each in ranges]
-    split = split_ranges(ranges, options.min_partitions, options.max_records_per_partition)
+    return RangePartition([each._replace(topic_id=ids.get(each.topic, "")) for each in ranges])
+
+
+def _tasks(options: SourceOptions, topics: Topics, ranges: list[OffsetRange]) -> list[InputPartition]:
+    split = split_ranges(_with_ids(topics, ranges).ranges, options.min_partitions, options.max_records_per_partition)
     if options.min_partitions is not None or options.max_records_per_partition is not None:
         return [RangePartition([each]) for each in split]
     return [RangePartition(each) for each in group_small(split, SMALL, lambda each: topics.leader(*each[:2]))]
@@ -115,9 +122,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: tuple[Offsets, Origin] | None = None
         self._last_trigger_s: float | None = None
         self._latest: tuple[Offsets, Origin] | None = None
+        self._few: list[Any] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_options": self._options, "_topics": None, "_target": None, "_last_trigger_s": None, "_latest": None}
+        return {**vars(StreamReader(self._options))}
 
     def _find_latest(self) -> tuple[Offsets, Origin]:
         return self._known.latest(), self._known.origin()
@@ -199,7 +207,26 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._lost(f"the end of {key} went back from offset {begins[key]} to {stop}")
                 continue
             ranges.append(OffsetRange(*key, begins[key], stop))
+        if self._read_few(ranges):
+            return [_with_ids(self._known, ranges)]
         return _tasks(self._options, self._known, ranges)
+
+    def _read_few(self, ranges: list[OffsetRange]) -> bool:
+        """Read the rows of the micro-batch now, if they are few: Spark takes them with the plan."""
+        options = self._options
+        given = options.min_partitions is not None or options.max_records_per_partition is not None
+        if SimpleReader is None or given or not 0 < sum(each.end - each.start for each in ranges) < SMALL:
+            return False
+        try:
+            found = read_few(options, _with_ids(self._known, ranges).ranges)
+        except (KafkaError, ClientError, OSError) as error:
+            logger.info("the rows of a small micro-batch are left to a task, which Spark repeats: %s", error)
+            return False
+        if found is None:
+            return False
+        self._few = found
+        self.__class__ = _ReaderWithRows
+        return True
 
     def _of_the_same_topics(
         self, start: dict[str, dict[str, int]], end: dict[str, dict[str, int]]
@@ -240,6 +267,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """Connections belong to the process and stay for the next query."""
+
+
+if SimpleReader is not None:
+
+    class _ReaderWithRows(StreamReader, SimpleReader):
+        """What a reader is while it has rows for the plan: see `few_rows`."""
+
+        def getCache(self, start: Any, end: Any) -> Iterator[Any]:  # noqa: N802 - Spark's name
+            """The rows, once, as record batches."""
+            self.__class__ = StreamReader
+            rows, self._few = self._few, []
+            return iter(rows)
 
 
 class RejectedReader(DataSourceStreamReader):

@@ -188,7 +188,12 @@ def commit(
             source = (options.source_group, group_offsets(_cluster_id(producer), ends))
     recorded = Recorded(batch_id, written[0].query_id)
     let_through = leases.complete(begun.leases)
-    clients.run(protocol.finish(producer, begun, counts, let_through, markers, recorded, source, topic))
+    try:
+        clients.run(protocol.finish(producer, begun, counts, let_through, markers, recorded, source, topic))
+    except BaseException:
+        # The batch's number may be under way: its answer is not to meet a later transaction of this process.
+        clients.drop_transactional(client_options(options))
+        raise
     freeze_modules(at_leisure=False)
 
 

@@ -104,7 +104,7 @@ if _FILE and "odradek.spark.lease_server" not in sys.orig_argv:
     _around_async(TransactionalProducer, "_init_producer_id", "before-init", "after-init")
     _around_async(markers, "fetch_committed", "before-fetch", "after-fetch")
     _around(transactions, "begin", "before-begin", "after-begin")
-    _around_async(protocol.Sending, "_send_partition", "before-produce", "after-produce")
+    _around_async(protocol.Sending, "_send_granted", "before-produce", "after-produce")
     _around(transactions, "commit", "before-commit", "after-commit")
     _around_async(TransactionalProducer, "_commit_offsets", "before-offsets", "after-offsets")
     _around_async(TransactionalProducer, "_end_txn", "before-end", "after-end")
