@@ -1,6 +1,7 @@
 """The steps of the exactly-once protocol on real brokers, without Spark: what each leaves behind, and who is fenced."""
 
 import os
+import time
 import uuid
 from collections.abc import Iterable
 from typing import Any
@@ -64,6 +65,11 @@ class Writes:
         return begun
 
     def visible(self) -> list[int]:
+        # A coordinator answers once a transaction's outcome is certain; its markers may come later.
+        deadline = time.monotonic() + 30
+        while self.topics.ends(self.topic, 2, committed=True) != self.topics.ends(self.topic, 2):
+            assert time.monotonic() < deadline, "a transaction is still open"
+            time.sleep(0.01)
         return sorted(int(r.value) for r in self.topics.read(self.topic, 2, committed=True))
 
 
