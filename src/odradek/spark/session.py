@@ -21,7 +21,11 @@ _LOCAL_SETTINGS: Final = {
     # Java and its Python processes: rows are copied less, and small messages do not wait for TCP's acknowledgements
     "spark.python.unix.domain.socket.enabled": str(os.name == "posix").lower(),
 }
-_SETTINGS: Final = {"spark.ui.showConsoleProgress": "false"}
+_SETTINGS: Final = {
+    "spark.ui.showConsoleProgress": "false",
+    # Java fills one batch of rows while Python writes the one before; with 64 MB for each, rows of 1 KB wait for memory
+    "spark.sql.execution.arrow.maxBytesPerBatch": "8m",
+}
 
 
 def settings_for(master: str, given: Mapping[str, str], checkpoints: str | None = None) -> dict[str, str]:

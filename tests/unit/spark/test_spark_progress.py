@@ -53,6 +53,11 @@ def test_settings_of_the_user_go_first() -> None:
     assert local["spark.driver.host"] == "127.0.0.1"
     assert local["spark.sql.streaming.checkpointLocation"] == "/state"
     far = settings_for("spark://host:7077", {})
+    assert far["spark.sql.execution.arrow.maxBytesPerBatch"] == "8m"
+    assert settings_for("yarn", {"spark.sql.execution.arrow.maxBytesPerBatch": "1m"}) == {
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.execution.arrow.maxBytesPerBatch": "1m",
+    }
     assert not {"spark.driver.host", "spark.sql.streaming.checkpointLocation"} & far.keys()
     assert [is_local(each) for each in ("local", "local[*]", "local-cluster[2,1,512]", "yarn")] == [
         True,
