@@ -98,7 +98,17 @@ class _Look(NamedTuple):
 class Leadership:
     """This broker's right to act as a leader."""
 
-    __slots__ = ("_look", "_node_id", "_now", "_pending", "_promised", "_promises", "_sequence", "lease_until")
+    __slots__ = (
+        "_look",
+        "_node_id",
+        "_now",
+        "_pending",
+        "_promised",
+        "_promises",
+        "_sequence",
+        "_sole_topics",
+        "lease_until",
+    )
 
     def __init__(self, node_id: int, now: Callable[[], float]) -> None:
         self._node_id = node_id
@@ -108,6 +118,8 @@ class Leadership:
         self._promises: dict[int, _Promise] = {}
         self._promised: dict[TopicIdPartition, float] = {}
         self._look: _Look | None = None
+        self._sole_topics: object = None
+        """Topics of an image in which no partition has several replicas; None before one was seen."""
         self.lease_until = NEVER
         """When the lease ends, a margin for clocks that drift deducted."""
 
@@ -210,6 +222,18 @@ class Leadership:
         now = self._now()
         return now < self.lease_until or self._is_promised(partition, now)
 
+    def is_lease_needed(self, image: ClusterImage) -> bool:
+        """Whether a partition has several replicas: a sole replica leads without a lease.
+
+        Where none has, the next calls for the same topics cost nothing.
+        """
+        if image.topics is self._sole_topics:
+            return False
+        if any(len(state.replicas) > 1 for topic in image.topics.values() for state in topic.partitions):
+            return True
+        self._sole_topics = image.topics
+        return False
+
     def shown(self, image: ClusterImage, may_lead: Callable[[str, int], bool]) -> ClusterImage:
         """The cluster as clients may see it: without leadership of this broker that it may not act on.
 
@@ -217,7 +241,7 @@ class Leadership:
         requests of many clients do not use up a processor while the lease is missing.
         """
         now = self._now()
-        if not self._pending and now < self.lease_until:
+        if not self._pending and (now < self.lease_until or not self.is_lease_needed(image)):
             return image
         if self._look is not None and self._look.image is image and now < self._look.until:
             return self._look.shown

@@ -244,6 +244,30 @@ def test_image_is_shown_as_it_is_during_the_lease(leadership: Leadership) -> Non
     assert leadership.shown(known, lambda _topic, _index: False) is known
 
 
+def test_sole_replicas_are_shown_unexamined_after_the_lease(leadership: Leadership) -> None:
+    """A lone broker asks for no lease; each Metadata request looked at all of its partitions."""
+    sole = PartitionState(1, 4, (1,), (1,))
+    known = ClusterImage("c").with_topics([Topic("t", ID, (sole, sole))])
+
+    def may_lead(topic: str, index: int) -> bool:
+        raise AssertionError(f"asked for {topic}-{index}")
+
+    assert leadership.shown(known, may_lead) is known
+    again = known.with_controller(1, 1)
+    assert leadership.shown(again, may_lead) is again
+
+
+def test_a_second_replica_needs_a_lease(leadership: Leadership) -> None:
+    sole, shared = PartitionState(1, 4, (1,), (1,)), PartitionState(1, 4, (1, 2), (1, 2))
+    known = ClusterImage("c").with_topics([Topic("t", ID, (sole, sole))])
+    assert not leadership.is_lease_needed(known)
+    grown = known.with_topics([Topic("t", ID, (sole, shared))])
+    assert leadership.is_lease_needed(grown)
+    assert not leadership.is_lease_needed(known)
+    shown = leadership.shown(grown, lambda _topic, index: index == 0)
+    assert [state.leader for state in shown.topics["t"].partitions] == [1, NO_LEADER]
+
+
 def test_look_at_the_leaders_counts_for_ten_times_as_long_as_it_took(leadership: Leadership, clock: Clock) -> None:
     known, looks = image(1), 0
 

@@ -125,9 +125,7 @@ class LeaseHolder:
         if self._leadership.has_pending:
             return True
         image = self._view.image
-        if len(image.brokers) > 1:
-            return True
-        return any(len(state.replicas) > 1 for topic in image.topics.values() for state in topic.partitions)
+        return len(image.brokers) > 1 or self._leadership.is_lease_needed(image)
 
     # --- the controller's lease ---
 
