@@ -8,7 +8,7 @@ plus the members that wait for an answer. Source: Kafka's GroupCoordinatorShard,
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 from odradek.groups.classic.kind import ClassicGroups
 from odradek.groups.consumer.kind import ConsumerGroups
@@ -45,6 +45,10 @@ from odradek.metadata.image import ClusterImage, Topic
 from odradek.ports.randomness import Random
 from odradek.records.topic_partition import PartitionKey
 from odradek.wire.errors import ErrorCode, KafkaError
+
+DEADLINES_AT_ONCE: Final = 64
+"""Deadlines in one step: that of a thousand groups whose members join, or whose sessions end, at the same time would
+hold up all other clients."""
 
 
 class GroupCoordinator:
@@ -191,9 +195,12 @@ class GroupCoordinator:
         return self._timers.next_deadline_ms()
 
     def expire(self, now_ms: int) -> GroupDecision:
-        """Act on every deadline that has passed."""
+        """Act on deadlines that have passed: on `DEADLINES_AT_ONCE` at most; `next_deadline_ms` has the others."""
         outcome = NOTHING
-        while (due := self._timers.pop_due(now_ms)) is not None:
+        for _ in range(DEADLINES_AT_ONCE):
+            due = self._timers.pop_due(now_ms)
+            if due is None:
+                break
             deadline = type(due.payload)
             follows = self._expire[deadline](now_ms, due)
             outcome = joined(outcome, follows)

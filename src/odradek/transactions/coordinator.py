@@ -9,6 +9,7 @@ Source: Kafka's TransactionCoordinator, TransactionMetadata and TransactionState
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from odradek.records.topic_partition import PartitionKey
 from odradek.transactions.deadlines import Deadlines
@@ -42,6 +43,8 @@ from odradek.wire.errors import ErrorCode
 _TOMBSTONES_BYTES = 128 * 1024
 """Bound on the tombstones in one batch: the log would reject a larger batch for ever."""
 _TOMBSTONE_BYTES = 16
+DEADLINES_AT_ONCE: Final = 64
+"""Deadlines in one step: others wait for the event loop meanwhile, and each transaction to abort is an append."""
 
 
 class TransactionCoordinator:
@@ -322,12 +325,17 @@ class TransactionCoordinator:
     def expire(self, now_ms: int) -> list[TransactionDecision]:
         """Abort transactions that took too long and forget ids that were idle too long. Each outcome stands alone.
 
+        `DEADLINES_AT_ONCE` of them at most; `next_deadline_ms` has the others.
+
         One that the log rejects is decided again after `abort_timed_out_interval_ms`.
         """
         outcomes: list[TransactionDecision] = []
         tombstones: list[TransactionRecord] = []
         size = 0
-        while (transactional_id := self._deadlines.pop_due(now_ms)) is not None:
+        for _ in range(DEADLINES_AT_ONCE):
+            transactional_id = self._deadlines.pop_due(now_ms)
+            if transactional_id is None:
+                break
             transaction = self.transactions[transactional_id]
             if transaction.state is State.ONGOING:
                 outcomes.append(self._fence(transactional_id, transaction, now_ms))

@@ -4,6 +4,7 @@ import pytest
 
 from odradek.groups.classic.group import PREVIOUS_STATES, ClassicGroup, GroupState
 from odradek.groups.classic.records import ClassicGroupRecord, GroupValue
+from odradek.groups.coordinator import DEADLINES_AT_ONCE
 from odradek.groups.events import JoinResult, LeavingMember, SyncResult
 from odradek.wire.errors import ErrorCode as E
 from tests.unit.groups.virtual_shard import RANGE, VirtualShard
@@ -57,6 +58,18 @@ def test_initial_delay_is_extended_up_to_the_rebalance_timeout() -> None:
     results = [shard.answers[token] for token in waiting]
     assert {r.generation_id for r in results} == {1}
     assert [len(r.members) for r in results] == [4, 0, 0, 0]
+
+
+def test_rebalances_that_are_due_at_the_same_time_take_several_steps() -> None:
+    """A thousand groups that joined together held all other clients up for the time of them all."""
+    shard = VirtualShard(initial_rebalance_delay_ms=0)
+    groups = [f"g{number}" for number in range(DEADLINES_AT_ONCE * 2 + 1)]
+    tokens = [shard.join(group, member_id_required=False) for group in groups]
+    steps = []
+    while (deadline_ms := shard.coordinator.next_deadline_ms()) is not None and deadline_ms <= shard.now_ms:
+        shard.obey(shard.coordinator.expire(shard.now_ms))
+        steps.append(sum(token in shard.answers for token in tokens))
+    assert steps == [DEADLINES_AT_ONCE, DEADLINES_AT_ONCE * 2, len(groups)]
 
 
 def test_followers_wait_for_the_assignment_of_the_leader() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from odradek.transactions.coordinator import TransactionCoordinator, states_of
+from odradek.transactions.coordinator import DEADLINES_AT_ONCE, TransactionCoordinator, states_of
 from odradek.transactions.events import AddPartitions, EndTransaction, InitProducerId, NoProducerIds, ProducerResult
 from odradek.transactions.records import LAST_CLIENT_EPOCH, MAX_EPOCH, TransactionRecord
 from odradek.transactions.settings import TransactionSettings
@@ -423,13 +423,27 @@ def test_ids_expire_together(shard: Any) -> None:
 
 
 def test_expired_ids_are_divided_into_batches_of_bounded_size(shard: Any) -> None:
-    for number in range(600):
-        shard.init(f"{number:03}" + "x" * 1000)
+    for number in range(DEADLINES_AT_ONCE):
+        shard.init(f"{number:03}" + "x" * 5000)
     shard.now_ms = shard.coordinator.next_deadline_ms()
     outcomes = shard.coordinator.expire(shard.now_ms)
     sizes = [sum(len(record.transactional_id) for record in outcome.records) for outcome in outcomes]
-    assert sum(len(outcome.records) for outcome in outcomes) == 600
+    assert sum(len(outcome.records) for outcome in outcomes) == DEADLINES_AT_ONCE
+    assert len(sizes) > 1
     assert max(sizes) < 200_000
+
+
+def test_deadlines_that_are_due_at_the_same_time_take_several_steps(shard: Any) -> None:
+    count = DEADLINES_AT_ONCE * 2 + 1
+    for number in range(count):
+        name = f"id-{number}"
+        shard.add(producer_of(shard.init(name)), 0, transactional_id=name)
+    shard.now_ms = shard.coordinator.next_deadline_ms()
+    steps = []
+    while shard.coordinator.next_deadline_ms() is not None:
+        shard.expire()
+        steps.append(sum(shard.state(f"id-{number}") is State.PREPARE_ABORT for number in range(count)))
+    assert steps == [DEADLINES_AT_ONCE, DEADLINES_AT_ONCE * 2, count]
 
 
 def test_using_an_id_puts_its_expiry_off(shard: Any) -> None:
