@@ -20,6 +20,9 @@ from odradek.wire.fetch import FetchPartition
 from odradek.wire.produce import RequestedPartition, TopicKey
 
 MOST_SESSIONS_OF_A_BROKER = 64
+MOST_AT_ONCE = 256
+"""Partitions whose records an answer has. Leader and follower serve no client while they handle an answer; the next
+one follows at once."""
 _NOTHING = (-1, -1)
 """Reported offsets that differ from all others: the current ones have to be reported."""
 
@@ -247,6 +250,10 @@ class ReplicaSession:
         size = 0
         must = False
         for member in self.ready:
+            if found and (size >= max_bytes or len(found) >= MOST_AT_ONCE):
+                # The others are the first ones of the next answer.
+                must = True
+                break
             partition = member.partition
             if (
                 throttle is not None

@@ -39,6 +39,8 @@ _EARLIEST: Final = -2
 _LATEST: Final = -1
 _FIRST_PAUSE_SECONDS: Final = 0.005
 _MOST_IN_FLIGHT: Final = 2
+MOST_NAMED: Final = 500
+"""Partitions that one fetch names; the next one names more. A leader notes in one step what a fetch names."""
 _SESSION_LOST: Final = frozenset(
     (
         ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
@@ -298,10 +300,14 @@ class ReplicaFetcher:
         full = not self._session_id
         if full:
             self._began = self._sequence
-        places = self._logs if full else self._changed
+            self._changed = dict.fromkeys(self._logs)
+        changed, named = self._changed, 0
         topics: dict[bytes, list[FetchPartition]] = {}
         forgotten: dict[bytes, list[int]] = {}
-        for place in places:
+        for place in tuple(changed):
+            if named == MOST_NAMED:
+                break
+            del changed[place]
             followed = self._logs.get(place)
             if followed is None or place in self._delayed or not followed.is_current or self._pauses(followed, place):
                 if not full and self._known.pop(place, None) is not None:
@@ -310,9 +316,12 @@ class ReplicaFetcher:
             row = self._known[place] = followed.row(settings.partition_max_bytes)
             self._sent[place] = self._sequence
             topics.setdefault(place[0], []).append(row)
-        self._changed.clear()
+            named += 1
         if not self._known and not forgotten:
             return
+        if changed:
+            # The next fetch, which names more, is to follow at once.
+            request.max_wait_ms = 0
         request.topics = list(topics.items())
         request.forgotten = list(forgotten.items())
         request.session_id = self._session_id

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from odradek.api import api_01_fetch
+from odradek.broker.replication import replica_fetcher
 from odradek.broker.replication.replica_fetcher import Connect, FetchSettings, ReplicaFetcher
 from odradek.client.errors import ClientError, Disconnected, RequestTimedOut, UnsupportedByBroker
 from odradek.log.config import LogConfig
@@ -22,6 +23,7 @@ from odradek.ports.clock import Clock
 from odradek.ports.disk import FileRange, SystemDisk
 from odradek.ports.randomness import SeededRandom
 from odradek.records.builder import BatchFields, encode_batch
+from odradek.replication import replica_sessions
 from odradek.replication.follower import FollowedLog
 from odradek.replication.partition import Partition
 from odradek.replication.replica_sessions import ReplicaSessions
@@ -356,6 +358,43 @@ async def test_a_partition_that_comes_later_does_not_wait_for_the_long_poll(tmp_
     leader.partitions[1].append(batch(), now_ms=NOW)
     await following.in_step(1)
     assert asked(leader.requests[-1]) == [(1, 2)]
+    following.fetcher.close()
+
+
+@in_a_loop
+async def test_fetches_name_some_partitions_at_a_time_and_all_are_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a fetch names is noted in one step: 5,000 partitions held the leader's event loop."""
+    monkeypatch.setattr(replica_fetcher, "MOST_NAMED", 2)
+    following = Following(tmp_path)
+    leader = following.leader
+    for index in range(5):
+        leader.lead(index).append(batch(), now_ms=NOW)
+        following.follow(index)
+    await following.in_step(*range(5))
+    assert max(len(asked(request)) for request in leader.requests) == 2
+    assert [request.max_wait_ms for request in leader.requests[:2]] == [0, 0], "the next one follows at once"
+    assert len({request.session_id for request in leader.requests[1:]}) == 1
+    await until(lambda: leader.requests[-1].max_wait_ms > 0)
+    following.fetcher.close()
+
+
+@in_a_loop
+async def test_answers_have_records_of_some_partitions_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replica_sessions, "MOST_AT_ONCE", 2)
+    following = Following(tmp_path)
+    leader = following.leader
+    for index in range(5):
+        leader.lead(index)
+        following.follow(index)
+    await until(lambda: len(leader.requests) == 2)
+    for index in range(5):
+        leader.partitions[index].append(batch(), now_ms=NOW)
+    await following.in_step(*range(5))
+    assert [len(asked(request)) for request in leader.requests[2:5]] == [2, 2, 1]
     following.fetcher.close()
 
 
