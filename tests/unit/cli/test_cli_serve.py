@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import resource
 import signal
@@ -98,18 +97,6 @@ def test_listen_is_rejected_when_the_file_protects_its_listener(
     error = capsys.readouterr().err
     assert error.startswith("odradek serve: --listen 127.0.0.1:0 would replace the SSL listener"), error
     assert "use --set listeners=SSL://127.0.0.1:0" in error
-
-
-def test_full_collections_are_rare_while_a_broker_serves() -> None:
-    thresholds = gc.get_threshold()
-    try:
-        process_life.collect_rarely()
-        assert gc.get_freeze_count() > 0
-        assert gc.get_threshold()[:2] == thresholds[:2]
-        assert gc.get_threshold()[2] > thresholds[2]
-    finally:
-        gc.unfreeze()
-        gc.set_threshold(*thresholds)
 
 
 def test_process_allows_itself_the_most_files_that_it_may() -> None:

@@ -22,7 +22,8 @@ from odradek.cli.arguments.errors import UsageError
 from odradek.cli.arguments.examples import add_examples
 from odradek.cli.serving.console_process import ConsoleProcess, check_console
 from odradek.cli.serving.data_directories import reject_broker_directory, reject_cluster_directory
-from odradek.cli.serving.process_life import allow_most_files, collect_rarely, until_stop
+from odradek.cli.serving.garbage import IdleCollections, collect_in_small_steps
+from odradek.cli.serving.process_life import allow_most_files, until_stop
 from odradek.cli.serving.service_manager import ServiceManager
 from odradek.ports.clock import process_age
 from odradek.wire.errors import KafkaError
@@ -299,6 +300,7 @@ async def _serve(
     manager = ServiceManager.from_environment(os.environ)
     manager.status("starting")
     allow_most_files()
+    collect_in_small_steps()
     broker = Broker(config)
     loop, stop = asyncio.get_running_loop(), until_stop(until_input_ends=until_input_ends)
     starting = loop.create_task(broker.start())
@@ -313,7 +315,7 @@ async def _serve(
         broker.accept_from(shared)
     print(ready_line(broker.bootstrap, broker.bound, broker.http), flush=True)
     manager.ready(f"serving on {broker.bootstrap}")
-    collect_rarely()
+    collections = IdleCollections(loop)
     alive = asyncio.create_task(manager.keep_alive())
     loading = asyncio.create_task(broker.load_the_rest())
     console = ConsoleProcess()
@@ -325,6 +327,7 @@ async def _serve(
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     for task in (*ends, loading):
         task.cancel()
+    collections.close()
     await console.stop()
     if broker.has_failed.is_set():
         manager.stopping("the metadata log has failed")

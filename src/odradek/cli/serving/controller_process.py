@@ -9,7 +9,8 @@ import sys
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.quorum.controller_node import ControllerNode
 from odradek.broker.start_error import StartError
-from odradek.cli.serving.process_life import allow_most_files, collect_rarely, until_stop
+from odradek.cli.serving.garbage import IdleCollections, collect_in_small_steps
+from odradek.cli.serving.process_life import allow_most_files, until_stop
 from odradek.cli.serving.service_manager import ServiceManager
 from odradek.ports.clock import process_age
 
@@ -19,6 +20,7 @@ async def serve_controller(config: BrokerConfig, *, until_input_ends: bool) -> i
     manager = ServiceManager.from_environment(os.environ)
     manager.status("starting")
     allow_most_files()
+    collect_in_small_steps()
     node = ControllerNode(config)
     loop, stop = asyncio.get_running_loop(), until_stop(until_input_ends=until_input_ends)
     try:
@@ -28,10 +30,11 @@ async def serve_controller(config: BrokerConfig, *, until_input_ends: bool) -> i
         return 2 if error.misconfigured else 1
     print(f"odradek ready controller={node.bound} pid={os.getpid()} seconds={process_age():.2f}", flush=True)
     manager.ready(f"controller {config.node_id} serves on {node.bound}")
-    collect_rarely()
+    collections = IdleCollections(loop)
     alive = loop.create_task(manager.keep_alive())
     ends = [loop.create_task(stop.wait()), loop.create_task(node.has_failed.wait())]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    collections.close()
     manager.stopping("handing the leadership of the quorum over")
     await node.stop()
     for task in (*ends, alive):

@@ -1,30 +1,13 @@
-"""What all processes of `odradek serve` do: few full collections of garbage, and an end with their supervisor."""
+"""What all processes of `odradek serve` do: files for all that they serve, and an end with their supervisor."""
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import resource
 import signal
 import sys
 from contextlib import suppress
-from typing import Final
-
-_FULL_COLLECTION_THRESHOLD: Final = 100
-"""Collections of the middle generation, of 7,000 new objects each, between two full ones; Python's default is 10."""
-
-
-def collect_rarely() -> None:
-    """Make the interpreter's full collections of garbage cycles rare: each holds the event loop.
-
-    They look at every object, 20 ms at the start and 100 ms with 5,000 open logs, and by default a burst of new objects
-    causes several. Reference counts free nearly all that a broker drops. What it starts with is left out of them; it
-    stays for as long as the process.
-    """
-    gc.freeze()
-    young, middle, _ = gc.get_threshold()
-    gc.set_threshold(young, middle, _FULL_COLLECTION_THRESHOLD)
 
 
 def allow_most_files() -> None:
