@@ -14,6 +14,9 @@ IDLE_SECONDS = 20.0
 _CALM_SECONDS = 5.0
 _START_SECONDS = 300
 _REST_SECONDS = 0.05
+_CALM_PERCENT = 2.0
+_CALM_WITHIN_SECONDS = 0.5
+_CALM_AFTER_SECONDS = 120.0
 
 
 class Measured:
@@ -27,6 +30,20 @@ class Measured:
         time.sleep(_REST_SECONDS)  # the kernel counts what a thread has used when it gives up the processor
         tasks = Path(f"/proc/{self.pid}/task").glob("*/schedstat")
         return sum(int(each.read_text().split()[0]) for each in tasks) / 1e6
+
+    def wait_until_calm(self) -> None:
+        """Return when the process does no more work of its own, for instance for files that requests have created.
+
+        Threads sync the directories of new logs for seconds: this is no request's, and would count as the next one's.
+        """
+        end = time.monotonic() + _CALM_AFTER_SECONDS
+        before = self.cpu_ms()
+        while time.monotonic() < end:
+            time.sleep(_CALM_WITHIN_SECONDS)
+            now = self.cpu_ms()
+            if (now - before) / _CALM_WITHIN_SECONDS / 10 < _CALM_PERCENT:
+                return
+            before = now
 
 
 class MeasuredKafka(Measured):

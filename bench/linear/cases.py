@@ -228,6 +228,7 @@ def _per_partition(broker: Measured, steps: Sequence[int]) -> dict[str, dict[int
         _create(broker.connection, new)
         present |= {name for name, _ in topics}
         _append_to_all(broker, new)
+        broker.wait_until_calm()
         for name, make in requests.items():
             times = max(1, _PARTITIONS_OF_A_RUN // step)
             frames = [make(topics)] * times
@@ -244,6 +245,7 @@ def commits(broker: MeasuredBroker, scale: float) -> Iterator[Figure]:
     for groups in (1, count):
         frames = [_commit(f"g-{number % groups}") for number in range(count)]
         _exchange(broker.connection, frames)
+        broker.wait_until_calm()
         found[groups] = _least_cpu_ms(broker, _exchange, frames) * 1000 / count
     yield from _ratios(found, "OffsetCommit, groups", (1.2,))
 
