@@ -25,6 +25,7 @@ from odradek.broker.network.loop_holds import LoopHolds
 from odradek.broker.network.server import Allowance, Guards, Server
 from odradek.broker.network.slow_requests import follow_thresholds
 from odradek.broker.network.tls_listeners import TlsListeners
+from odradek.broker.network.turns import Turns
 from odradek.broker.opening import Storage, StoreMetadata
 from odradek.broker.ports import Ports
 from odradek.broker.security.logins import Credentials, Logins
@@ -133,8 +134,9 @@ def assemble(
     cluster.controller.share_turns(long_work)
     services = _services(config, ports, storage, cluster, coordinators, log_directories, clients, long_work)
     limits = request_limits(config)
-    dispatcher = Dispatcher(services, asyncio.get_running_loop(), limits, holds)
-    allowance = Allowance(limits, coordinators.quotas.connections, buffers)
+    turns = Turns()
+    dispatcher = Dispatcher(services, asyncio.get_running_loop(), limits, holds, turns=turns)
+    allowance = Allowance(limits, coordinators.quotas.connections, buffers, turns)
     server = Server(ports.network, dispatcher, config, ports.clock, allowance, Guards(tls, clients.logins, trail))
     follow_thresholds(config, dispatcher.slow)
     observability = None

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from odradek.api.requests.session import Session
+from odradek.broker.network.turns import WATCHED_SECONDS, Turns
 from odradek.ports.disk import Bytes, FileRange
 from odradek.ports.network import WOULD_BLOCK, Part, Stream
 from odradek.wire.frames import FrameError, FrameReader
@@ -96,6 +97,17 @@ class Disconnect(Exception):
     """The request cannot be answered (unknown key, garbage): the connection is closed, with this reason in the log."""
 
 
+class Shared(NamedTuple):
+    """What all connections of a broker have in common."""
+
+    dispatch: Dispatch
+    """Serves their requests."""
+    closed: Callable[[InboundConnection, str], None]
+    """Is called when one has ended, with the reason."""
+    turns: Turns
+    """Which of them are served when many can be."""
+
+
 class InboundConnection:
     """Reads frames, hands them to the dispatcher one after the other, writes the answers in request order.
 
@@ -119,6 +131,8 @@ class InboundConnection:
         "_serving",
         "_starved",
         "_stream",
+        "_turns",
+        "_waits_for_turn",
         "_writing",
         "closed",
         "identifier",
@@ -129,17 +143,15 @@ class InboundConnection:
     def __init__(
         self,
         stream: Stream,
-        dispatch: Dispatch,
+        shared: Shared,
         identifier: int,
         session: Session,
         frames: FrameReader,
         max_in_flight: int,
-        closed: Callable[[InboundConnection, str], None],
     ) -> None:
         self._stream = stream
-        self._dispatch = dispatch
+        self._dispatch, self._closed_callback, self._turns = shared
         self._frames = frames
-        self._closed_callback = closed
         self._max_in_flight = max_in_flight
         self._out: list[Part] = []
         self._order = _NO_ORDER
@@ -152,6 +164,7 @@ class InboundConnection:
         self._reading = True
         self._serving = False
         self._expects = False
+        self._waits_for_turn = False
         self.closed = False
         self.identifier = identifier
         self.session = session
@@ -161,6 +174,12 @@ class InboundConnection:
     # --- in ---
 
     def _readable(self) -> None:
+        turns = self._turns
+        if turns.worked > WATCHED_SECONDS and not self._waits_for_turn and turns.is_over():
+            self._waits_for_turn = True
+            self._adjust_reading()
+            turns.wait(self)
+            return
         try:
             space = self._frames.space()
             if not space:
@@ -201,6 +220,14 @@ class InboundConnection:
             return
         if self._out and not self._writing:
             self._flush()
+        self._adjust_reading()
+
+    def take_turn(self) -> None:
+        """Read, which has waited for this turn of the loop."""
+        if self.closed:
+            return
+        self._readable()
+        self._waits_for_turn = False
         self._adjust_reading()
 
     def _may_serve(self) -> bool:
@@ -316,6 +343,7 @@ class InboundConnection:
             and not self._backlog
             and not self._mutes
             and not self._starved
+            and not self._waits_for_turn
             and len(self._order) < self._max_in_flight
         )
         if wanted != self._reading:
@@ -427,7 +455,7 @@ class InboundConnection:
     @property
     def awaits_peer(self) -> bool:
         """Whether only the peer can continue: this side has no request to serve and room for the next one."""
-        return self.idle and not self._starved
+        return self.idle and not self._starved and not self._waits_for_turn
 
     @property
     def large_request_bytes(self) -> int | None:

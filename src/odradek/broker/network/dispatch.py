@@ -26,6 +26,7 @@ from odradek.broker.network.connection import Disconnect, InboundConnection, Pen
 from odradek.broker.network.limits import RequestLimits
 from odradek.broker.network.loop_holds import LoopHolds, TimedSteps
 from odradek.broker.network.slow_requests import RequestTiming, SlowRequestLog
+from odradek.broker.network.turns import Turns
 from odradek.metrics.requests import (
     BOUNDS,
     FIRST_BOUND,
@@ -94,6 +95,7 @@ class Dispatcher:
         "_small",
         "_tasks",
         "_time_quota",
+        "_turns",
         "counters",
         "slow",
     )
@@ -105,8 +107,9 @@ class Dispatcher:
         limits: RequestLimits | None = None,
         holds: LoopHolds | None = None,
         endpoints: Callable[[int], Endpoint | None] | None = None,
+        turns: Turns | None = None,
     ) -> None:
-        """`endpoints`: what is served, where it is not all that a broker serves."""
+        """`endpoints`: what is served, where it is not all that a broker serves; `turns`: those of its connections."""
         self._limits = limits or RequestLimits()
         # A topic and a partition take a byte each at least: what is smaller exceeds no limit.
         self._small = min(COUNTED_FROM_BYTES, *self._limits)
@@ -116,6 +119,7 @@ class Dispatcher:
         self._routes: dict[int, _Route] = {}
         self._now = services.clock.monotonic
         self._time_quota = services.quotas.request
+        self._turns = Turns() if turns is None else turns
         self.counters = RequestCounterTable({key: spec.name for key, spec in APIS.items()})
         """Requests by API key, and those of followers that fetch."""
         self.slow = SlowRequestLog(holds or LoopHolds(self._now))
@@ -167,6 +171,7 @@ class Dispatcher:
                 except Exception as error:  # noqa: BLE001 - whatever a handler raises costs this request only
                     answer = self._failed(route.endpoint, request, context, error)
             took = self._now() - started
+            self._turns.worked += took
             if type(answer) is Pending and not answer.ready:
                 # Without the keyword handling of a NamedTuple's constructor.
                 timing = (context, key, self.slow, self._now, started + took, took)

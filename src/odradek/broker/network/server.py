@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from odradek.api.requests.session import ANONYMOUS, Session
 from odradek.broker.configuration.broker_config import BrokerConfig
-from odradek.broker.network.connection import Dispatch, InboundConnection
+from odradek.broker.network.connection import Dispatch, InboundConnection, Shared
 from odradek.broker.network.deadlines import Deadlines
 from odradek.broker.network.limits import RequestLimits
 from odradek.broker.network.repeated_lines import RepeatedLines
 from odradek.broker.network.tls_listeners import TlsListeners
+from odradek.broker.network.turns import Turns
 from odradek.broker.security.logins import Logins
 from odradek.ports.clock import Clock
 from odradek.ports.network import Listener, Network, Stream
@@ -43,6 +44,8 @@ class Allowance(NamedTuple):
     """New connections per second."""
     buffers: ReceiveBuffers
     """Bytes of requests that are not served yet."""
+    turns: Turns
+    """Time of a turn of the event loop."""
 
 
 class Guards(NamedTuple):
@@ -76,7 +79,6 @@ class Server:
         "_closed_listener",
         "_config",
         "_deadlines",
-        "_dispatch",
         "_early",
         "_handshakes",
         "_limits",
@@ -88,6 +90,7 @@ class Server:
         "_open",
         "_per_ip",
         "_rates",
+        "_shared",
         "_shut",
         "_tls",
         "_waiting",
@@ -105,7 +108,7 @@ class Server:
         guards: Guards = NO_GUARDS,
     ) -> None:
         self._network = network
-        self._dispatch = dispatch
+        self._shared = Shared(dispatch, self._closed, allowance.turns)
         self._config = config
         self._broker_listener = config.inter_broker_listener_name if config.joins_quorum else None
         self._clock = clock
@@ -264,7 +267,7 @@ class Server:
         most = config.number("socket.request.max.bytes")
         connection = InboundConnection(
             stream,
-            self._dispatch,
+            self._shared,
             self._next_identifier,
             session,
             FrameReader(
@@ -273,7 +276,6 @@ class Server:
                 partial(self._limits.most_bytes, session),
             ),
             config.number("odradek.max.in.flight.requests"),
-            self._closed,
         )
         self.connections[connection.identifier] = connection
         self._deadlines.begin(connection)

@@ -30,6 +30,7 @@ from odradek.broker.network.loop_holds import LoopHolds
 from odradek.broker.network.server import Allowance, Guards, Server
 from odradek.broker.network.slow_requests import follow_thresholds
 from odradek.broker.network.tls_listeners import TlsListeners
+from odradek.broker.network.turns import Turns
 from odradek.broker.ports import Ports
 from odradek.broker.quorum.acl_records import AclRecords
 from odradek.broker.quorum.broker_requests import BrokerRequests
@@ -145,10 +146,10 @@ def assemble(
     endpoints = controller_endpoint if authorization is None else guarded_controller_endpoint
     # A dispatcher reads no other services than those that both kinds of nodes have.
     holds = LoopHolds(ports.clock.monotonic)
-    loop = asyncio.get_running_loop()
-    dispatcher = Dispatcher(cast("Services", services), loop, requests, holds, endpoints=endpoints)
+    loop, turns = asyncio.get_running_loop(), Turns()
+    dispatcher = Dispatcher(cast("Services", services), loop, requests, holds, endpoints=endpoints, turns=turns)
     follow_thresholds(config, dispatcher.slow)
-    allowance = Allowance(requests, quotas.connections, receive_buffers(config))
+    allowance = Allowance(requests, quotas.connections, receive_buffers(config), turns)
     server = Server(ports.network, dispatcher, config, ports.clock, allowance, Guards(tls, logins))
     server.on_closed(watch.connection_closed)
     seen = _observability(config, ports, state, controller, (dispatcher, server), storage.log.directory)

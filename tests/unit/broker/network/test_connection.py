@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.api.requests.session import Session
-from odradek.broker.network.connection import COPIED_BYTES, MOST_SENDS, Disconnect, InboundConnection, Pending
+from odradek.broker.network.connection import COPIED_BYTES, MOST_SENDS, Disconnect, InboundConnection, Pending, Shared
+from odradek.broker.network.turns import NEW_SECONDS, WAITING_SECONDS, Turns
 from odradek.ports.disk import File, FileRange, SystemDisk
 from odradek.ports.network import WOULD_BLOCK, Part
 from odradek.wire.frames import FrameReader, ReceiveBuffers
@@ -87,6 +88,7 @@ class Server:
         max_in_flight: int = 100,
         max_frame_bytes: int = 1 << 20,
         buffers: ReceiveBuffers | None = None,
+        turns: Turns | None = None,
     ) -> None:
         self.stream = stream or ScriptedStream()
         self.served: list[bytes] = []
@@ -95,12 +97,11 @@ class Server:
         self.extra: list[Part] = []
         self.connection = InboundConnection(
             self.stream,
-            self.dispatch,
+            Shared(self.dispatch, lambda _, why: self.reasons.append(why), turns or Turns()),
             1,
             Session("PLAINTEXT", "127.0.0.1"),
             FrameReader(max_frame_bytes, buffers),
             max_in_flight,
-            lambda _, why: self.reasons.append(why),
         )
 
     def dispatch(self, frame: memoryview, connection: InboundConnection) -> list[Part] | Pending | None:
@@ -438,3 +439,111 @@ def test_answers_that_wait_for_an_earlier_one_are_bounded() -> None:
     server.waiting[b"wait"].answer([b"w"])
     assert server.served == requests
     assert server.stream.sent == b"w012345678"
+
+
+class Turn:
+    """Connections of which each request takes as long as the waiting ones have in a turn."""
+
+    def __init__(self) -> None:
+        self.turns = Turns()
+        self.order: list[bytes] = []
+        """Whose requests were served."""
+
+    def server(self, name: bytes) -> Server:
+        server = Server(turns=self.turns)
+        serve = server.dispatch
+
+        def dispatch(frame: memoryview, connection: InboundConnection) -> list[Part] | Pending | None:
+            self.order.append(name)
+            self.turns.worked += WAITING_SECONDS
+            return serve(frame, connection)
+
+        server.connection._dispatch = dispatch
+        return server
+
+
+async def next_turn() -> None:
+    """Let what was called for this turn of the loop run."""
+    await asyncio.sleep(0)
+
+
+def test_connection_that_comes_late_in_a_turn_is_read_in_the_next_one() -> None:
+    async def main() -> None:
+        turn = Turn()
+        late = turn.server(b"late")
+        turn.turns.worked = NEW_SECONDS * 2
+        late.stream.deliver(b"a")
+        assert late.served == []
+        assert late.stream.read_callback is None, "it is not called back until then"
+        assert not late.connection.awaits_peer
+        await next_turn()
+        assert late.served == [b"a"]
+        assert late.stream.sent == b"a"
+        assert late.stream.read_callback is not None
+        assert late.connection.awaits_peer
+
+    asyncio.run(main())
+
+
+def test_waiting_connections_are_read_in_order_and_new_ones_between() -> None:
+    async def main() -> None:
+        turn = Turn()
+        waiting = [turn.server(b"%d" % number) for number in range(3)]
+        turn.turns.worked = NEW_SECONDS * 2
+        for server in waiting:
+            server.stream.deliver(b"a")
+        assert turn.order == []
+        await next_turn()
+        assert turn.order == [b"0"], "one has used the time of those that wait"
+        turn.server(b"new").stream.deliver(b"a")
+        assert turn.order == [b"0", b"new"]
+        await next_turn()
+        await next_turn()
+        assert turn.order == [b"0", b"new", b"1", b"2"]
+
+    asyncio.run(main())
+
+
+def test_turn_whose_time_is_over_ends_with_the_next_one() -> None:
+    """A poll brings 1,024 sockets at most; the loop polls for more before it runs timers and tasks."""
+
+    async def main() -> None:
+        turn = Turn()
+        servers = [turn.server(b"%d" % number) for number in range(4)]
+        for server in servers:
+            server.stream.deliver(b"a")
+        assert turn.order == [b"0", b"1"], "these took longer than a turn has for new ones"
+        await next_turn()
+        assert turn.order == [b"0", b"1", b"2"]
+        await next_turn()
+        assert turn.order == [b"0", b"1", b"2", b"3"]
+        assert turn.turns.worked == 0.0
+
+    asyncio.run(main())
+
+
+def test_little_work_of_many_turns_makes_none_of_them_late() -> None:
+    async def main() -> None:
+        turn = Turn()
+        server = turn.server(b"busy")
+        for _ in range(100):
+            server.stream.deliver(b"a")
+            await next_turn()
+        assert len(server.served) == 100
+        assert not turn.turns._waiting
+
+    asyncio.run(main())
+
+
+def test_connection_that_is_closed_while_it_waits_for_its_turn_is_not_read() -> None:
+    async def main() -> None:
+        turn = Turn()
+        late, other = turn.server(b"late"), turn.server(b"other")
+        turn.turns.worked = NEW_SECONDS * 2
+        late.stream.deliver(b"a")
+        other.stream.deliver(b"b")
+        late.connection.close("the broker stops")
+        await next_turn()
+        assert turn.order == [b"other"]
+
+    asyncio.run(main())

@@ -11,8 +11,9 @@ import pytest
 from odradek.api.requests.session import Authentication, Session
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.network import deadlines as module
-from odradek.broker.network.connection import InboundConnection, Pending
+from odradek.broker.network.connection import InboundConnection, Pending, Shared
 from odradek.broker.network.deadlines import NOT_ADMITTED, STALLED, Deadlines
+from odradek.broker.network.turns import Turns
 from odradek.ports.clock import SystemClock
 from odradek.ports.network import Part
 from odradek.wire.frames import FrameReader, ReceiveBuffers
@@ -32,12 +33,11 @@ class Watched:
         buffers = ReceiveBuffers()
         self.connection = InboundConnection(
             self.stream,
-            self._dispatch,
+            Shared(self._dispatch, lambda _, why: self.reason.set_result(why), Turns()),
             1,
             self.session,
             FrameReader(1 << 24, buffers),
             100,
-            lambda _, why: self.reason.set_result(why),
         )
         config = BrokerConfig({"odradek.unauthenticated.timeout.ms": str(timeout_ms), "log.dirs": "/nowhere"})
         self.deadlines = Deadlines(config, SystemClock(), {1: self.connection}, buffers)

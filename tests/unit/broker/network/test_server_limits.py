@@ -11,6 +11,7 @@ import pytest
 
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.network.server import Allowance, Server
+from odradek.broker.network.turns import Turns
 from odradek.ports.network import Stream
 from odradek.quotas.connection_rates import ConnectionRates
 
@@ -37,7 +38,7 @@ class Network:
         self.closed: list[str] = []
         config = BrokerConfig({name.replace("_", "."): value for name, value in settings.items()})
         clock: Any = SimpleNamespace(monotonic=lambda: self.now)
-        allowance: Any = Allowance(None, ConnectionRates(11, 1000), None)  # type: ignore[arg-type]
+        allowance: Any = Allowance(None, ConnectionRates(11, 1000), None, Turns())  # type: ignore[arg-type]
         self.server = Door(self.served, self, None, config, clock, allowance)
         self.server.listen("CLIENTS", "127.0.0.1", 0)
 

@@ -14,6 +14,7 @@ from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.network.handshakes import Handshakes
 from odradek.broker.network.limits import RequestLimits
 from odradek.broker.network.server import Allowance, Guards, Server
+from odradek.broker.network.turns import Turns
 from odradek.quotas.connection_rates import ConnectionRates
 from odradek.wire.frames import ReceiveBuffers
 from tests.unit.broker.network.test_connection import ScriptedStream
@@ -44,7 +45,7 @@ class World:
         guards: Any = Guards(tls, logins, audit)  # type: ignore[arg-type]
         config = BrokerConfig({"max.connections.per.ip": "1"})
         clock: Any = SimpleNamespace(monotonic=lambda: 0.0)
-        allowance = Allowance(RequestLimits(), ConnectionRates(11, 1000), ReceiveBuffers(None))
+        allowance = Allowance(RequestLimits(), ConnectionRates(11, 1000), ReceiveBuffers(None), Turns())
         network: Any = self
         dispatch: Any = lambda _frame, _connection: None  # noqa: E731
         self.server = Server(network, dispatch, config, clock, allowance, guards)
