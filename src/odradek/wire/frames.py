@@ -27,6 +27,9 @@ TRUST_BYTES: Final = (1 << 20) + 65_536  # a batch of Kafka's default limit fits
 SERVER_TRUST_BYTES: Final = 1 << 26  # the same where a client believes the server that it has chosen
 # Large buffers are handed from frame to frame, because a fresh one has to be zeroed; so much may lie idle.
 SPARE_BYTES: Final = 4 * TRUST_BYTES
+SERVER_SPARE_BYTES: Final = 24 << 20
+"""So much may lie idle in a server, until `ReceiveBuffers.trim` finds it unused. With frames of 10 MB a fresh buffer
+and the copies on the way to it cost as much as to receive them."""
 _ROUND_BYTES: Final = 1 << 16
 _MOST_ROOM: Final = 4
 """A frame may have a spare buffer of up to this many times its size."""
@@ -58,37 +61,62 @@ class ReceiveBuffers:
     buffer may exceed it, as in Kafka: else a frame above the limit could never come.
     """
 
-    __slots__ = ("_kept", "_spares", "_waiting", "in_use", "limit", "shared")
+    __slots__ = ("_are_spares_idle", "_kept", "_most_spare", "_spares", "_waiting", "in_use", "limit", "shared")
 
-    def __init__(self, limit: int | None = None) -> None:
+    def __init__(self, limit: int | None = None, spare_bytes: int = SPARE_BYTES) -> None:
+        """`spare_bytes` may lie idle; see `trim`."""
         self.shared = memoryview(bytearray(SHARED_BYTES))
         self.limit = limit
         self.in_use = 0
         self._spares: list[memoryview] = []
+        self._most_spare = spare_bytes
+        self._are_spares_idle = False
         self._kept: deque[bytearray] = deque(maxlen=KEPT_BUFFERS)
         self._waiting: deque[Callable[[], None]] = deque()
 
-    def take(self, size: int) -> memoryview | None:
-        """A buffer of at least this size for `give_back`; None when the limit is reached."""
+    def take(self, size: int, whole: int = 0) -> memoryview | None:
+        """A buffer of at least this size for `give_back`; None when the limit is reached.
+
+        It has the size `whole` if one of that size lies idle: that costs no memory.
+        """
         if not self.has_room():
             return None
-        # Rounded up, so that the next frame of nearly this size fits, too.
-        size = -(-max(size, TRUST_BYTES) // _ROUND_BYTES) * _ROUND_BYTES
-        found = None
-        for index, spare in enumerate(self._spares):
-            if size <= len(spare) <= _MOST_ROOM * size:
-                found = self._spares.pop(index)
-                break
+        found = self._spare(whole) if whole > size else None
         if found is None:
-            found = self._unreferenced(size) or memoryview(bytearray(size))
+            # Rounded up, so that the next frame of nearly this size fits, too.
+            size = -(-max(size, TRUST_BYTES) // _ROUND_BYTES) * _ROUND_BYTES
+            found = self._spare(size) or self._unreferenced(size) or memoryview(bytearray(size))
         self.in_use += len(found)
         return found
 
+    def _spare(self, size: int) -> memoryview | None:
+        for index, spare in enumerate(self._spares):
+            if size <= len(spare) <= _MOST_ROOM * size:
+                if len(spare) > TRUST_BYTES + _ROUND_BYTES:
+                    self._are_spares_idle = False
+                return self._spares.pop(index)
+        return None
+
     def give_back(self, buffer: memoryview) -> None:
-        """Return a buffer of `take`, for its next user."""
-        if sum(map(len, self._spares)) + len(buffer) <= SPARE_BYTES:
-            self._spares.append(buffer)
+        """Return a buffer of `take`, for its next user. It replaces those that a frame has outgrown, if need be."""
+        spares, idle = self._spares, sum(map(len, self._spares)) + len(buffer)
+        while idle > self._most_spare:
+            smaller = [index for index, each in enumerate(spares) if len(each) < len(buffer)]
+            if not smaller:
+                break
+            idle -= len(spares.pop(max(smaller, key=lambda index: len(spares[index]))))
+        if idle <= self._most_spare:
+            spares.append(buffer)
         self.release(len(buffer))
+
+    def trim(self) -> None:
+        """Free large buffers that were not used since the last call."""
+        spares = self._spares
+        if self._are_spares_idle:
+            spares.sort(key=len)
+            while sum(map(len, spares)) > SPARE_BYTES:
+                spares.pop()
+        self._are_spares_idle = True
 
     def part_with(self, buffer: memoryview) -> None:
         """Give up a buffer of `take` of which views are kept; it is used again when they are gone."""
@@ -307,7 +335,7 @@ class FrameReader:
         if large is None or filled == len(large):
             # Complete frames that were not taken yet may fill the space, too.
             trusted = max(SERVER_TRUST_BYTES if self._is_trusting else TRUST_BYTES, 2 * filled)
-            fresh = self.buffers.take(min(size, trusted) if size > filled else 2 * filled)
+            fresh = self.buffers.take(min(size, trusted) if size > filled else 2 * filled, size)
             if fresh is None:
                 return _NOTHING
             fresh[:filled] = self._rest if large is None else large

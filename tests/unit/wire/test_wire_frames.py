@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odradek.wire.frames import SHARED_BYTES, FrameError, FrameReader, FrameTooLarge, ReceiveBuffers
+from odradek.wire.frames import (
+    SERVER_SPARE_BYTES,
+    SHARED_BYTES,
+    SPARE_BYTES,
+    FrameError,
+    FrameReader,
+    FrameTooLarge,
+    ReceiveBuffers,
+)
 
 LIMIT = 10_000_000
 
@@ -126,6 +134,50 @@ def test_when_the_limit_is_reached_large_frames_wait_for_a_buffer() -> None:
     assert feed(third, large[SHARED_BYTES - 1 :], [1 << 30]) == [large[4:]]
     second.close()
     assert (buffers.in_use, second.pending) == (0, 0)
+
+
+def of_a_server(limit: int | None = None) -> tuple[ReceiveBuffers, FrameReader]:
+    buffers = ReceiveBuffers(limit, SERVER_SPARE_BYTES)
+    return buffers, FrameReader(LIMIT, buffers)
+
+
+def test_next_large_frame_is_received_into_the_buffer_of_the_last() -> None:
+    """Fresh buffers, and copies from one that a frame has outgrown, cost as much as to receive it."""
+    buffers, reader = of_a_server()
+    batch = framed(bytes(9_000_000))
+    made = []
+    for _ in range(4):
+        feed(reader, batch[:200_000], [1 << 30])
+        assert reader._large is not None
+        made.append(id(reader._large.obj))
+        assert [len(frame) for frame in feed(reader, batch[200_000:], [1 << 30])] == [9_000_000]
+    assert len(set(made[1:])) == 1
+    assert buffers.in_use == 0
+    assert sum(map(len, buffers._spares)) <= SERVER_SPARE_BYTES
+
+
+def test_large_buffers_that_are_no_longer_used_are_freed() -> None:
+    buffers, reader = of_a_server()
+    batch = framed(bytes(9_000_000))
+    feed(reader, batch, [1 << 20])
+    buffers.trim()
+    feed(reader, batch, [1 << 20])
+    buffers.trim()
+    assert max(map(len, buffers._spares)) >= 9_000_000, "it was used since the call before"
+    feed(reader, framed(bytes(1_000_000)), [1 << 20])
+    buffers.trim()
+    assert 0 < sum(map(len, buffers._spares)) <= SPARE_BYTES
+
+
+def test_buffer_that_lies_idle_counts_as_in_use_when_it_is_taken() -> None:
+    buffers, reader = of_a_server(limit=9_000_000)
+    batch = framed(bytes(9_000_000))
+    feed(reader, batch, [1 << 20])
+    feed(reader, batch[:200_000], [1 << 30])
+    assert buffers.in_use >= 9_000_000
+    assert not buffers.has_room()
+    reader.close()
+    assert buffers.in_use == 0
 
 
 def test_an_announced_size_alone_costs_no_memory() -> None:

@@ -128,9 +128,11 @@ class Deadlines:
                     connection.close(STALLED)
                 else:
                     current[number] = (connection.requests_received, received)
+        self._buffers.trim()
         if self._connections:
             self._schedule_stalled(current)
         else:
+            self._buffers.trim()
             self._stall_timer = None
 
     # --- idle peers ---

@@ -8,7 +8,7 @@ from odradek.api.requests.context import Configuration
 from odradek.api.requests.declarations import DECLARATIONS, Audience, Declaration, Size
 from odradek.api.requests.session import Session
 from odradek.wire.apis import ApiKey
-from odradek.wire.frames import ReceiveBuffers
+from odradek.wire.frames import SERVER_SPARE_BYTES, ReceiveBuffers
 
 _SMALL_BYTES: Final = 65_536
 _FEW_ELEMENTS: Final = 20_000
@@ -93,4 +93,4 @@ def request_limits(config: Configuration) -> RequestLimits:
 def receive_buffers(config: Configuration) -> ReceiveBuffers:
     """The bytes of requests that a node has received and not served: `queued.max.request.bytes`."""
     limit = config.number("queued.max.request.bytes")
-    return ReceiveBuffers(limit if limit > 0 else None)
+    return ReceiveBuffers(limit if limit > 0 else None, SERVER_SPARE_BYTES)
