@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import time
 import weakref
 from collections.abc import Iterator
 
@@ -105,7 +106,7 @@ def test_busy_process_makes_no_full_collection(monkeypatch: pytest.MonkeyPatch, 
         used += 0.0 if is_idle else garbage.LOOK_SECONDS
         return used
 
-    monkeypatch.setattr(garbage.time, "process_time", process_time)
+    monkeypatch.setattr(time, "process_time", process_time)
 
     async def main() -> None:
         collections = IdleCollections(asyncio.get_running_loop())
