@@ -874,3 +874,51 @@ def test_empty_segment_at_the_end_stays(tmp_path: Path) -> None:
     log.release()
     again = reopen(tmp_path, clean=True)
     assert [segment.base_offset for segment in again.segments] == [0, 1]
+
+
+def sequenced(value: bytes, sequence: int, *, transactional: bool = False) -> memoryview:
+    return batch(value=value, producer_id=1, producer_epoch=0, base_sequence=sequence, is_transactional=transactional)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("rolled", [True, False])
+@pytest.mark.parametrize("transactional", [True, False])
+def test_crc_of_the_last_batches_decides_after_a_restart(
+    tmp_path: Path, clean: bool, rolled: bool, transactional: bool
+) -> None:
+    """A repetition is answered with its offset; other records with its sequence are no repetition."""
+    log = open_log(tmp_path, SMALL)
+    for number in range(3):
+        put(log, sequenced(b"%d" % number, number, transactional=transactional))
+    if rolled:
+        while len(log.segments) < 3:
+            put(log, batch(value=b"x" * 400))
+    if clean:
+        log.close()
+    else:
+        log.release()
+    log = reopen(tmp_path, recovery_point=log.end_offset if clean else 0, clean=clean)
+    for number in range(3):
+        found = put(log, sequenced(b"%d" % number, number, transactional=transactional))
+        assert (found.first_offset, found.duplicate) == (number, True)
+        with pytest.raises(KafkaError) as rejected:
+            put(log, sequenced(b"other", number, transactional=transactional))
+        assert rejected.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert not put(log, sequenced(b"3", 3, transactional=transactional)).duplicate
+    log.release()
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_batch_of_an_ended_transaction_is_no_repetition_after_a_restart(tmp_path: Path, clean: bool) -> None:
+    log = open_log(tmp_path, SMALL)
+    put(log, sequenced(b"same", 0, transactional=True))
+    put(log, marker(1, commit=False), origin=Origin.COORDINATOR)
+    if clean:
+        log.close()
+    else:
+        log.release()
+    log = reopen(tmp_path, recovery_point=log.end_offset if clean else 0, clean=clean)
+    with pytest.raises(KafkaError) as rejected:
+        put(log, sequenced(b"same", 0, transactional=True))
+    assert rejected.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    log.release()
