@@ -44,9 +44,12 @@ def broker() -> Iterator[BlockingBroker]:
 
 
 @contextmanager
-def worker_of(broker: BlockingBroker, configs_topic: str | None = None) -> Iterator[TestClient]:
+def worker_of(
+    broker: BlockingBroker, configs_topic: str | None = None, secrets: Path | None = None
+) -> Iterator[TestClient]:
     """A worker in this process, behind its REST interface."""
-    worker = Worker(WorkerSettings({"bootstrap_servers": broker.bootstrap_servers}, configs_topic=configs_topic))
+    clients = {"bootstrap_servers": broker.bootstrap_servers}
+    worker = Worker(WorkerSettings(clients, configs_topic=configs_topic, secrets=secrets))
     with TestClient(build(worker, frozenset()), base_url="http://localhost:8083") as client:
         assert client.portal is not None
         client.portal.call(worker.start)
@@ -298,6 +301,31 @@ def test_restart_without_tasks_leaves_a_failed_task(rest: TestClient, half_faile
     answer = rest.post(f"/connectors/{half_failed}/restart?onlyFailed=true")
     assert (answer.status_code, answer.json()["name"]) == (202, half_failed)
     assert state(rest, half_failed) == ["RUNNING", "RUNNING", "FAILED"]
+
+
+def test_restart_without_tasks_reads_the_configuration_again(broker: BlockingBroker, name: str, tmp_path: Path) -> None:
+    """As in Kafka Connect the connector fails alone, and its task continues, until a restart finds it well again."""
+    (tmp_path / "secrets").mkdir()
+    secret = tmp_path / "secrets" / "file"
+    secret.write_text("in.txt")
+    path = tmp_path / "in.txt"
+    path.write_text("a\n")
+    config = {"connector.class": "FileStreamSource", "file": f"{tmp_path}/${{directory:{tmp_path}/secrets:file}}",
+              "topic": name, "poll.interval.ms": "50"}  # fmt: skip
+    with worker_of(broker, secrets=tmp_path / "secrets") as rest:
+        assert rest.put(f"/connectors/{name}/config", json=config).status_code == 201
+        consumed(broker, name, 1)
+        assert rest.post(f"/connectors/{name}/restart").status_code == 204
+        assert state(rest, name) == ["RUNNING", "RUNNING"]
+        secret.unlink()
+        assert rest.post(f"/connectors/{name}/restart").status_code == 204
+        assert state(rest, name) == ["FAILED", "RUNNING"]
+        assert "secrets" in rest.get(f"/connectors/{name}/status").json()["connector"]["trace"]
+        path.write_text("a\nb\n")
+        assert [each.value for each in consumed(broker, name, 2)] == [b"a", b"b"]
+        secret.write_text("in.txt")
+        assert rest.post(f"/connectors/{name}/restart?onlyFailed=true").status_code == 202
+        assert state(rest, name) == ["RUNNING", "RUNNING"]
 
 
 def test_single_task_is_restarted(broker: BlockingBroker, rest: TestClient, half_failed: str) -> None:

@@ -7,6 +7,10 @@ class ConnectError(Exception):
     """The task cannot continue: it fails, and stays failed until it is restarted."""
 
 
+class Conflict(ConnectError):
+    """The state of the connector does not allow what was asked for."""
+
+
 class ConfigInvalid(ConnectError):
     """A configuration has errors, one line for each setting."""
 

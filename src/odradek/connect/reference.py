@@ -25,7 +25,10 @@ REST: Final = (
     ("GET, PUT, PATCH /connectors/NAME/config", "show, create or replace, change single settings (KIP-477)"),
     ("GET /connectors/NAME/status", "states of the connector and its tasks, with what they failed with"),
     ("PUT /connectors/NAME/pause, resume, stop", "stop ends the tasks, and allows changes of offsets (KIP-875)"),
-    ("POST /connectors/NAME/restart", "`?includeTasks=true&onlyFailed=true` (KIP-745)"),
+    (
+        "POST /connectors/NAME/restart",
+        "reads the configuration again, and leaves tasks alone; `?includeTasks=true&onlyFailed=true` (KIP-745)",
+    ),
     ("GET /connectors/NAME/tasks", "tasks with their configurations"),
     ("GET /connectors/NAME/tasks/N/status", "state of a task"),
     ("POST /connectors/NAME/tasks/N/restart", "restart a task"),

@@ -22,12 +22,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from odradek.client.errors import ClientError
 from odradek.connect import converters, transforms
-from odradek.connect.errors import ConfigInvalid, ConnectError
+from odradek.connect.errors import ConfigInvalid, Conflict, ConnectError
 from odradek.connect.loggers import Loggers, UnknownLogger
 from odradek.connect.model import Target
 from odradek.connect.plugins import PLUGINS, Plugin
 from odradek.connect.settings import Checked, Setting, Type
-from odradek.connect.worker import AlreadyExists, Conflict, NotFound, Worker
+from odradek.connect.worker import AlreadyExists, NotFound, Worker
 from odradek.ports.hosts import host_of_header, is_loopback
 from odradek.version import __version__
 from odradek.wire.errors import KafkaError

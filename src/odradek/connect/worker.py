@@ -16,12 +16,12 @@ from odradek.client.consumer.consumer import Consumer
 from odradek.client.errors import ClientError
 from odradek.client.producer.producer import Producer
 from odradek.client.producer.transactions import TransactionalProducer
-from odradek.connect import placeholders, topics
+from odradek.connect import placeholders, sink_offsets, topics
 from odradek.connect.config_store import ConfigStore, MemoryConfigs, TopicConfigs
 from odradek.connect.connector import Connector
 from odradek.connect.connector_settings import TRANSFORM_PREFIX, ErrorPolicy, subset
 from odradek.connect.conversion import Conversion
-from odradek.connect.errors import ConfigInvalid, ConnectError
+from odradek.connect.errors import ConfigInvalid, Conflict, ConnectError
 from odradek.connect.model import Kind, State, Target
 from odradek.connect.plugins import (
     DEFAULT_CONSUMER,
@@ -41,6 +41,7 @@ from odradek.connect.queries.query_task import QueryTask
 from odradek.connect.queries.shared_session import SharedSession, SparkSettings
 from odradek.connect.settings import Checked
 from odradek.connect.sink_task import DeadLetterTopic, SinkTask, consume
+from odradek.connect.sinks.sink import Sink
 from odradek.connect.source_task import SourceTask
 from odradek.connect.sources.source import StoredOffsets
 from odradek.connect.transforms import transforms_of
@@ -62,10 +63,6 @@ class NotFound(ConnectError):
 
 class AlreadyExists(ConnectError):
     """There is a connector of that name."""
-
-
-class Conflict(ConnectError):
-    """The state of the connector does not allow it."""
 
 
 class WorkerSettings(NamedTuple):
@@ -221,8 +218,7 @@ class Worker:
             return
         if plugin.kind is Kind.SINK and not plugin.is_query:
             await self._remove_members(connector)
-        count = max(1, min(values["tasks.max"], plugin.tasks(values)))
-        connector.start(count, self._runner(connector, plugin, values))
+        connector.start(_task_count(plugin, values), self._runner(connector, plugin, values))
 
     async def _remove_members(self, connector: Connector) -> None:
         """Remove what a killed worker left in the group: its partitions would wait for the session's end."""
@@ -320,14 +316,35 @@ class Worker:
         """Restart a connector, or only what failed of it (KIP-745). Raises NotFound, Conflict."""
         async with self._turn(name):
             connector = self.find(name)
-            if connector.failure or (include_tasks and not only_failed):
-                await connector.stop()
-                connector.failure = ""
-                await self._start(connector)
+            if (include_tasks and not only_failed) or (connector.failure and not connector.tasks):
+                await self._restart_all(connector)
                 return
+            if connector.failure or not only_failed:
+                await self._restart_own(connector)
             if include_tasks:
                 for each in [task for task in connector.tasks if task.state is State.FAILED]:
                     await self._restart_task(connector, each.id)
+
+    async def _restart_all(self, connector: Connector) -> None:
+        await connector.stop()
+        connector.failure = ""
+        await self._start(connector)
+
+    async def _restart_own(self, connector: Connector) -> None:
+        """Restart a connector without its tasks: its configuration and the files of secrets are read again.
+
+        As in Kafka Connect the tasks continue, also where the connector itself fails, unless their number changes.
+        """
+        try:
+            plugin, checked = self.validate_own(connector.config)
+            values = checked.valid()
+        except ConfigInvalid as error:
+            connector.failure = str(error)
+            logger.error("connector %s cannot restart: %s; its tasks continue", connector.name, error)  # noqa: TRY400 - the lines say it all
+            return
+        connector.failure = ""
+        if connector.tasks and len(connector.tasks) != _task_count(plugin, values):
+            await self._restart_all(connector)
 
     async def restart_task(self, name: str, task: int) -> None:
         """Restart one task. Raises NotFound."""
@@ -372,18 +389,31 @@ class Worker:
     async def alter_offsets(self, name: str, changes: Changes) -> None:
         """Set offsets of a stopped connector; None removes one. Raises NotFound, Conflict, ValueError, KafkaError."""
         async with self._turn(name):
-            connector = self.find(name)
-            if connector.target is not Target.STOPPED:
-                raise Conflict("Connectors must be in the STOPPED state before their offsets can be modified")
+            connector = self._stopped(name)
             if connector.kind is Kind.SINK:
-                await self._alter_group(connector, changes)
+                wanted = {_partition(partition): _offset(offset) for partition, offset in changes}
+                sink, _ = self._sink_of(connector)
+                await sink_offsets.move(self._admin, group_of(name), sink, wanted)
             else:
                 await self._write_offsets(name, changes)
 
     async def reset_offsets(self, name: str) -> None:
         """Remove the offsets of a stopped connector. Raises as `alter_offsets`."""
-        changes: Changes = [(each["partition"], None) for each in await self.offsets(name)]
-        await self.alter_offsets(name, changes)
+        async with self._turn(name):
+            connector = self._stopped(name)
+            if connector.kind is Kind.SINK:
+                sink, values = self._sink_of(connector)
+                await sink_offsets.reset(self._admin, group_of(name), sink, values)
+            else:
+                stored = await self._stored(name)
+                await self._write_offsets(name, [(partition, None) for partition, _ in stored.items()])
+
+    def _stopped(self, name: str) -> Connector:
+        """The connector of that name, whose tasks have ended. Raises NotFound, Conflict."""
+        connector = self.find(name)
+        if connector.target is not Target.STOPPED:
+            raise Conflict("Connectors must be in the STOPPED state before their offsets can be modified")
+        return connector
 
     async def _stored(self, name: str) -> StoredOffsets:
         return await topics.read_offsets(self._settings.clients, self._settings.offsets_topic, name)
@@ -395,34 +425,19 @@ class Worker:
                 key, value = topics.offset_key(name, partition), topics.offset_value(offset)
                 await producer.send(self._settings.offsets_topic, value, key)
 
-    async def _alter_group(self, connector: Connector, changes: Changes) -> None:
+    def _sink_of(self, connector: Connector) -> tuple[Sink, Mapping[str, Any]]:
+        """A sink that is not open, and its values. Raises ConfigInvalid, Conflict for a query."""
         plugin, checked = self.validate_own(connector.config)
         if plugin.is_query:
             raise Conflict(f"the positions of {connector.name} are in its checkpoint: use another one to begin again")
-        sink = cast(MakeSink, plugin.make)(checked.valid(), placeholders.resolve(
-            connector.config, self._settings.secrets), TaskPlace(connector.name, 0, 1))  # fmt: skip
-        wanted = {_partition(partition): _offset(offset) for partition, offset in changes}
-        try:
-            await sink.open()
-            held = await sink.positions(wanted)
-        finally:
-            await sink.close()
-        if held:
-            raise Conflict(
-                f"the target of {connector.name} holds the positions itself ({', '.join(map(str, sorted(held)))}); "
-                "change them there, or use a connector of another name"
-            )
-        group = group_of(connector.name)
-        removed = [key for key, offset in wanted.items() if offset is None]
-        kept = {key: offset for key, offset in wanted.items() if offset is not None}
-        errors: dict[TopicPartition, KafkaError | None] = {}
-        if kept:
-            errors.update(await self._admin.groups.alter_offsets(group, kept))
-        if removed:
-            errors.update(await self._admin.groups.delete_offsets(group, removed))
-        failed = [error for error in errors.values() if error is not None]
-        if failed:
-            raise failed[0]
+        values = checked.valid()
+        config = placeholders.resolve(connector.config, self._settings.secrets)
+        return cast(MakeSink, plugin.make)(values, config, TaskPlace(connector.name, 0, 1)), values
+
+
+def _task_count(plugin: Plugin, values: Mapping[str, Any]) -> int:
+    most: int = values["tasks.max"]
+    return max(1, min(most, plugin.tasks(values)))
 
 
 def _conversion(work: _Work) -> Conversion:

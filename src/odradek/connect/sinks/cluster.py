@@ -103,6 +103,20 @@ class ClusterSink:
             raise failure_of(error, "the other cluster") from error
         self._held.update(batch.ends)
 
+    async def move(self, positions: Mapping[TopicPartition, int | None]) -> None:
+        """See `MovableSink`."""
+        assert self._admin is not None
+        kept = {each: offset for each, offset in positions.items() if offset is not None}
+        removed = [each for each, offset in positions.items() if offset is None]
+        try:
+            errors = dict(await self._admin.groups.alter_offsets(self._group, kept)) if kept else {}
+            if removed:
+                errors |= await self._admin.groups.delete_offsets(self._group, removed)
+        except (KafkaError, ClientError) as error:
+            raise failure_of(error, "the other cluster") from error
+        for failed in filter(None, errors.values()):
+            raise failure_of(failed, "the other cluster") from failed
+
     async def close(self) -> None:
         """See `Sink`."""
         producer, self._producer = self._producer, None

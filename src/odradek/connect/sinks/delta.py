@@ -75,6 +75,12 @@ class DeltaFormat:
             commit_properties=commits.properties(ends),
         )
 
+    def move(self, table: Any, positions: Mapping[TopicPartition, int | None]) -> None:
+        """See `TableFormat`."""
+        table.create_write_transaction(
+            [], "append", table.schema(), commit_properties=self._commits("").properties(positions)
+        )
+
     def close(self) -> None:
         """See `TableFormat`. Nothing is open between two calls."""
 

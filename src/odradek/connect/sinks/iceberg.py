@@ -102,6 +102,19 @@ class IcebergFormat:
         transaction.append(rows.arrow(), snapshot_properties={self._mark: json.dumps(by_topic)})
         transaction.commit_transaction()
 
+    def move(self, table: Any, positions: Mapping[TopicPartition, int | None]) -> None:
+        """See `TableFormat`. The snapshot has no files of its own."""
+        by_topic = marks(table, self._mark)
+        for each, offset in positions.items():
+            of_topic = by_topic.setdefault(each.topic, {})
+            of_topic.pop(str(each.partition), None)
+            if offset is not None:
+                of_topic[str(each.partition)] = offset
+        transaction = exclusive(table)
+        none = table.schema().as_arrow().empty_table()
+        transaction.append(none, snapshot_properties={self._mark: json.dumps(by_topic)})
+        transaction.commit_transaction()
+
     def close(self) -> None:
         """See `TableFormat`."""
         self._catalog.close()

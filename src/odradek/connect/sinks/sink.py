@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from odradek.connect.model import Batch
 from odradek.records.topic_partition import TopicPartition
@@ -42,4 +42,13 @@ class Sink(Protocol):
 
     async def close(self) -> None:
         """Disconnect, after a write that is still under way. Raises nothing."""
+        ...
+
+
+@runtime_checkable
+class MovableSink(Protocol):
+    """A sink whose target holds positions that can be changed. For a sink without it they are what the target is."""
+
+    async def move(self, positions: Mapping[TopicPartition, int | None]) -> None:
+        """Set positions that the target holds, which `positions` has read; None removes one. Rows stay as they are."""
         ...

@@ -160,6 +160,10 @@ class SqlSink:
                 rows.append((index, row))
         await self._thread.run(self._guarded, self._write, rows, batch.ends)
 
+    async def move(self, positions: Mapping[TopicPartition, int | None]) -> None:
+        """See `MovableSink`."""
+        await self._thread.run(self._guarded, self._set_positions, positions)
+
     async def close(self) -> None:
         """See `Sink`."""
         await self._thread.run(self._disconnect)
@@ -250,6 +254,19 @@ class SqlSink:
                 )
             if moved.rowcount != 1:
                 raise PositionMoved(f"{each}: another task has written to the database since")
+
+    def _set_positions(self, positions: Mapping[TopicPartition, int | None]) -> None:
+        connection = self._connect()
+        mark = self._tables.database.placeholder
+        this = f"WHERE connector = {mark} AND topic = {mark} AND part = {mark}"
+        self._tables.database.begin(connection)
+        for each, offset in positions.items():
+            place = (self._connector, *each)
+            if offset is None:
+                connection.execute(f"DELETE FROM {POSITIONS_TABLE} {this}", place)  # noqa: S608 - constants
+            else:
+                connection.execute(f"UPDATE {POSITIONS_TABLE} SET next_offset = {mark} {this}", (offset, *place))  # noqa: S608 - constants
+        connection.execute("COMMIT")
 
     def _prepare(self, connection: Any, group: Sequence[tuple[int, Row]]) -> None:
         """Create the table of a run, and add columns, as allowed."""

@@ -58,6 +58,10 @@ class TableFormat(Protocol):
         """
         ...
 
+    def move(self, table: Any, positions: Mapping[TopicPartition, int | None]) -> None:
+        """Commit positions of the connector, without rows; None removes one."""
+        ...
+
     def close(self) -> None:
         """Close connections."""
         ...
@@ -104,6 +108,15 @@ class TableSink:
             if any(self._held.get(each) != end for each, end in ends.items()):
                 await self._thread.run(self._write, path, records, ends)
 
+    async def move(self, positions: Mapping[TopicPartition, int | None]) -> None:
+        """See `MovableSink`. Where transforms route records, the group has the positions, and tables skip what they
+        have."""
+        by_path: dict[str, dict[TopicPartition, int | None]] = defaultdict(dict)
+        for each, offset in positions.items():
+            by_path[self._path(each.topic)][each] = offset
+        for path, moved in by_path.items():
+            await self._thread.run(self._move, path, moved)
+
     async def close(self) -> None:
         """See `Sink`."""
         await self._thread.run(self._format.close)
@@ -144,6 +157,10 @@ class TableSink:
             else:
                 break
         self._held.update(ends)
+
+    def _move(self, path: str, positions: Mapping[TopicPartition, int | None]) -> None:
+        with self._format.failures(path):
+            self._format.move(self._format.load(path), positions)
 
     def _write_routed(
         self, path: str, records: Sequence[tuple[int, SinkRecord]], ends: Mapping[TopicPartition, int]

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from odradek.connect.errors import ConnectError, PositionMoved, TargetAway
 from odradek.records.topic_partition import TopicPartition
 from odradek.spark.stores.object_stores import is_away
 from odradek.spark.stores.patience import first_line
+
+_REMOVED: Final = -1
+"""The version of a position that was removed: a table forgets no action."""
 
 
 class DeltaCommits:
@@ -45,7 +48,7 @@ class DeltaCommits:
         if table is None:
             return {}
         found = {each: table.transaction_version(self.mark(each)) for each in partitions}
-        return {each: version for each, version in found.items() if version is not None}
+        return {each: version for each, version in found.items() if version is not None and version != _REMOVED}
 
     def check(self, table: Any, held: Mapping[TopicPartition, int], ends: Collection[TopicPartition]) -> None:
         """Raises PositionMoved if the table has other positions of these partitions than the held ones."""
@@ -54,11 +57,14 @@ class DeltaCommits:
             if found.get(each) != held.get(each):
                 raise PositionMoved(f"{each}: another task has written to the table since")
 
-    def properties(self, ends: Mapping[TopicPartition, int], more: Mapping[str, int] | None = None) -> Any:
-        """Properties of a commit that has these positions, and further numbers by application's id."""
+    def properties(self, ends: Mapping[TopicPartition, int | None], more: Mapping[str, int] | None = None) -> Any:
+        """Properties of a commit that has these positions, and further numbers by application's id.
+
+        None removes a position.
+        """
         from deltalake import CommitProperties, Transaction
 
-        marks = {self.mark(each): end for each, end in ends.items()} | dict(more or {})
+        marks = {self.mark(each): _REMOVED if end is None else end for each, end in ends.items()} | dict(more or {})
         return CommitProperties(app_transactions=[Transaction(name, number) for name, number in marks.items()])
 
 
