@@ -78,11 +78,15 @@ def test_leases_that_repartitioning_would_save_are_one_warning(
     # No broker is there, and none is needed: the comparison fails before anything is committed.
     monkeypatch.setattr(clients, "transactional", lambda _: FakeProducer())
     monkeypatch.setattr(transactions, "_markers_of", lambda _: FakeMarkers())
+    dropped: list[object] = []
+    monkeypatch.setattr(clients, "drop_transactional", dropped.append)
     caplog.set_level(logging.WARNING, "odradek.spark.transactions")
     before = FakeMarkers.cancelled
     with pytest.raises(TransactionError, match="0 records were written"):
         commit(OPTIONS, reports(tasks, partitions, tasks_of_a_partition), 7)
     assert FakeMarkers.cancelled == before + 1
+    # The answer to the number of the batch, if it was sent, must not meet a later transaction.
+    assert dropped == [transactions.client_options(OPTIONS)]
     assert len(caplog.messages) == warned
     if warned:
         taken = partitions * tasks_of_a_partition
