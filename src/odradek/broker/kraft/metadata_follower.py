@@ -1,27 +1,24 @@
 """Follows the metadata log of a KRaft quorum: fetches it, keeps it on disk, and replays what is committed.
 
-`MetadataObserver` decides, this module carries out. Source: Kafka's `KafkaRaftClient` as an observer, `MetadataLoader`.
+`MetadataObserver` decides, this module carries out. Source: Kafka's `KafkaRaftClient` as an observer.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from odradek.broker.kraft.committed_replay import CommittedReplay
 from odradek.broker.kraft.controllers import Controllers
 from odradek.broker.kraft.followed_metadata import OnImage
 from odradek.broker.kraft.metadata_snapshots import MetadataSnapshots
 from odradek.client.errors import TransportError
-from odradek.kraft.checkpoints import Checkpoint
 from odradek.kraft.errors import CorruptMetadata
-from odradek.kraft.metadata_log import ControlEntry, MetadataEntry, read_entries
 from odradek.kraft.metadata_observer import Append, Ask, InstallSnapshot, MetadataObserver, Step, TruncateTo
 from odradek.metadata.image import ClusterImage
 from odradek.metadata.kraft.durable_log import DurableMetadataLog
-from odradek.metadata.kraft.metadata_replay import MetadataReplay
 from odradek.ports.clock import Clock
 from odradek.wire.errors import KafkaError
 from odradek.wire.messages.fetch import FetchRequest, FetchResponse
@@ -29,13 +26,8 @@ from odradek.wire.messages.fetch_snapshot import FetchSnapshotResponse
 
 logger = logging.getLogger("odradek.broker.kraft")
 
-_READ_BYTES: Final = 1 << 20
-_RECORDS_IN_A_TURN: Final = 512
-"""Records that are replayed before other work of the event loop gets a turn: some 3 ms."""
 _REPORTED_AFTER: Final = 8
 """Failed requests in a row before a line in the log."""
-
-Entry = MetadataEntry | ControlEntry
 
 
 class MetadataFollower:
@@ -44,18 +36,15 @@ class MetadataFollower:
     __slots__ = (
         "_caught_up",
         "_clock",
-        "_cluster_id",
         "_controllers",
         "_failed",
         "_failures",
         "_follower",
         "_log",
         "_observer",
-        "_pending",
         "_published",
         "_replay",
         "_request_timeout_ms",
-        "_snapshots",
         "_task",
     )
 
@@ -75,10 +64,7 @@ class MetadataFollower:
         self._controllers = controllers
         self._clock = clock
         self._request_timeout_ms = request_timeout_ms
-        self._snapshots = snapshots
-        self._cluster_id = cluster_id
-        self._replay = MetadataReplay(ClusterImage(cluster_id))
-        self._pending: deque[Entry] = deque()
+        self._replay = CommittedReplay(log, clock, snapshots, cluster_id)
         self._published = -1
         self._follower: OnImage | None = None
         self._caught_up = asyncio.Event()
@@ -115,18 +101,7 @@ class MetadataFollower:
 
     async def start(self) -> None:
         """Load what the disk has, and fetch from here on. Raises CorruptMetadata, OSError, KafkaError."""
-        snapshot = self._log.load_snapshot()
-        if snapshot is not None:
-            await self._replay_snapshot(snapshot, self._log.start.offset)
-        offset = self._log.start.offset
-        self._snapshots.begun_at(self._clock.monotonic())
-        while batches := self._log.read(offset, _READ_BYTES) if offset < self._log.log_end.offset else b"":
-            self._snapshots.appended(len(batches))
-            found = list(read_entries(batches, whole=True))
-            # The first batch may begin before the snapshot ends.
-            self._pending.extend(each for each in found if each.offset >= offset)
-            offset = found[-1].offset + 1
-            await asyncio.sleep(0)
+        await self._replay.load()
         self._task = asyncio.get_running_loop().create_task(self._run())
         self._task.add_done_callback(self._ended)
 
@@ -201,56 +176,26 @@ class MetadataFollower:
         for step in steps:
             if isinstance(step, Append):
                 self._log.append(step.batches)
-                self._snapshots.appended(len(step.batches))
-                self._pending.extend(read_entries(bytes(step.batches), whole=True))
+                self._replay.appended(step.batches)
             elif isinstance(step, TruncateTo):
                 self._log.truncate_to(step.offset)
-                while self._pending and self._pending[-1].offset >= step.offset:
-                    self._pending.pop()
+                self._replay.truncated(step.offset)
             elif isinstance(step, InstallSnapshot):
-                self._install(self._log.install_snapshot(step.id), step.id.end_offset)
+                self._replay.installed(self._log.install_snapshot(step.id), step.id.end_offset)
             else:
                 self._log.write_snapshot(step.id, step.position, step.data)
 
     # --- replaying ---
 
-    def _install(self, content: Checkpoint, end_offset: int) -> None:
-        """Begin again with a snapshot that the leader has sent: the log before it is gone."""
-        self._pending.clear()
-        self._replay = MetadataReplay(ClusterImage(self._cluster_id))
-        for entry in content.entries:
-            self._replay.read(entry)
-        self._end_snapshot(content, end_offset)
-
-    def _end_snapshot(self, content: Checkpoint, end_offset: int) -> None:
-        for control in content.controls:
-            self._replay.read_control(control)
-        self._replay.end_snapshot(end_offset)
-        self._snapshots.begun_at(self._clock.monotonic())
-
-    async def _replay_snapshot(self, content: Checkpoint, end_offset: int) -> None:
-        for number, entry in enumerate(content.entries):
-            self._replay.read(entry)
-            if not number % _RECORDS_IN_A_TURN:
-                await asyncio.sleep(0)
-        self._end_snapshot(content, end_offset)
-
     async def _replay_committed(self) -> None:
         """Replay what the leader has committed, and pass the image on."""
-        committed = self._observer.high_watermark
-        count = 0
-        while self._pending and self._pending[0].offset < committed:
-            self._replay.read(self._pending.popleft())
-            count += 1
-            if not count % _RECORDS_IN_A_TURN:
-                await asyncio.sleep(0)
+        await self._replay.replay_to(self._observer.high_watermark)
         if not self._caught_up.is_set() and self._observer.is_caught_up:
             self._caught_up.set()
         if self._follower is not None and self._published != self._replay.end_offset:
             self._published = self._replay.end_offset
             await self._follower(self._replay.image, self._replay.end_offset)
-        if self._snapshots.is_due(self._clock.monotonic()):
-            await self._snapshots.write(self._replay, self._log)
+        await self._replay.write_snapshot_if_due()
 
     def _now_ms(self) -> float:
         return self._clock.monotonic() * 1000

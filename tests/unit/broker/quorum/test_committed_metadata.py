@@ -130,3 +130,21 @@ def test_damaged_log_is_reported(tmp_path: Path) -> None:
         await until(lambda: bool(fixture.failures))
 
     asyncio.run(scenario())
+
+
+def test_records_of_earlier_processes_count_for_the_next_snapshot(tmp_path: Path) -> None:
+    """A controller that is restarted often would never write one."""
+
+    async def scenario() -> None:
+        fixture = Fixture(tmp_path, bytes_between=100)
+        level = VersionedRecord(md.FeatureLevelRecord("metadata.version", 30), 0)
+        fixture.log.append(encode_metadata_batch([level], base_offset=0, leader_epoch=1, timestamp_ms=0))
+        for number in (1, 2):
+            fixture.log.append(batch(number, 1, f"t{number}"))
+        await fixture.metadata.load()
+        fixture.metadata.committed(3)
+        await until(lambda: fixture.written == [CheckpointId(3, 1)])
+        await fixture.metadata.close()
+        assert fixture.failures == []
+
+    asyncio.run(scenario())
