@@ -28,7 +28,7 @@ _AGAIN_SECONDS = 1.0
 class StoredConfigs:
     """`load` at the start; after `follow`, each change of configurations or features becomes an image of the view."""
 
-    __slots__ = ("_again", "_node_id", "_store", "_unwatch", "_view")
+    __slots__ = ("_again", "_is_queued", "_node_id", "_store", "_unwatch", "_view")
 
     def __init__(self, store: MetadataStore, node_id: int, view: ClusterView) -> None:
         self._store = store
@@ -36,6 +36,8 @@ class StoredConfigs:
         self._view = view
         self._unwatch: list[Callable[[], None]] = []
         self._again: asyncio.TimerHandle | None = None
+        self._is_queued = False
+        """Whether a reading has been asked for that has not begun."""
 
     async def load(self) -> ClusterImage:
         """Let the view begin with what the store has, without leaders. Raises StoreError."""
@@ -69,6 +71,10 @@ class StoredConfigs:
         if self._again is not None:
             self._again.cancel()
             self._again = None
+        if self._is_queued:
+            # It will read this change, too: a request for a thousand topics makes as many notices.
+            return
+        self._is_queued = True
         task = asyncio.get_running_loop().create_task(self._view.in_turn(self._read_configs))
         task.add_done_callback(self._configs_read)
 
@@ -82,6 +88,7 @@ class StoredConfigs:
             self._again = asyncio.get_running_loop().call_later(_AGAIN_SECONDS, self._config_changed)
 
     async def _read_configs(self) -> None:
+        self._is_queued = False
         await self._view.publish(await load_configs(self._store, self._view.image))
 
 
