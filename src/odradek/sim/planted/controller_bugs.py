@@ -42,8 +42,9 @@ def _(_right: Any) -> Any:
       f"{_METADATA}.truncated")  # fmt: skip
 def _(_right: Any) -> Any:
     def truncated(self: Any, offset: int) -> None:
-        while len(self._pending) > 1 and self._pending[-1][0] > offset:
-            self._pending.pop()
+        waiting = self._replay._pending
+        while len(waiting) > 1 and waiting[-1][0] > offset:
+            waiting.pop()
 
     return truncated
 
@@ -60,14 +61,13 @@ def _(right: Any) -> Any:
 # --- decisions ---
 
 
-@_bug("answer before the commit", "a controller answers as soon as it has decided", f"{_CONTROLLER}._propose")
+@_bug("answer before the commit", "a controller answers as soon as it has decided", f"{_CONTROLLER}._append")
 def _(right: Any) -> Any:
-    async def propose(self: Any, epoch: int, records: Any) -> None:
-        task = asyncio.ensure_future(right(self, epoch, records))
-        task.add_done_callback(lambda done: done.cancelled() or done.exception())
-        await asyncio.sleep(0)
+    def append(self: Any, epoch: int, records: Any) -> list[Any]:
+        right(self, epoch, records)
+        return []
 
-    return propose
+    return append
 
 
 @_bug("image of an earlier reign", "a controller that is elected again decides on the image that it had before",
@@ -85,13 +85,14 @@ def _(right: Any) -> Any:
       f"{_CONTROLLER}._replayed")  # fmt: skip
 def _(right: Any) -> Any:
     def replayed(self: Any) -> None:
-        end = self._metadata._replay.end_offset
+        replay = self._metadata._replay._replay
+        end = replay.end_offset
         if self._replica.leads_since is not None and self._active is None and self._metadata.image.features:
-            self._metadata._replay.end_offset = 1 << 60
+            replay.end_offset = 1 << 60
         try:
             right(self)
         finally:
-            self._metadata._replay.end_offset = end
+            replay.end_offset = end
 
     return replayed
 

@@ -13,6 +13,7 @@ KRAFT_BUGS: Final[list[Row]] = []
 
 _BROKER: Final = "odradek.broker.kraft"
 _FOLLOWER: Final = f"{_BROKER}.metadata_follower:MetadataFollower"
+_COMMITTED: Final = f"{_BROKER}.committed_replay:CommittedReplay"
 _OBSERVER: Final = "odradek.kraft.metadata_observer:MetadataObserver"
 _LIFE: Final = "odradek.kraft.broker_life_cycle:BrokerLifeCycle"
 _PARTICIPATION: Final = f"{_BROKER}.quorum_participation:QuorumParticipation"
@@ -46,11 +47,12 @@ def _(right: Any) -> Any:
       f"{_FOLLOWER}._carry_out")  # fmt: skip
 def _(right: Any) -> Any:
     def carry_out(self: Any, steps: Any) -> None:
-        pending = list(self._pending)
+        waiting = self._replay._pending
+        pending = list(waiting)
         right(self, steps)
         if any(isinstance(step, TruncateTo) for step in steps):
-            self._pending.clear()
-            self._pending.extend(pending)
+            waiting.clear()
+            waiting.extend(pending)
 
     return carry_out
 
@@ -69,16 +71,16 @@ def _(right: Any) -> Any:
 
 
 @_bug("snapshot added to the image", "a snapshot is applied to the image before it, which keeps deleted topics",
-      f"{_FOLLOWER}._install")  # fmt: skip
+      f"{_COMMITTED}.installed")  # fmt: skip
 def _(right: Any) -> Any:
-    def install(self: Any, content: Any, end_offset: int) -> None:
+    def installed(self: Any, content: Any, end_offset: int) -> None:
         self._pending.clear()
         self._replay = MetadataReplay(self._replay.image)
         for entry in content.entries:
             self._replay.read(entry)
         self._end_snapshot(content, end_offset)
 
-    return install
+    return installed
 
 
 @_bug("partial transaction applied", "records of a metadata transaction are applied before its end",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 
 from odradek.broker.cluster.cluster_view import ClusterView
 from odradek.broker.cluster.stored_configs import StoredConfigs
@@ -23,7 +22,7 @@ class CountedStore(MemoryStore):
         self.may_return = asyncio.Event()
         self.may_return.set()
 
-    async def subtree(self, path: str) -> Mapping[str, Node]:
+    async def subtree(self, path: str) -> dict[str, Node]:
         found = await super().subtree(path)
         if path == "/config":
             self.reads += 1
