@@ -183,6 +183,9 @@ _OWNER_DIRECTORY = 0o700
 _GROUP_DIRECTORY = 0o750
 _IOV_MAX = 1024
 _COPY_BYTES = 1024 * 1024
+_PIECE_BYTES = 1024 * 1024
+"""A larger write makes the kernel take pages of the cache in blocks of 2 MB, which a virtual machine may have to get
+back from its host: a write of 10 MB then costs seven times as much as ten of 1 MB."""
 
 
 def _open_new(path: str, mode: int) -> int:
@@ -245,7 +248,7 @@ class SystemFile:
         done = 0
         try:
             while done < len(view):
-                done += os.pwrite(self._fd, view[done:], position + done)
+                done += os.pwrite(self._fd, view[done : done + _PIECE_BYTES], position + done)
         except OSError as error:
             raise _raise(error, self.path) from error
         self._size = max(self._size, position + done)

@@ -99,6 +99,25 @@ def test_write_atomic_replaces_the_whole_file(disk: SystemDisk, tmp_path: Path) 
         disk.write_atomic(str(tmp_path / "no" / "file"), b"x")
 
 
+def test_large_write_goes_to_the_kernel_in_pieces(
+    disk: SystemDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = disk.open(str(tmp_path / "file"), create=True)
+    sizes, pwrite = [], os.pwrite
+
+    def watched(fd: int, data: memoryview, position: int) -> int:
+        sizes.append(len(data))
+        return pwrite(fd, data, position)
+
+    monkeypatch.setattr(os, "pwrite", watched)
+    content = os.urandom(2_500_000)
+    file.write_at(3, content)
+    assert max(sizes) == 1 << 20
+    assert sum(sizes) == len(content)
+    assert file.read(3, len(content)) == content
+    file.close()
+
+
 def test_truncate_and_write_at_keep_the_size_right(disk: SystemDisk, tmp_path: Path) -> None:
     file = disk.open(str(tmp_path / "file"), create=True)
     file.append([b"0123456789"])
