@@ -49,6 +49,9 @@ SLICED_BYTES: Final = 4 << 20
 for 1 ms per 4 MB, as long as the appends to some hundred partitions."""
 SLICED_PARTITIONS: Final = 1000
 """Requests for more partitions are appended in slices, however large they are."""
+_SLOW_SECONDS: Final = 0.00005
+"""An append that takes longer for each partition opens their logs: the kernel may need milliseconds for a new file, so
+that the time is looked at after each of them."""
 
 Produced = list[tuple[TopicKey, list[ProducedPartition]]]
 _AnswerPlace = tuple[TopicKey, int, list[ProducedPartition], int]
@@ -274,10 +277,14 @@ async def _produce_rest(pieces: list[ProduceRequest], slices: Slices, whole: _Sl
     """Append what the first slice has left."""
     if pieces:
         await slices.next()
+        is_slow = True
         for piece in pieces:
-            if slices.is_over:
-                await slices.next()
-            _produce(piece, whole.context, None, whole=whole, examined=whole.examined)
+            for part in _pieces(piece, 1) if is_slow else (piece,):
+                if slices.is_over:
+                    await slices.next()
+                began = slices.now()
+                _produce(part, whole.context, None, whole=whole, examined=whole.examined)
+                is_slow = slices.now() - began > _SLOW_SECONDS * _partitions(part)
         slices.end()
     if whole.is_complete:
         return whole.answer()

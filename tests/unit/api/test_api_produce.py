@@ -259,6 +259,49 @@ def test_large_produce_for_many_partitions_is_sliced(tmp_path: Path, monkeypatch
     assert rows == [(index, ErrorCode.NONE, 0) for index in range(COUNT)]
 
 
+class Slicing(LongWork):
+    """Begins a new number for each slice."""
+
+    __slots__ = ("_numbers",)
+
+    def __init__(self, now: Callable[[], float], numbers: list[int]) -> None:
+        super().__init__(now, 4)
+        self._numbers = numbers
+
+    def turn(self) -> asyncio.Future[None]:
+        self._numbers.append(0)
+        return super().turn()
+
+
+async def slices_of_slow_opens(tmp_path: Path) -> list[int]:
+    """How many partitions were opened in each slice of 4 ms, where opening one takes 3 ms."""
+    partitions = {index: led(tmp_path, index) for index in range(20)}
+    context = context_of(partitions)
+    seconds, opened = 0.0, [0]
+    require = context.services.partitions.require
+
+    def slow(topic: str, index: int) -> Partition:
+        nonlocal seconds
+        seconds += 0.003
+        opened[-1] += 1
+        found: Partition = require(topic, index)
+        return found
+
+    context.services.partitions.require = slow
+    context.services.long_work = Slicing(lambda: seconds, opened)
+    context.session = Session("PLAINTEXT", "127.0.0.1")
+    rows: list[Any] = [(index, batch(b"v")) for index in partitions]
+    waiting: Any = handle(ProduceRequest(None, 1, 30_000, [("t", rows)]), context)
+    await asyncio.wait_for(waiting, 30)
+    return opened
+
+
+def test_slices_of_produce_end_after_each_log_that_opens_slowly(tmp_path: Path) -> None:
+    opened = asyncio.run(slices_of_slow_opens(tmp_path))
+    assert sum(opened) == 20
+    assert max(opened[1:]) == 2
+
+
 def test_sliced_produce_without_acks_has_no_answer(tmp_path: Path) -> None:
     partitions, rows = asyncio.run(produced_in_slices(tmp_path, 0))
     assert rows is None

@@ -156,6 +156,10 @@ class Slices:
         """Whether the slice has taken its time: the request continues after `next`."""
         return self._work.now() >= self._ends
 
+    def now(self) -> float:
+        """The monotonic clock in seconds."""
+        return self._work.now()
+
     async def next(self) -> None:
         """Let others be served. To be called first in a coroutine, whose beginning is no slice."""
         self.end()
