@@ -1,4 +1,4 @@
-"""Full collections of garbage: never by themselves, and only of a process that is idle."""
+"""Full collections of garbage: never by themselves, and only when a process has time for them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from odradek.cli.serving import garbage
-from odradek.cli.serving.garbage import IdleCollections, collect_in_small_steps
+from odradek.cli.serving.garbage import LateCollections, collect_in_small_steps
 
 
 class Cycle:
@@ -45,6 +45,11 @@ def old_cycle() -> weakref.ref[Cycle]:
     return found
 
 
+def is_looked_at(thing: object) -> bool:
+    """Whether the next collection would look at the object."""
+    return any(each is thing for each in gc.get_objects())
+
+
 def test_no_number_of_middle_collections_brings_on_a_full_one() -> None:
     full_ones = gc.get_stats()[2]["collections"]
     kept = [[number] for number in range(garbage.YOUNG * garbage.MIDDLE * 20)]
@@ -53,52 +58,64 @@ def test_no_number_of_middle_collections_brings_on_a_full_one() -> None:
     assert kept
 
 
-def test_idle_process_collects_old_cycles_and_looks_at_the_rest_no_more() -> None:
+@pytest.mark.parametrize("is_idle", [True, False])
+def test_few_new_objects_are_collected_and_the_others_kept(is_idle: bool) -> None:
     async def main() -> None:
-        collections = IdleCollections(asyncio.get_running_loop())
-        frozen, found = gc.get_freeze_count(), old_cycle()
-        kept = Cycle()
-        collections.on_idle()
+        collections = LateCollections(asyncio.get_running_loop())
+        found, kept = old_cycle(), Cycle()
+        collections.look(is_idle=is_idle)
         assert found() is None
-        assert gc.get_freeze_count() > 0
-        assert gc.get_freeze_count() != frozen
-        assert not any(each is kept for each in gc.get_objects())
+        assert not is_looked_at(kept)
         collections.close()
 
     asyncio.run(main())
 
 
-def test_idle_process_without_middle_collections_is_left_alone() -> None:
+def test_process_without_middle_collections_is_left_alone() -> None:
     async def main() -> None:
-        collections = IdleCollections(asyncio.get_running_loop())
-        found = old_cycle()
-        collections.on_idle()
-        assert found() is None
+        collections = LateCollections(asyncio.get_running_loop())
+        old_cycle()
+        collections.look(is_idle=True)
         full_ones = gc.get_stats()[2]["collections"]
-        collections.on_idle()
+        collections.look(is_idle=True)
         assert gc.get_stats()[2]["collections"] == full_ones
         collections.close()
 
     asyncio.run(main())
 
 
-def test_what_has_grown_much_is_kept_without_a_look_at_it(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "is_idle", "is_collected", "is_kept"),
+    [
+        ("FEW_BLOCKS", True, True, True),
+        ("FEW_BLOCKS", False, False, False),
+        ("MANY_BLOCKS", True, False, True),
+        ("MANY_BLOCKS", False, False, False),
+        ("MOST_BLOCKS", False, True, True),
+    ],
+)
+def test_many_new_objects_are_collected_by_an_idle_process_only(
+    monkeypatch: pytest.MonkeyPatch, name: str, is_idle: bool, is_collected: bool, is_kept: bool
+) -> None:
+    """Where there are more than the name says."""
+
     async def main() -> None:
-        collections = IdleCollections(asyncio.get_running_loop())
-        monkeypatch.setattr(garbage, "_MOST_BLOCKS", 1_000)
-        found = old_cycle()
-        kept = [[number] for number in range(2_000)]
-        collections.on_idle()
-        assert found() is not None
-        assert not any(each is kept for each in gc.get_objects())
+        collections = LateCollections(asyncio.get_running_loop())
+        for each in ("FEW_BLOCKS", "MANY_BLOCKS", "MOST_BLOCKS"):
+            monkeypatch.setattr(garbage, each, 1_000)
+            if each == name:
+                break
+        found, kept = old_cycle(), [[number] for number in range(3_000)]
+        collections.look(is_idle=is_idle)
+        assert (found() is None) is is_collected
+        assert is_looked_at(kept) is not is_kept
         collections.close()
 
     asyncio.run(main())
 
 
-@pytest.mark.parametrize(("is_idle", "collects"), [(True, True), (False, False)])
-def test_busy_process_makes_no_full_collection(monkeypatch: pytest.MonkeyPatch, is_idle: bool, collects: bool) -> None:
-    """The share of the processor decides: of one tick in ten seconds, or of all of them."""
+@pytest.mark.parametrize("is_idle", [True, False])
+def test_process_is_idle_by_its_share_of_the_processor(monkeypatch: pytest.MonkeyPatch, is_idle: bool) -> None:
     used = 0.0
 
     def process_time() -> float:
@@ -107,12 +124,13 @@ def test_busy_process_makes_no_full_collection(monkeypatch: pytest.MonkeyPatch, 
         return used
 
     monkeypatch.setattr(time, "process_time", process_time)
+    looks = []
+    monkeypatch.setattr(LateCollections, "look", lambda _self, *, is_idle: looks.append(is_idle))
 
     async def main() -> None:
-        collections = IdleCollections(asyncio.get_running_loop())
-        found = old_cycle()
+        collections = LateCollections(asyncio.get_running_loop())
         collections._look()
-        assert (found() is None) is collects
         collections.close()
 
     asyncio.run(main())
+    assert looks == [is_idle]

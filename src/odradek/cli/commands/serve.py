@@ -22,7 +22,7 @@ from odradek.cli.arguments.errors import UsageError
 from odradek.cli.arguments.examples import add_examples
 from odradek.cli.serving.console_process import ConsoleProcess, check_console
 from odradek.cli.serving.data_directories import reject_broker_directory, reject_cluster_directory
-from odradek.cli.serving.garbage import IdleCollections, collect_in_small_steps
+from odradek.cli.serving.garbage import LateCollections, collect_in_small_steps
 from odradek.cli.serving.process_life import allow_most_files, until_stop
 from odradek.cli.serving.service_manager import ServiceManager
 from odradek.ports.clock import process_age
@@ -315,7 +315,7 @@ async def _serve(
         broker.accept_from(shared)
     print(ready_line(broker.bootstrap, broker.bound, broker.http), flush=True)
     manager.ready(f"serving on {broker.bootstrap}")
-    collections = IdleCollections(loop)
+    collections = LateCollections(loop)
     alive = asyncio.create_task(manager.keep_alive())
     loading = asyncio.create_task(broker.load_the_rest())
     console = ConsoleProcess()

@@ -9,7 +9,7 @@ import sys
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.quorum.controller_node import ControllerNode
 from odradek.broker.start_error import StartError
-from odradek.cli.serving.garbage import IdleCollections, collect_in_small_steps
+from odradek.cli.serving.garbage import LateCollections, collect_in_small_steps
 from odradek.cli.serving.process_life import allow_most_files, until_stop
 from odradek.cli.serving.service_manager import ServiceManager
 from odradek.ports.clock import process_age
@@ -30,7 +30,7 @@ async def serve_controller(config: BrokerConfig, *, until_input_ends: bool) -> i
         return 2 if error.misconfigured else 1
     print(f"odradek ready controller={node.bound} pid={os.getpid()} seconds={process_age():.2f}", flush=True)
     manager.ready(f"controller {config.node_id} serves on {node.bound}")
-    collections = IdleCollections(loop)
+    collections = LateCollections(loop)
     alive = loop.create_task(manager.keep_alive())
     ends = [loop.create_task(stop.wait()), loop.create_task(node.has_failed.wait())]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)

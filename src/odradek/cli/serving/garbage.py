@@ -2,7 +2,8 @@
 
 CPython's full collection looks at every object: 15 ms after the start, 45 to 100 ms with 5,000 open logs, and the
 event loop serves no client meanwhile. Reference counts free nearly all that a broker drops, and the young
-collections, which stay, nearly all cycles.
+collections, which stay, most cycles. What they leave, such as the logs of deleted topics, a collection finds that looks
+at the objects since the last one only.
 """
 
 from __future__ import annotations
@@ -21,12 +22,16 @@ MIDDLE: Final = 5
 _NO_FULL_ONES: Final = 1_000_000_000
 
 LOOK_SECONDS: Final = 10.0
-"""Between two looks at whether the process is idle."""
+"""Between two looks at what the process has made."""
 _IDLE_SHARE: Final = 0.01
-_MIDDLE_ONES: Final = 10
-"""So many collections of the middle generation make a full one worth it."""
-_MOST_BLOCKS: Final = 200_000
-"""Blocks of memory beyond those after the last full collection, with which another one would take some 10 ms."""
+_MIDDLE_ONES: Final = 2
+"""So many collections of the middle generation make another one worth it."""
+FEW_BLOCKS: Final = 50_000
+"""New blocks of memory through which a collection takes 4 ms."""
+MANY_BLOCKS: Final = 600_000
+"""New ones through which it takes 50 ms, which an idle process has."""
+MOST_BLOCKS: Final = 4_000_000
+"""New ones that may be garbage in a process that is never idle: some 300 MB."""
 
 
 def collect_in_small_steps() -> None:
@@ -34,11 +39,11 @@ def collect_in_small_steps() -> None:
     gc.set_threshold(YOUNG, MIDDLE, _NO_FULL_ONES)
 
 
-class IdleCollections:
-    """Full collections while the process is idle. What they leave is not looked at again.
+class LateCollections:
+    """Collections of all objects since the last one, in a moment that has time for them. The survivors stay for good.
 
-    Where memory has grown too much for a short one, as after thousands of logs were opened, the new objects are taken
-    for ones that stay.
+    An idle process that has made too many, as after tens of thousands of logs were opened, takes them for such
+    survivors.
     """
 
     __slots__ = ("_blocks", "_loop", "_processor_seconds", "_timer")
@@ -58,16 +63,18 @@ class IdleCollections:
 
     def _look(self) -> None:
         used = time.process_time() - self._processor_seconds
-        if used < LOOK_SECONDS * _IDLE_SHARE:
-            self.on_idle()
+        self.look(is_idle=used < LOOK_SECONDS * _IDLE_SHARE)
         self._wait()
 
-    def on_idle(self) -> None:
-        """No client has asked for much lately: collect what the younger generations have left, if it is worth it."""
+    def look(self, *, is_idle: bool) -> None:
+        """Collect what the younger generations have left, if it is worth it and there is time."""
         if gc.get_count()[2] < _MIDDLE_ONES:
             return
-        if sys.getallocatedblocks() - self._blocks <= _MOST_BLOCKS:
+        new = sys.getallocatedblocks() - self._blocks
+        if new <= FEW_BLOCKS or new > MOST_BLOCKS or (is_idle and new <= MANY_BLOCKS):
             gc.collect()
+        elif not is_idle:
+            return
         self._keep()
 
     def _keep(self) -> None:
