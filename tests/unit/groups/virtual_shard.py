@@ -12,6 +12,7 @@ from odradek.groups.classic.group import GroupState, restore
 from odradek.groups.classic.records import ClassicGroupRecord
 from odradek.groups.codec import decode_record, encode_record
 from odradek.groups.consumer.group import ConsumerGroup
+from odradek.groups.consumer.records import MemberState
 from odradek.groups.coordinator import GroupCoordinator
 from odradek.groups.events import (
     CommitRequest,
@@ -55,9 +56,41 @@ def check_consumer_group(group: ConsumerGroup) -> None:
     assert statics == group.static_members
 
 
+def check_deadlines(coordinator: GroupCoordinator) -> None:
+    """Each deadline belongs to a known group or member; each member has a session, or waits for an answer."""
+    keys = set(coordinator._timers._entries)
+    for kind, *names in keys:
+        if kind in ("session", "join", "sync"):
+            group = coordinator.classic.by_id[names[0]]
+            if kind == "session":
+                assert names[1] in group.members or names[1] in group.pending_join, (kind, names)
+            elif kind == "sync":
+                assert group.pending_sync, "no member is waited for"
+        elif kind in ("member-join", "member-sync"):
+            member = coordinator.consumer.by_id[names[0]].members[names[1]]
+            assert member.subscription.classic is not None
+    for group_id, group in coordinator.classic.by_id.items():
+        for each in group.members.values():
+            is_waiting = each.join_token is not None or each.sync_token is not None
+            assert is_waiting or ("session", group_id, each.member_id) in keys, "a member without a session"
+        assert all(("session", group_id, member_id) in keys for member_id in group.pending_join)
+        assert group.state is not GroupState.PREPARING_REBALANCE or ("join", group_id) in keys
+        assert (
+            group.state is not GroupState.COMPLETING_REBALANCE or not group.pending_sync or ("sync", group_id) in keys
+        )
+    for group_id, consumer_group in coordinator.consumer.by_id.items():
+        for member in consumer_group.members.values():
+            assert ("member", group_id, member.member_id) in keys, "a member without a session"
+            if member.subscription.classic is None and member.current.state is MemberState.UNREVOKED_PARTITIONS:
+                assert ("revocation", group_id, member.member_id) in keys
+    assert ("offset-expiry",) in keys
+
+
 class VirtualShard:
     def __init__(self, settings: GroupSettings | None = None, **limits: Any) -> None:
         self.settings = settings or GroupSettings(**limits)
+        self.checks_deadlines = True
+        """Whether `check` looks at deadlines, too."""
         self.now_ms = START_MS
         self.log: list[Any] = []
         self.answers: dict[int, Any] = {}
@@ -158,6 +191,8 @@ class VirtualShard:
         assert not self.coordinator.consumer.by_id.keys() & self.coordinator.classic.by_id.keys()
         for consumer_group in self.coordinator.consumer.by_id.values():
             check_consumer_group(consumer_group)
+        if self.checks_deadlines and self.refuse is None and not self.held:
+            check_deadlines(self.coordinator)
         for group_id, group in self.coordinator.classic.by_id.items():
             assert group.joining == sum(m.join_token is not None for m in group.members.values())
             assert (group.leader in group.members) if group.members else (group.leader is None)
