@@ -144,6 +144,25 @@ def test_cut_leader_stops_writes_for_about_a_session(fault: Fault, seed: int) ->
     assert longest_gap(fault, seed, rest_seconds=10.0) < LONGEST_CUT_SECONDS < HELD_SECONDS
 
 
+async def deafen_controller(stage: Stage) -> None:
+    """The others' requests do not arrive: it yields, as too few brokers reach it."""
+    controller = (await stage.admin.describe_cluster()).controller_id
+    stage.cut(*((other, controller) for other in BROKERS if other != controller))
+
+
+async def mute_controller(stage: Stage) -> None:
+    """Its notices and answers do not arrive: no broker acknowledges them, so its own connections end."""
+    controller = (await stage.admin.describe_cluster()).controller_id
+    stage.cut(*((controller, other) for other in BROKERS if other != controller))
+
+
+@pytest.mark.parametrize(
+    ("fault", "seed"), [(deafen_controller, 0), (deafen_controller, 2), (mute_controller, 0), (mute_controller, 2)]
+)
+def test_controller_cut_one_way_stops_writes_for_about_a_session(fault: Fault, seed: int) -> None:
+    assert longest_gap(fault, seed, rest_seconds=20.0) < LONGEST_CUT_SECONDS < HELD_SECONDS
+
+
 async def pause_leader(stage: Stage) -> None:
     stage.sim.broker(stage.leader).pause(9.0)
 
