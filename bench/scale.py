@@ -12,6 +12,7 @@ broker does with them. Network and fetches are not part of it.
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import resource
 import tempfile
@@ -247,6 +248,8 @@ def _broker_dies(image: ClusterImage) -> Iterator[Figure]:
 def measure_changes(log: Path) -> list[Figure]:
     """What changes of a replayed image cost."""
     image = _replayed(log).image
+    gc.collect()
+    gc.freeze()  # `serve` makes no full collections
     return [
         *_one_change(image, list(image.topics), "one new leader"),
         *_one_change(_with_large_topic(image), [_LARGE_TOPIC], "the same, topic of 10,000 partitions"),
