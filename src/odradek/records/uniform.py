@@ -7,7 +7,9 @@ The varints of timestamps and offsets may grow within the batch: they divide it 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from struct import iter_unpack
+from functools import lru_cache
+from itertools import chain
+from struct import Struct
 from typing import Any, Final, NamedTuple
 
 from odradek.records.batch import BatchHeader
@@ -28,6 +30,7 @@ OFFSET_HIGH: Final = bytes(delta >> 6 for delta in range(SHORT_OFFSETS))
 """The bytes of offset deltas, by delta."""
 _MOST_RUNS: Final = 8
 """More runs cost more than a walk."""
+_RECORDS_AT_ONCE: Final = 64
 _LONGEST_DELTA: Final = 8192
 """Timestamp deltas of one or two bytes are below this, in ms."""
 _INT64_MIN: Final = -(1 << 63)
@@ -61,12 +64,12 @@ def decode_uniform(
         return None
     if not _INT64_MIN <= base_timestamp - _LONGEST_DELTA <= base_timestamp + _LONGEST_DELTA <= _INT64_MAX:
         return None
-    deltas: list[int] = []
+    timestamps: list[int] = []
     keys: list[Field] = []
     values: list[Field] = []
     headers: list[bytes | memoryview] = []
     position = time_width = runs = 0
-    while (first := len(deltas)) < count:
+    while (first := len(timestamps)) < count:
         try:
             shape = _shape_at(data, position, first)
         except (IndexError, CorruptRecords):  # unless its offset is as expected, its parts are elsewhere
@@ -78,10 +81,10 @@ def decode_uniform(
         time_width, size = shape.time_width, shape.size
         records = _run_length(data, position, first, count, shape)
         stop = position + records * size
-        times = _uniform_deltas(data, position, stop, first, shape) if records else None
+        times = _uniform_times(data, position, stop, first, shape, base_timestamp) if records else None
         if times is None:
             return None
-        deltas += times
+        timestamps += times
         found = _copies(data, position, stop, shape) if copy else _slices(source, position, stop, shape)
         keys += [None] * records if shape.key_length < 0 else next(found)
         values += [None] * records if shape.value_length < 0 else next(found)
@@ -89,7 +92,6 @@ def decode_uniform(
         position = stop
     if position != len(data):
         return None
-    timestamps = [base_timestamp + delta for delta in deltas]
     return EncodedColumns(range(base_offset, base_offset + count), timestamps, keys, values, headers)
 
 
@@ -113,13 +115,24 @@ def _slices(source: bytes | memoryview, position: int, stop: int, shape: _Shape)
 
 def _copies(data: bytes | memoryview, position: int, stop: int, shape: _Shape) -> Iterator[Sequence[bytes]]:
     """The same as bytes, which `struct` copies faster than slices are made."""
-    parts = _parts(shape)
-    layout, end = "=", 0
+    parts, size = tuple(_parts(shape)), shape.size
+    rest = (stop - position) // size % _RECORDS_AT_ONCE
+    end = stop - rest * size
+    found: Sequence[bytes] = _layout(size, parts, rest).unpack_from(data, end)
+    if end > position:
+        several = _layout(size, parts, _RECORDS_AT_ONCE).iter_unpack(memoryview(data)[position:end])
+        found = [*chain.from_iterable(several), *found]
+    return iter([found[index :: len(parts)] for index in range(len(parts))])
+
+
+@lru_cache(maxsize=256)
+def _layout(size: int, parts: tuple[tuple[int, int], ...], records: int) -> Struct:
+    """How `struct` finds these parts, (place, length) each, in some records of one size."""
+    layout, end = "", 0
     for place, length in parts:
         layout += f"{place - end}x{length}s"
         end = place + length
-    records = iter_unpack(f"{layout}{shape.size - end}x", memoryview(data)[position:stop])
-    return iter([[each for (each,) in records]] if len(parts) == 1 else zip(*records, strict=True))
+    return Struct("=" + f"{layout}{size - end}x" * records)
 
 
 def _shape_at(data: bytes | memoryview, position: int, index: int) -> _Shape | None:
@@ -150,13 +163,16 @@ def _run_length(data: bytes | memoryview, position: int, first: int, count: int,
     return most - len(lengths.lstrip(lengths[:1]))
 
 
-def _uniform_deltas(data: bytes | memoryview, position: int, stop: int, first: int, shape: _Shape) -> list[int] | None:
-    """The timestamp deltas of the records between two positions, or None if one of them has another shape."""
+def _uniform_times(
+    data: bytes | memoryview, position: int, stop: int, first: int, shape: _Shape, base: int
+) -> list[int] | None:
+    """The timestamps of the records between two positions, or None if one of them has another shape."""
     size, body = shape.size, shape.body
     records = (stop - position) // size
     constants = [*range(body), *range(shape.key_prefix, shape.key), *range(shape.value_prefix, shape.value)]
     for place in (*constants, shape.headers):
-        if bytes(data[position + place : stop : size]) != bytes((data[position + place],)) * records:
+        column = bytes(data[position + place : stop : size])
+        if column.count(column[0]) != records:
             return None
     # One byte is the count 0, more begin with another count.
     if (size - shape.headers == 1) is not (data[position + shape.headers] == 0):
@@ -169,8 +185,8 @@ def _uniform_deltas(data: bytes | memoryview, position: int, stop: int, first: i
         return None
     low = bytes(data[position + body + 1 : stop : size])
     if shape.time_width == 1:
-        return list(map(UNZIGZAG.__getitem__, low)) if low.isascii() else None
+        return [base + UNZIGZAG[byte] for byte in low] if low.isascii() else None
     high = bytes(data[position + body + 2 : stop : size])
     if min(low) < 0x80 or not high.isascii():
         return None
-    return [((one & 0x7F | two << 7) >> 1) ^ -(one & 1) for one, two in zip(low, high, strict=True)]
+    return [base + (((one & 0x7F | two << 7) >> 1) ^ -(one & 1)) for one, two in zip(low, high, strict=True)]
