@@ -30,6 +30,8 @@ CASES = {
 """Records, bytes of a value, shape. Keyed ones have a key of 14 bytes, full ones also two headers and a timestamp."""
 SYNCHRONOUS_RECORDS = 3_000
 WORKS = ("produce", "send table", "one by one", "in lists", "in batches", "in tables")
+SYNCHRONOUS_WORKS = ("synchronous", "synchronous in a thread")
+"""By the face that a client's documentation shows first, and by that for programs without an event loop."""
 RATES = {"send table": 2_000_000, "in tables": 2_500_000}
 """Records of 100 B per second of CPU that a work without a counterpart is to reach."""
 OURS = "odradek"
@@ -52,6 +54,7 @@ AIMS: dict[str, tuple[Aim, ...]] = {
     "send table": (),
     "in tables": (),
     "synchronous": (Aim("confluent", 1.3),),
+    "synchronous in a thread": (),
 }
 
 
@@ -78,13 +81,13 @@ def measure_broker(name: str, bootstrap: str, args: argparse.Namespace, figures:
         )
         print(f"  {name:8} {case:18} {client:13} {shown}", file=sys.stderr, flush=True)
 
-    for label in args.case:
+    for label in args.case if args.work else ():
         records, size, shape = CASES[label]
         count = max(1_000, int(records * args.scale))
         with topics.fresh(bootstrap, PARTITIONS) as filled:
             reading = Task(bootstrap, filled, count, size, shape, check_crcs=args.check_crcs)
             confluent_produce(reading)
-            for work in WORKS:
+            for work in args.work:
                 for client in (each for each in args.client if work in DRIVERS[each]):
                     if work in ("produce", "send table"):
                         with topics.fresh(bootstrap, PARTITIONS) as topic:
@@ -94,10 +97,11 @@ def measure_broker(name: str, bootstrap: str, args: argparse.Namespace, figures:
                     if work in RATES:
                         found["per second of CPU"] = count / found["cpu"]
                     note(f"{work}, {label}", client, found)
-    for client in args.client if args.synchronous else ():
-        with topics.fresh(bootstrap, 1) as topic:
-            task = Task(bootstrap, topic, max(300, int(SYNCHRONOUS_RECORDS * args.scale)), 100)
-            note("synchronous, 100 B", client, measured(client, "synchronous", task))
+    for work in SYNCHRONOUS_WORKS if args.synchronous else ():
+        for client in (each for each in args.client if work in DRIVERS[each]):
+            with topics.fresh(bootstrap, 1) as topic:
+                task = Task(bootstrap, topic, max(300, int(SYNCHRONOUS_RECORDS * args.scale)), 100)
+                note(f"{work}, 100 B", client, measured(client, work, task))
 
 
 def show(figures: dict[Key, list[float]], clients: list[str]) -> None:
@@ -133,6 +137,7 @@ def main() -> int:
     parser.add_argument("--only", choices=NAMES, help="one broker alone")
     parser.add_argument("--client", nargs="+", choices=list(DRIVERS), default=list(DRIVERS))
     parser.add_argument("--case", nargs="+", choices=list(CASES), default=list(CASES), help="these records alone")
+    parser.add_argument("--work", nargs="*", choices=WORKS, default=list(WORKS), help="this work alone")
     parser.add_argument("--synchronous", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument(
         "--check-crcs", action=argparse.BooleanOptionalAction, default=True, help="whether consumers verify checksums"

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import socket
+import struct
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from importlib import import_module
 from itertools import count, cycle, islice
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
+from odradek.records.builder import encode_batch
+from odradek.wire.produced import BatchesRequest, ProduceAnswer, TopicBatches
+
+_BEFORE_TOPIC_IDS = 12
 LINGER_MS = 5
 BATCH_BYTES = 65_536
 BUFFER_BYTES = 64 * 1024 * 1024
@@ -37,6 +43,11 @@ def _cpu_seconds() -> float:
 
 
 Figures = dict[str, float]
+
+
+def _times(took: Sequence[float]) -> Figures:
+    """Of records that were sent one after the other."""
+    return {"p50": median(took), "mean": fmean(took)}
 
 
 KEYS = tuple(b"customer-%05d" % number for number in range(1_000))
@@ -121,12 +132,27 @@ async def odradek_produce(task: Task) -> Figures:
 async def odradek_synchronous(task: Task) -> Figures:
     async with _odradek_producer(task, 0) as producer:
         value, took = b"x" * task.size, []
+        await producer.send_and_wait(task.topic, value, partition=0)  # the first one connects
         watch = Stopwatch()
         for _ in range(task.records):
             began = time.perf_counter()
             await producer.send_and_wait(task.topic, value, partition=0)
             took.append(time.perf_counter() - began)
-        return {**watch.stop(), "p50": median(took)}
+        return {**watch.stop(), **_times(took)}
+
+
+def odradek_blocking(task: Task) -> Figures:
+    from odradek.client import BlockingProducer
+
+    with BlockingProducer(bootstrap_servers=task.bootstrap, linger_ms=0) as producer:
+        value, took = b"x" * task.size, []
+        producer.send_and_wait(task.topic, value, partition=0)  # the first one connects
+        watch = Stopwatch()
+        for _ in range(task.records):
+            began = time.perf_counter()
+            producer.send_and_wait(task.topic, value, partition=0)
+            took.append(time.perf_counter() - began)
+        return {**watch.stop(), **_times(took)}
 
 
 async def odradek_each(task: Task) -> Figures:
@@ -225,12 +251,13 @@ async def aiokafka_synchronous(task: Task) -> Figures:
 
     async with AIOKafkaProducer(bootstrap_servers=task.bootstrap, enable_idempotence=True) as producer:
         value, took = b"x" * task.size, []
+        await producer.send_and_wait(task.topic, value, partition=0)  # the first one connects
         watch = Stopwatch()
         for _ in range(task.records):
             began = time.perf_counter()
             await producer.send_and_wait(task.topic, value, partition=0)
             took.append(time.perf_counter() - began)
-        return {**watch.stop(), "p50": median(took)}
+        return {**watch.stop(), **_times(took)}
 
 
 async def _aiokafka_consumer(task: Task) -> Any:
@@ -328,13 +355,15 @@ def confluent_synchronous(task: Task) -> Figures:
 
     producer = Producer({"bootstrap.servers": task.bootstrap, "linger.ms": 0, "enable.idempotence": True})
     value, took = b"x" * task.size, []
+    producer.produce(task.topic, value, partition=0)
+    producer.flush()  # the first one connects
     watch = Stopwatch()
     for _ in range(task.records):
         began = time.perf_counter()
         producer.produce(task.topic, value, partition=0)
         producer.flush()
         took.append(time.perf_counter() - began)
-    return {**watch.stop(), "p50": median(took)}
+    return {**watch.stop(), **_times(took)}
 
 
 def _confluent_consumer(task: Task) -> Any:
@@ -415,12 +444,13 @@ def python_produce(task: Task) -> Figures:
 def python_synchronous(task: Task) -> Figures:
     producer = _python_producer(task, 0)
     value, took = b"x" * task.size, []
+    producer.send(task.topic, value, partition=0).get(30)  # the first one connects
     watch = Stopwatch()
     for _ in range(task.records):
         began = time.perf_counter()
         producer.send(task.topic, value, partition=0).get(30)
         took.append(time.perf_counter() - began)
-    figures = {**watch.stop(), "p50": median(took)}
+    figures = {**watch.stop(), **_times(took)}
     producer.close()
     return figures
 
@@ -459,12 +489,44 @@ def python_poll(task: Task) -> Figures:
     return watch.stop()
 
 
+# --- no client ---
+
+
+def socket_synchronous(task: Task) -> Figures:
+    """The same request each time, encoded before: what the system calls, the broker and waking up take of a record."""
+    now_ms = time.time_ns() // 1_000_000
+    batch = encode_batch([(now_ms, None, b"x" * task.size, ())])
+    request = bytearray(struct.pack(">ihhih", 0, 0, _BEFORE_TOPIC_IDS, 1, -1) + b"\0")
+    BatchesRequest(None, -1, 30_000, [TopicBatches(task.topic, bytes(16), [(0, batch)])]).encode(
+        request, _BEFORE_TOPIC_IDS
+    )
+    struct.pack_into(">i", request, 0, len(request) - 4)
+    host, _, port = task.bootstrap.rpartition(":")
+    answer, took = bytearray(65_536), []
+    with socket.create_connection((host, int(port))) as sock:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        watch = Stopwatch()
+        for _ in range(task.records):
+            began = time.perf_counter()
+            sock.send(request)
+            size = sock.recv_into(answer)
+            took.append(time.perf_counter() - began)
+        figures = {**watch.stop(), **_times(took)}
+    # The header is flexible; one topic has one partition, whose number comes before its error.
+    response, _ = ProduceAnswer.decode(memoryview(answer)[:size], 9, _BEFORE_TOPIC_IDS)
+    ((_, produced),) = response.partitions
+    if produced.error_code or produced.base_offset != task.records - 1:
+        raise RuntimeError(f"the last record got {produced}")
+    return figures
+
+
 Driver = Callable[[Task], Figures | Awaitable[Figures]]
 
 DRIVERS: dict[str, dict[str, Driver]] = {
     "odradek": {
         "produce": odradek_produce,
         "synchronous": odradek_synchronous,
+        "synchronous in a thread": odradek_blocking,
         "one by one": odradek_each,
         "in lists": odradek_poll,
         "in batches": odradek_batches,
@@ -481,6 +543,7 @@ DRIVERS: dict[str, dict[str, Driver]] = {
     "confluent": {
         "produce": confluent_produce,
         "synchronous": confluent_synchronous,
+        "synchronous in a thread": confluent_synchronous,
         "one by one": confluent_each,
         "in lists": confluent_poll,
         "in batches": confluent_poll,
@@ -492,6 +555,7 @@ DRIVERS: dict[str, dict[str, Driver]] = {
         "in lists": python_poll,
         "in batches": python_poll,
     },
+    "socket": {"synchronous": socket_synchronous},
 }
 """By client and work; all read every value. In lists: of records. In batches: the fastest way that a client has.
 
@@ -510,6 +574,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "aiokafka": ("aiokafka",),
     "confluent": ("confluent_kafka",),
     "kafka-python": ("kafka",),
+    "socket": (),
 }
 
 
