@@ -10,11 +10,13 @@ from typing import Any, cast
 import pytest
 
 from odradek.client.config import ADMIN_DEFAULTS, CommonOptions
-from odradek.client.errors import ClientError
+from odradek.client.errors import ClientError, Disconnected
 from odradek.client.metrics.windows import Windows
+from odradek.client.network.connection import Connection
 from odradek.client.network.connections import BrokerAddress, Connections
 from odradek.ports.network import SYSTEM_BUFFERS, BufferSizes, Listener, Stream
 from odradek.ports.randomness import SeededRandom
+from odradek.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 pytestmark = pytest.mark.usefixtures("each_loop")
 
@@ -111,3 +113,33 @@ def test_attempt_without_a_waiting_caller_is_not_reported() -> None:
 
     asyncio.run(body())
     assert complaints == []
+
+
+class BrokenStream:
+    """A stream whose peer is gone, which shows when something is sent."""
+
+    peer_host, peer_port = "there", 1
+
+    def send(self, part: bytes, more: bool) -> int:
+        raise BrokenPipeError("broken pipe")
+
+    def watch_reads(self, callback: Callable[[], None] | None) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def test_request_fails_after_its_call_when_writing_breaks() -> None:
+    async def body() -> None:
+        connection = Connection(cast(Stream, BrokenStream()), "c", asyncio.get_running_loop())
+        results: list[object] = []
+        connection.send(ApiVersionsRequest("c", "1"), ApiVersionsResponse, 3, 1000, results.append)
+        assert not results
+        assert connection.in_flight == 0
+        await asyncio.sleep(0)
+        assert [type(each) for each in results] == [Disconnected]
+        with pytest.raises(Disconnected):
+            connection.send(ApiVersionsRequest("c", "1"), ApiVersionsResponse, 3, 1000, results.append)
+
+    asyncio.run(body())

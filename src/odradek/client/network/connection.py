@@ -148,8 +148,9 @@ class Connection:
         Without a response type none is expected (Produce with acks=0) and `done` is not called. Raises TransportError
         when the connection is closed, EncodeError when the version cannot carry the request.
         """
-        if self.closed is not None:
-            raise self.closed
+        closed = self.closed
+        if closed is not None:
+            raise closed
         flexible = version >= request.FLEXIBLE_FROM
         self._correlation_id = correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         frame = bytearray(_pack_head(0, request.API_KEY, version, correlation_id))
@@ -159,8 +160,19 @@ class Connection:
         request.encode(frame, version)
         size = len(frame)
         _pack_size(frame, 0, size - 4)
-        if response_type is not None:
-            now = self._loop.time()
+        now = self._loop.time()
+        if self._held is not None and request.API_KEY not in _LOGIN:
+            self._held.append(frame)
+        else:
+            self._out.append(frame)
+            if not self._writing:
+                self._flush()
+        # The rest after the request is on its way: the broker works meanwhile.
+        if response_type is None:
+            self.used_at = now
+        elif self.closed is not None:  # by the attempt to write
+            self._loop.call_soon(done, self.closed)
+        else:
             deadline = now + timeout_ms / 1000
             # The answer to ApiVersions keeps the old header: its reader does not know the broker's versions yet.
             flexible = flexible and request.API_KEY != API_VERSIONS
@@ -171,15 +183,6 @@ class Connection:
                     self._timer.cancel()
                 self._timer_due = deadline
                 self._timer = self._loop.call_at(deadline, self._check_deadlines)
-        else:
-            self.used_at = self._loop.time()
-        if self._held is not None and request.API_KEY not in _LOGIN:
-            self._held.append(frame)
-        else:
-            self._out.append(frame)
-            if not self._writing:
-                self._flush()
-        # After the request is on its way: the broker works meanwhile.
         traffic = self.traffic
         traffic.requests += 1
         traffic.request_bytes += size

@@ -180,6 +180,8 @@ class Sender:
 
     def closed(self, batch: Batch) -> None:
         """A batch of the partition can be sent at once."""
+        if self._scheduled:
+            return
         in_flight = self._in_flight.get(self._cluster.metadata.leader(*batch.key), 0)
         # A leader that has as many requests as it may wakes the sender with its next answer. A run before finds nothing
         # to do but to note that the leader is not free.
@@ -533,12 +535,20 @@ class Sender:
     def _send(self, node_id: int, connection: Connection, batches: list[Batch], now: float) -> None:
         acks = self._acks
         by_topic: dict[str, list[Batch]] = {}
+        # Those of the request: by the time of the answer the topic may be forgotten, or another one.
+        ids: dict[str, bytes] = {}
+        at_most = 0x7FFF
         for batch in batches:
             batch.attempts += 1
-            by_topic.setdefault(batch.key[0], []).append(batch)
-        metadata = self._cluster.metadata
-        ids = {topic: metadata.topic_id(topic) for topic in by_topic}
-        at_most = 0x7FFF if ZERO_UUID not in ids.values() else _TOPIC_IDS_FROM - 1
+            topic = batch.key[0]
+            group = by_topic.get(topic)
+            if group is not None:
+                group.append(batch)
+                continue
+            by_topic[topic] = [batch]
+            ids[topic] = topic_id = self._cluster.metadata.topic_id(topic)
+            if topic_id == ZERO_UUID:
+                at_most = _TOPIC_IDS_FROM - 1
         if self.transaction is not None and connection.features.get("transaction.version", 0) < 2:
             at_most = min(at_most, _IMPLICIT_ADD_FROM - 1)
         request = BatchesRequest(
@@ -551,14 +561,11 @@ class Sender:
             ],
         )
 
-        # Those of the request: by the time of the answer the topic may be forgotten, or another one.
-        names = {topic_id: topic for topic, topic_id in ids.items()}
-
         def answered(result: ProduceAnswer | ClientError) -> None:
             self._in_flight[node_id] -= 1
             if not isinstance(result, ClientError):
                 self.measures.answered(self._loop.time() - now, result.throttle_time_ms)
-            self._answered(batches, result, names)
+            self._answered(batches, result, ids)
             if self._waiters:
                 self._notify_waiters()
 
@@ -567,7 +574,7 @@ class Sender:
             expected = None if acks == 0 else ProduceAnswer
             connection.send(request, expected, version, self._request_timeout_ms, answered)
         except ClientError as error:
-            self._answered(batches, error, names)
+            self._answered(batches, error, ids)
             return
         # After the request is on its way: the broker works meanwhile.
         self.measures.requested(by_topic, now)
@@ -581,7 +588,7 @@ class Sender:
         self._in_flight[node_id] = self._in_flight.get(node_id, 0) + 1
 
     def _answered(
-        self, batches: Iterable[Batch], result: ProduceAnswer | ClientError, names: Mapping[bytes, str]
+        self, batches: Iterable[Batch], result: ProduceAnswer | ClientError, ids: Mapping[str, bytes]
     ) -> None:
         if isinstance(result, ClientError):
             self._cluster.want_metadata()
@@ -591,14 +598,13 @@ class Sender:
                     self._retry_or_fail(batch, result, None)
             self.wake()
             return
-        by_key: dict[PartitionKey, ProducedPartition] = {}
-        for topic, row in result.partitions:
-            by_key[topic if isinstance(topic, str) else names.get(topic, ""), row.partition] = row
+        rows = {(topic, row.partition): row for topic, row in result.partitions}
         for batch in batches:
             self._landed(batch)
             if batch.done:
                 continue  # it expired while it was in flight
-            answer = by_key.get(batch.key)
+            topic, partition = batch.key
+            answer = rows.get((ids[topic], partition)) or rows.get((topic, partition))
             if answer is None:
                 self._retry_or_fail(batch, error_of(ErrorCode.UNKNOWN_TOPIC_ID, "no answer for the partition"), None)
             elif answer.error_code in _SUCCESS:
