@@ -1,6 +1,7 @@
 """Spark's offset log in both of its versions, and what offsets say of the cluster and topics they belong to."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +21,22 @@ def test_version_1_has_a_line_for_each_source() -> None:
 def test_version_2_names_the_source_of_each_line() -> None:
     ends = parse_entry('v2\n{}\n1:{"b":{"0":5}}\nviews:{"a":{"0":3}}\n2:-\n3:7')
     assert [(each.source, each.offsets) for each in ends] == [("1", {B0: 5}), ("views", {A0: 3})]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("v1", {"0": [3], "1": [5]}),
+        ("v2", {"0": [3], "1": [5]}),
+        ("v2-named", {"views": [3], "orders": [5]}),
+    ],
+)
+def test_entry_that_spark_wrote_is_read(name: str, expected: dict[str, list[int]]) -> None:
+    """Copies of entries of Spark 4.3.0: two sources, which version 2 has in any order, and with their names."""
+    text = (Path(__file__).with_name("offset_logs") / name).read_text()
+    ends = parse_entry(text)
+    assert {each.source: list(each.offsets.values()) for each in ends} == expected
+    assert None not in {each.cluster for each in ends}
 
 
 @pytest.mark.parametrize(
