@@ -24,6 +24,7 @@ QUICK = (
     "earlier registration obeyed",
     "uncommitted metadata applied",
     "unfenced at once",
+    "failed controller stays active",
 )
 EMPTY = ClusterImage("cluster")
 
@@ -41,7 +42,7 @@ def a_log(*epochs: int) -> ModelLog:
     return log
 
 
-@pytest.mark.parametrize("profile", ["kraft", "kraft-dark", "controllers"])
+@pytest.mark.parametrize("profile", ["kraft", "kraft-dark", "controllers", "controller-disks"])
 def test_brokers_of_a_simulated_quorum_keep_all_promises(profile: str) -> None:
     outcome = run_seed(2, profile, safety_seconds=12)
     assert not outcome.violation, f"{outcome.seed}: {outcome.violation}: {outcome.story}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import logging
 import os
 import sys
 from collections.abc import Callable
@@ -23,18 +22,13 @@ from odradek.cli.arguments.examples import add_examples
 from odradek.cli.serving.console_process import ConsoleProcess, check_console
 from odradek.cli.serving.data_directories import reject_broker_directory, reject_cluster_directory
 from odradek.cli.serving.garbage import LateCollections, collect_in_small_steps
-from odradek.cli.serving.process_life import allow_most_files, until_stop
+from odradek.cli.serving.process_life import allow_most_files, stop_failed, until_stop
 from odradek.cli.serving.service_manager import ServiceManager
 from odradek.ports.clock import process_age
-from odradek.wire.errors import KafkaError
-
-logger = logging.getLogger("odradek.serve")
 
 DEFAULT_LISTEN: Final = "127.0.0.1:9092"
 _START_SECONDS: Final = 10.0
 """A start that is to stop may come to its end first, so that the logs are closed; it may as well wait for others."""
-_FAILED_STOP_SECONDS: Final = 10.0
-"""How long a broker that cannot continue may take to close its logs: its followers wait until its process has ended."""
 _LAST_ID: Final = 2**31 - 1
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -331,22 +325,12 @@ async def _serve(
     await console.stop()
     if broker.has_failed.is_set():
         manager.stopping("the metadata log has failed")
-        await _stop_failed(broker)
+        await stop_failed(broker.stop)
     else:
         manager.stopping("handing leadership over and closing the logs")
         await broker.stop()
     alive.cancel()
     return 1 if broker.has_failed.is_set() else 0
-
-
-async def _stop_failed(broker: Broker) -> None:
-    """Close what can be closed, so that the next start need not recover it; the bad disk may not let everything."""
-    try:
-        async with asyncio.timeout(_FAILED_STOP_SECONDS):
-            await broker.stop()
-    except (OSError, KafkaError) as error:
-        reason = str(error) or f"the disk does not answer within {_FAILED_STOP_SECONDS:g} s"
-        logger.warning("not all logs are closed: %s; the next start recovers them", reason)
 
 
 def ready_line(bootstrap: str, bound: str, http: str = "") -> str:

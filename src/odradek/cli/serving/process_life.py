@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import resource
 import signal
 import sys
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import Final
+
+from odradek.wire.errors import KafkaError
+
+logger = logging.getLogger("odradek.serve")
+
+_FAILED_STOP_SECONDS: Final = 10.0
+"""How long a node that cannot continue may take to close its logs: others lead once its process has ended."""
 
 
 def allow_most_files() -> None:
@@ -30,6 +40,16 @@ def until_stop(*, until_input_ends: bool = False) -> asyncio.Event:
     if until_input_ends:
         loop.add_reader(sys.stdin.fileno(), _look_for_end, stop)
     return stop
+
+
+async def stop_failed(stop: Callable[[], Awaitable[None]]) -> None:
+    """Close what can be closed, so that the next start need not recover it; the bad disk may not let everything."""
+    try:
+        async with asyncio.timeout(_FAILED_STOP_SECONDS):
+            await stop()
+    except (OSError, KafkaError) as error:
+        reason = str(error) or f"the disk does not answer within {_FAILED_STOP_SECONDS:g} s"
+        logger.warning("not all logs are closed: %s; the next start recovers them", reason)
 
 
 def _look_for_end(stop: asyncio.Event) -> None:

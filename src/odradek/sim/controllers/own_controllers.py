@@ -19,6 +19,7 @@ from odradek.kraft.metadata_log import read_entries
 from odradek.log.directories.checkpoint_formats import META_PROPERTIES, MetaProperties, format_meta_properties
 from odradek.metadata.image import ClusterImage
 from odradek.metadata.kraft.metadata_replay import MetadataReplay
+from odradek.ports.disk import DiskError
 from odradek.ports.randomness import SeededRandom
 from odradek.records.batch import LOG_OVERHEAD, split_batches
 from odradek.sim.checkers.history import Violation
@@ -28,13 +29,16 @@ from odradek.sim.controllers.model_quorum import CLUSTER_ID, CONTROLLER_PORT
 from odradek.sim.controllers.quorum_membership import RecordedRegistrations
 from odradek.sim.world.disk import Inode, Volume
 from odradek.sim.world.hosts import START_SECONDS, BrokerHost, Machine, World
+from odradek.wire.errors import KafkaError
 
 if TYPE_CHECKING:
-    from odradek.sim.world.loop import SimulatedLoop
+    from odradek.sim.world.loop import Process, SimulatedLoop
 
 _DIRECTORY: Final = "/meta"
 _FIRST_NODE_ID: Final = 101
 _READ_BYTES: Final = 1 << 20
+_RESTART_SECONDS: Final = 1.0
+"""After so long a process that ended by itself is started again."""
 
 Committed = Callable[[ModelBatch], None]
 
@@ -48,6 +52,8 @@ class ControllerHost(Machine):
         self.node_id = node_id
         self.node: ControllerNode | None = None
         self._config = config
+        self._suffered_before = 0
+        self._is_ending = False
 
     @property
     def is_awake(self) -> bool:
@@ -60,12 +66,18 @@ class ControllerHost(Machine):
         node = self.node
         return node if self.is_up and node is not None and node.has_parts else None
 
+    @property
+    def has_suffered(self) -> bool:
+        """Whether the disk has failed the newest process."""
+        return self.volume.faults.suffered > self._suffered_before
+
     async def start(self) -> None:
-        """Start the controller, unless it runs. Raises Violation where it refuses to start."""
+        """Start the controller, unless it runs. Raises Violation where it refuses to start, and its disk is good."""
         world = self.world
         if self.is_up:
             return
         process, disk = self.boot()
+        self._suffered_before, self._is_ending = self.volume.faults.suffered, False
         name = process.name
         network, chance = world.network.port_of(process), SeededRandom(f"{world.seed}:{name}")
         node = self.node = ControllerNode(self._config, Ports(self.clock, disk, network, chance))
@@ -79,10 +91,41 @@ class ControllerHost(Machine):
         if not task.done():
             raise Violation("controller starts", f"{name} does not serve {START_SECONDS} s after its start")
         error = task.exception()
-        if error is not None:
+        if isinstance(error, OSError | KafkaError | StartError) and self.has_suffered:
+            self._end_process(process)
+        elif error is not None:
             kind = "refuses to start" if isinstance(error, StartError) else "fails"
             raise Violation("controller starts", f"{name} {kind}: {error!r}") from error
-        world.note(f"{name} serves")
+        else:
+            world.note(f"{name} serves")
+
+    def end_failed(self, node: ControllerNode) -> None:
+        """End a process that cannot continue, as `odradek serve` does; it is started again."""
+        process = self.process
+        if self._is_ending or process is None:
+            return
+        self._is_ending = True
+        self.world.loop.create_task(self._stop_failed(node, process), name=f"end of {process.name}")
+
+    async def _stop_failed(self, node: ControllerNode, process: Process) -> None:
+        loop = self.world.loop
+        ended: asyncio.Future[None] = loop.create_future()
+        process.doomed.append(partial(_end, ended))
+        task = loop.create_task(node.stop(), name="stop", context=process.context)
+        await asyncio.wait({task, ended}, return_when=asyncio.FIRST_COMPLETED, timeout=START_SECONDS)
+        if not process.alive:
+            return  # whoever killed it starts it again
+        error = task.exception() if task.done() else TimeoutError("it does not end")
+        if error is not None and not isinstance(error, DiskError | KafkaError):
+            loop.broken = Violation("controllers end", f"{process.name}: {error!r}")
+        self._end_process(process)
+
+    def _end_process(self, process: Process) -> None:
+        loop = self.world.loop
+        self.world.note(f"{process.name} ends: its disk has failed")
+        self.world.mark("a controller ended with its disk")
+        loop.kill(process)
+        loop.call_later(_RESTART_SECONDS, self.quorum.restart, self)
 
 
 def _end(ended: asyncio.Future[None]) -> None:
@@ -193,6 +236,7 @@ class OwnQuorum:
     def heal(self) -> None:
         """Bring back what is down."""
         for host in self.controllers:
+            host.volume.faults.write_error = host.volume.faults.sync_error = 0.0
             if not host.is_up:
                 self.restart(host)
 
@@ -211,7 +255,12 @@ class OwnQuorum:
         assert host.process is not None
         name, replica = host.process.name, node.parts.replica
         if node.has_failed.is_set():
-            raise Violation("controllers continue", f"{name} has failed")
+            if not host.has_suffered:
+                raise Violation("controllers continue", f"{name} has failed")
+            if node.parts.controller.is_active:
+                raise Violation("a controller that has failed gives up its leadership", f"{name} is active")
+            host.end_failed(node)
+            return
         if replica.leads_since is not None:
             epoch = replica.leader.epoch
             if self._leaders.setdefault(epoch, host.node_id) != host.node_id:

@@ -33,6 +33,7 @@ from odradek.sim.faults.controller_faults import (
 )
 from odradek.sim.faults.own_controller_faults import (
     broker_reaches_no_controller,
+    own_controller_has_a_bad_disk,
     own_controller_is_cut_off,
     own_controller_is_killed,
     own_controller_loses_power,
@@ -622,6 +623,24 @@ PROFILES: dict[str, Profile] = {
             ("producers", "groups", "transactions", "observer", "reassignments", "topics"),
             brokers=3,
             overlapping=0.4,
+            has_quorum=True,
+            has_own_quorum=True,
+        ),
+        Profile(
+            "controller-disks",
+            (
+                Kind(own_controller_has_a_bad_disk, 8),
+                Kind(own_controller_is_killed, 2),
+                Kind(own_controller_is_cut_off, 2),
+                Kind(own_controller_loses_power, 1),
+                Kind(crash, 2),
+                Kind(restart, 2),
+                Kind(part_brokers, 1),
+            ),
+            2.0,
+            ("producers", "transactions", "topics"),
+            brokers=3,
+            overlapping=0.3,
             has_quorum=True,
             has_own_quorum=True,
         ),

@@ -49,6 +49,16 @@ async def own_controller_loses_power(world: World, host: BrokerHost, rng: random
         quorum.restart(each)
 
 
+async def own_controller_has_a_bad_disk(world: World, host: BrokerHost, rng: random.Random) -> None:
+    """Writes or syncs of a controller fail for a while, all or some of them."""
+    victim = _victim(world, rng)
+    kind = rng.choice(("write_error", "sync_error"))
+    setattr(victim.volume.faults, kind, rng.choice((0.05, 0.3, 1.0)))
+    world.note(f"{kind} on {victim.host}")
+    await asyncio.sleep(rng.uniform(0.3, 4.0))
+    setattr(victim.volume.faults, kind, 0.0)
+
+
 async def own_controller_stands_still(world: World, host: BrokerHost, rng: random.Random) -> None:
     """A controller does nothing for a while; another one may lead when it resumes."""
     process = _victim(world, rng).process

@@ -18,9 +18,11 @@ _CONTROLLER: Final = f"{_QUORUM}.quorum_controller:QuorumController"
 _REQUESTS: Final = f"{_QUORUM}.broker_requests:BrokerRequests"
 
 
-def _bug(name: str, story: str, *targets: str) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
+def _bug(
+    name: str, story: str, *targets: str, profile: str = "controllers"
+) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
     def register(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        CONTROLLER_BUGS.append((name, story, "controllers", targets, make))
+        CONTROLLER_BUGS.append((name, story, profile, targets, make))
         return make
 
     return register
@@ -56,6 +58,15 @@ def _(right: Any) -> Any:
         right(self, max(high_watermark, self._log.log_end.offset))
 
     return committed
+
+
+@_bug("failed controller stays active", "a controller whose disk fails takes part no longer, and does not resign",
+      f"{_REPLICA}.end", profile="controller-disks")  # fmt: skip
+def _(_right: Any) -> Any:
+    def end(self: Any) -> None:
+        self.stop()
+
+    return end
 
 
 # --- decisions ---
