@@ -65,15 +65,18 @@ class KraftNodes:
         controllers: Iterable[int] = (CONTROLLER,),
         *,
         is_static: bool = False,
+        is_protected: bool = False,
     ) -> None:
         """`features`: levels to format with; without any, those of groups that Odradek lacks are 0.
 
         `controllers` are static voters (kraft.version 0), or the first one is formatted with `--standalone` and the
-        others wait to be added (kraft.version 1).
+        others wait to be added (kraft.version 1). Protected ones do not answer this class: brokers are asked in their
+        place.
         """
         self._own = settings
         self.controllers = tuple(controllers)
         self._is_static = is_static
+        self._is_protected = is_protected
         self.directory = directory
         self._classpath = subprocess.check_output([sys.executable, str(KAFKA), "classpath"], text=True).strip()
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
@@ -124,7 +127,9 @@ class KraftNodes:
     def _described(self) -> tuple[int | None, DescribeQuorumResponsePartition | None]:
         part = DescribeQuorumRequestPartition(0)
         request = DescribeQuorumRequest([DescribeQuorumRequestTopic("__cluster_metadata", [part])])
-        for node in self.controllers:
+        for node in self.ports:
+            if (node in self.controllers) is self._is_protected:
+                continue
             try:
                 client = RawClient(f"127.0.0.1:{self.ports[node]}", 5)
                 try:
@@ -134,7 +139,7 @@ class KraftNodes:
             except OSError:
                 continue
             if found and not found[0].partitions[0].error_code:
-                return node, found[0].partitions[0]
+                return found[0].partitions[0].leader_id, found[0].partitions[0]
         return None, None
 
     def quorum_voters(self) -> set[int]:
@@ -195,6 +200,8 @@ class KraftNodes:
     def _accepts(self, node: int) -> bool:
         try:
             with socket.create_connection(("127.0.0.1", self.ports[node]), 1) as connection:
+                if self._is_protected and node in self.controllers:
+                    return True
                 connection.settimeout(2)
                 connection.sendall(bytes.fromhex("0000000a0012000000000001ffff"))
                 return bool(connection.recv(4))
