@@ -31,9 +31,9 @@ _SHARED_BATCH_BYTES = 256 * 1024
 _TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 
 REJECTED_BACKOFF_MS = 100
+"""How long deadlines that are over wait for another try while the log rejects writes."""
 UNENCODABLE_BACKOFF_MS = 1000
 """Between two attempts at a deadline whose records cannot be encoded: that does not pass by itself."""
-"""How long deadlines that are over wait for another try while the log rejects writes."""
 
 _LOADING = CoordinatorState.LOADING
 _ACTIVE = CoordinatorState.ACTIVE
