@@ -189,6 +189,33 @@ def test_member_is_fenced_when_it_does_not_revoke_in_time(shard: VirtualShard) -
     assert shard.beat("g", "m1", 2, owned=everything) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
+def test_deadline_of_a_revocation_stays_when_the_log_rejects_its_end(shard: VirtualShard) -> None:
+    first = ConsumerMember(shard, "m1", "a", rebalance_timeout_ms=10_000).join()
+    shard.sleep(1_000)
+    ConsumerMember(shard, "m2", "a").join()
+    everything = first.owned
+    kept = shard.beat("g", "m1", 2, owned=everything).assignment
+    shard.sleep(5_000)
+    shard.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
+    assert shard.beat("g", "m1", 2, owned=kept) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    shard.refuse = None
+    for _ in range(6):
+        shard.sleep(1_000)
+        shard.beat("g", "m1", 2, owned=everything)
+    assert "m1" not in shard.coordinator.consumer.by_id["g"].members
+
+
+def test_revocation_that_the_log_rejects_fences_no_member(shard: VirtualShard) -> None:
+    first = ConsumerMember(shard, "m1", "a", rebalance_timeout_ms=10_000).join()
+    shard.sleep(1_000)
+    ConsumerMember(shard, "m2", "a").join()
+    shard.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
+    assert shard.beat("g", "m1", 2, owned=first.owned) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    shard.refuse = None
+    shard.sleep(11_000)
+    assert "m1" in shard.coordinator.consumer.by_id["g"].members
+
+
 def test_wrong_epochs_are_fenced(shard: VirtualShard) -> None:
     member = ConsumerMember(shard, "m", "a").join()
     assert shard.beat("g", "m", 3) is ErrorCode.FENCED_MEMBER_EPOCH

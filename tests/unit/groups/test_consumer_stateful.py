@@ -29,8 +29,6 @@ class ConsumerGroups(RuleBasedStateMachine):
     @initialize(sizes=st.lists(st.integers(1, 7), min_size=3, max_size=3))
     def begin(self, sizes: list[int]) -> None:
         self.shard = VirtualShard(consumer_session_timeout_ms=PATIENCE_MS)
-        # A heartbeat whose records the log rejects has cancelled the deadline of its member's revocation already.
-        self.shard.checks_deadlines = False
         self.sizes = dict(zip(TOPICS, sizes, strict=True))
         for name, size in self.sizes.items():
             self.shard.topic(name, size)

@@ -89,8 +89,6 @@ def check_deadlines(coordinator: GroupCoordinator) -> None:
 class VirtualShard:
     def __init__(self, settings: GroupSettings | None = None, **limits: Any) -> None:
         self.settings = settings or GroupSettings(**limits)
-        self.checks_deadlines = True
-        """Whether `check` looks at deadlines, too."""
         self.now_ms = START_MS
         self.log: list[Any] = []
         self.answers: dict[int, Any] = {}
@@ -191,7 +189,7 @@ class VirtualShard:
         assert not self.coordinator.consumer.by_id.keys() & self.coordinator.classic.by_id.keys()
         for consumer_group in self.coordinator.consumer.by_id.values():
             check_consumer_group(consumer_group)
-        if self.checks_deadlines and self.refuse is None and not self.held:
+        if self.refuse is None and not self.held:
             check_deadlines(self.coordinator)
         for group_id, group in self.coordinator.classic.by_id.items():
             assert group.joining == sum(m.join_token is not None for m in group.members.values())

@@ -14,7 +14,13 @@ from odradek.groups.consumer.group import (
 )
 from odradek.groups.consumer.membership import ConsumerDeadline, Memberships, RevocationExpired, check_static
 from odradek.groups.consumer.migration import Migrations
-from odradek.groups.consumer.records import CurrentAssignmentRecord, OwnedPartitions, Subscription, TopicPartitions
+from odradek.groups.consumer.records import (
+    CurrentAssignmentRecord,
+    MemberState,
+    OwnedPartitions,
+    Subscription,
+    TopicPartitions,
+)
 from odradek.groups.events import (
     NOTHING,
     ConsumerHeartbeat,
@@ -93,12 +99,17 @@ class Heartbeats:
         return GroupDecision([CurrentAssignmentRecord(group.group_id, member.member_id, current)], [(token, result)])
 
     def expire(self, now_ms: int, event: ConsumerDeadline) -> GroupDecision:
-        """Fence the member whose deadline has passed."""
+        """Fence the member whose deadline has passed.
+
+        A deadline for a revocation that the log rejected, or that has ended, fences no member.
+        """
         group = self._members.groups.get(event.group_id)
         member = None if group is None else group.members.get(event.member_id)
         if group is None or member is None:
             return NOTHING
-        if isinstance(event, RevocationExpired) and member.epoch != event.member_epoch:
+        if isinstance(event, RevocationExpired) and (
+            member.epoch != event.member_epoch or member.current.state is not MemberState.UNREVOKED_PARTITIONS
+        ):
             return NOTHING
         return self._migrations.fence(now_ms, group, [event.member_id], [])
 

@@ -15,6 +15,7 @@ from odradek.groups.consumer.migration import Migrations
 from odradek.groups.consumer.records import (
     CONSUMER_RECORD_TYPES,
     ConsumerRecord,
+    CurrentAssignmentRecord,
     GroupEpochRecord,
     OldMetadataRecord,
     SubscriptionRecord,
@@ -73,6 +74,8 @@ class ConsumerGroups:
         group.apply(record)
         if isinstance(record, SubscriptionRecord) and record.value is None:
             self._members.cancel_timers(group_id, record.member_id)
+        elif isinstance(record, CurrentAssignmentRecord):
+            self._members.assigned(group_id, record.member_id, None if record.value is None else record.value.state)
         elif isinstance(record, GroupEpochRecord):
             self._members.stale.discard(group_id)
             if record.value is None:

@@ -221,13 +221,10 @@ class Memberships:
             return member
         draft.set_current(member_id, step)
         member = draft.group.members[member_id]
-        if not member.is_classic:
-            key = ("revocation", group.group_id, member_id)
-            if step.state is MemberState.UNREVOKED_PARTITIONS:
-                event = RevocationExpired(group.group_id, member_id, step.epoch)
-                self.timers.schedule(key, now_ms + member.subscription.rebalance_timeout_ms, event)
-            else:
-                self.timers.cancel(key)
+        if not member.is_classic and step.state is MemberState.UNREVOKED_PARTITIONS:
+            event = RevocationExpired(group.group_id, member_id, step.epoch)
+            deadline_ms = now_ms + member.subscription.rebalance_timeout_ms
+            self.timers.schedule(("revocation", group.group_id, member_id), deadline_ms, event)
         return member
 
     def remove(self, now_ms: int, draft: Draft, member_ids: Iterable[str]) -> None:
@@ -316,6 +313,14 @@ class Memberships:
         key = ("member", group_id, member_id)
         if not self.timers.postpone(key, now_ms + timeout_ms):
             self.timers.schedule(key, now_ms + timeout_ms, MemberExpired(group_id, member_id))
+
+    def assigned(self, group_id: str, member_id: str, state: MemberState | None) -> None:
+        """The member's assignment is in the log: unless it has partitions to revoke, its deadline for that ends.
+
+        Not before: where the log rejects the record, the member stays as it was, and so does its deadline.
+        """
+        if state is not MemberState.UNREVOKED_PARTITIONS:
+            self.timers.cancel(("revocation", group_id, member_id))
 
     def cancel_timers(self, group_id: str, member_id: str) -> None:
         """Cancel all deadlines of a member."""
