@@ -182,6 +182,8 @@ def answered(request: str, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
             before = await talk.play(f"> {request}")
             with monkeypatch.context() as patched:
                 patched.setattr(Leadership, "may_lead", lambda _leadership, _partition: False)
+                # The partitions have one replica each, which would lead without a lease.
+                patched.setattr(Leadership, "is_lease_needed", lambda _leadership, _image: True)
                 return before, await talk.play(f"> {request}")
 
     found: tuple[str, str] = simulate(scenario, 7).result

@@ -56,12 +56,16 @@ class Watch:
             "connections.max.idle.ms": IDLE_MS,
         }
         self.peers = {number: Peer(number) for number in (1, 2)}
-        self.buffers = SimpleNamespace(in_use=1)
+        self.trims = 0
+        self.buffers = SimpleNamespace(in_use=1, trim=self._trim)
         config: Any = SimpleNamespace(number=self.settings.__getitem__)
         clock: Any = SimpleNamespace(monotonic=lambda: self.now)
         monkeypatch.setattr(asyncio, "get_running_loop", lambda: SimpleNamespace(call_later=self._call_later))
         self.timers: list[Timer] = []
         self.deadlines = Deadlines(config, clock, self.peers, self.buffers)  # type: ignore[arg-type]
+
+    def _trim(self) -> None:
+        self.trims += 1
 
     def _call_later(self, delay: float, call: Callable[..., None], *args: Any) -> Timer:
         self.timers.append(Timer(delay, call, args))
@@ -219,6 +223,15 @@ def test_looks_at_requests_end_with_the_last_connection(watch: Watch) -> None:
     watch.peers.clear()
     watch.look(watch.stalls)
     assert watch.stalls() is None
+
+
+def test_each_look_frees_idle_buffers_and_the_last_one_all(watch: Watch) -> None:
+    watch.begin(1)
+    watch.look(watch.stalls)
+    assert watch.trims == 1, "a buffer that was used since the last look stays"
+    watch.peers.clear()
+    watch.look(watch.stalls)
+    assert watch.trims == 3, "a second call frees what the first one only marks"
 
 
 # --- idle peers ---
