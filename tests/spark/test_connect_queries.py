@@ -6,12 +6,13 @@ import asyncio
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -20,6 +21,7 @@ import pytest
 
 from odradek.client.blocking_clients import BlockingProducer
 from odradek.client.model import ConsumerRecord
+from odradek.client.reports import dead_letters
 from odradek.connect.plugins import TaskPlace, check_config, find
 from odradek.connect.topics import read_all
 from odradek.wire.errors import KafkaError
@@ -106,6 +108,55 @@ def test_query_writes_rows_of_its_result_as_records(
             assert len(numbers.written()) == 2
     finally:
         query.stop()
+
+
+def test_records_that_are_skipped_become_dead_letters(spark: Any, numbers: Numbers, tmp_path: Path) -> None:
+    """In the same transaction as the rows of the result."""
+    numbers.produce({"n": 0, "text": "a"}, b'{"n": "x', {"n": 2, "text": None})
+    bad = f"bad-{numbers.target}"
+    config = config_of(
+        numbers, tmp_path, topic=numbers.target, key_column="n", errors_tolerance="all",
+        errors_deadletterqueue_topic_name=bad,
+    )  # fmt: skip
+    query = started(spark, numbers, config)
+    try:
+        query.processAllAvailable()
+        assert [(each.key, each.headers) for each in numbers.records()] == [(b"0", ()), (b"2", ())]
+        assert numbers.written() == [{"n": 0, "text": "A"}, {"n": 2, "text": None}]
+        (letter,) = numbers._replace(target=bad).records()
+        headers = {name: bytes(value or b"").decode() for name, value in letter.headers}
+        assert (letter.value, headers[dead_letters.TOPIC], headers[dead_letters.OFFSET]) == (
+            b'{"n": "x', numbers.source, "1",
+        )  # fmt: skip
+        assert "value.columns" in headers[dead_letters.MESSAGE]
+        numbers.produce({"n": 4, "text": "b"}, b"worse")
+        query.processAllAvailable()
+        assert numbers.written()[2:] == [{"n": 4, "text": "B"}]
+        assert {each.value for each in numbers._replace(target=bad).records()} == {b'{"n": "x', b"worse"}
+    finally:
+        query.stop()
+
+
+def test_query_keeps_its_groups_in_a_table_of_a_database(spark: Any, numbers: Numbers, tmp_path: Path) -> None:
+    """A group that has changed replaces its row; a restarted query continues."""
+    path = tmp_path / "o.db"
+    config = config_of(
+        numbers, tmp_path, connection_url=f"sqlite:///{path}", table_name="counts", pk_fields="even",
+        output_mode="update", sql="SELECT n % 2 = 0 AS even, count(*) AS c FROM records GROUP BY n % 2 = 0",
+    )  # fmt: skip
+
+    def counts() -> list[Any]:
+        with closing(sqlite3.connect(path)) as connection:
+            return connection.execute("SELECT even, c FROM counts ORDER BY even").fetchall()
+
+    for number in range(2):
+        numbers.produce(*({"n": n, "text": "a"} for n in range(5)))
+        query = started(spark, numbers, config)
+        try:
+            query.processAllAvailable()
+        finally:
+            query.stop()
+        assert counts() == [(0, 2 * (number + 1)), (1, 3 * (number + 1))]
 
 
 @contextmanager
