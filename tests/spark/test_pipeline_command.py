@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -12,8 +13,10 @@ from threading import Thread
 from typing import Any, NamedTuple
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from odradek.spark.interpreter import launcher
+from tests.integration.waiting import until
 from tests.spark.support import Record, Topics
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
@@ -122,16 +125,34 @@ def run(topics: Topics, tmp_path: Path) -> Run:
     return Run(topics, tmp_path)
 
 
+def scraped(port: int) -> dict[str, float]:
+    """The samples of the command's metrics, as Prometheus gets them."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+        return {f"{each.name}{sorted(each.labels.items())}": each.value for one in families for each in one.samples}
+
+
 def test_program_shows_its_progress_and_ends_gracefully_when_stopped(run: Run) -> None:
     program = run.folder / "program.py"
     program.write_text(PROGRAM)
     run.fill(0, 450)
-    process = run.start(program, run.source, run.target, "wait", options=("--progress", "json"))
+    options = ("--progress", "json", "--metrics", "127.0.0.1:0")
+    process = run.start(program, run.source, run.target, "wait", options=options)
     assert process.stderr is not None
+    port = int(process.stderr.readline().removeprefix("metrics on port "))
     first = json.loads(process.stderr.readline())
     assert (first["query"], first["batch_id"], first["rows"], first["lag"]) == ("copy", 0, 100, 350)
     # the records say that they are of 1970
     assert first["delay_ms"] > 1_700_000_000_000
+    query = [("query", "copy")]
+    until(lambda: scraped(port)[f"odradek_pipeline_rows_total{query}"] == 450, "all rows in the metrics")
+    lag = f"odradek_pipeline_lag_records{sorted([*query, ('topic', run.source)])}"
+    until(lambda: scraped(port)[lag] == 0, "no lag in the metrics")
+    run.fill(450, 500)
+    until(lambda: scraped(port)[f"odradek_pipeline_rows_total{query}"] == 500, "new rows in the metrics")
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/progress", timeout=30) as answer:
+        (shown,) = json.load(answer)
+    assert (shown["query"], shown["total_rows"], shown["failures"]) == ("copy", 500, 0)
     process.send_signal(signal.SIGTERM)
     ended = run.end(process)
     assert ended.status == 0, ended.err

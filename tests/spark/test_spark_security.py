@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,9 +17,11 @@ from odradek.client import Admin, Consumer, NewTopic, Producer
 from odradek.client.admin import AclBinding, AclOperation, ResourceType, ScramMechanism, ScramUpsertion, raise_first
 from odradek.client.blocking import Blocking
 from odradek.records.topic_partition import TopicPartition
+from tests.certificates import Authority
 from tests.integration.sasl_brokers import ADMIN, ADMIN_PASSWORD, PLAIN
 from tests.integration.tls_brokers import Security
-from tests.spark.support import run_to_end
+from tests.spark.pipelines import Pipeline, run_query
+from tests.spark.support import Topics, run_to_end
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -178,6 +181,41 @@ def test_stream_and_batch_need_the_listed_rights_and_show_no_password(
     assert "odradek" in (tmp_path / "java.log").read_text()
     for file in (each for each in tmp_path.rglob("*") if each.is_file()):
         assert PLANTED.encode() not in file.read_bytes(), file
+
+
+def occupied(count: int) -> list[socket.socket]:
+    """Sockets that listen on so many ports in a row."""
+    for base in range(20_000, 30_000, count):
+        held: list[socket.socket] = []
+        try:
+            held.extend(socket.create_server(("127.0.0.1", port)) for port in range(base, base + count))
+        except OSError:
+            for each in held:
+                each.close()
+            continue
+        return held
+    raise AssertionError("no ports in a row are free")
+
+
+def test_leases_come_from_the_given_port_over_tls(spark: Any, topics: Topics, tmp_path: Path) -> None:
+    """The query fails while none of the port's sixteen is free, and with a certificate that tasks do not trust."""
+    security = Security(tmp_path / "certificates")
+    pipeline = Pipeline(topics, tmp_path / "checkpoint")
+    pipeline.fill(150)
+    held = occupied(16)
+    options = {"leaseHost": "127.0.0.1", "leasePort": str(held[0].getsockname()[1])}
+    files = {"leaseCertificate": security.broker.both, "leaseAuthority": security.authority.file}
+    failed = run_query(spark, pipeline, topics.bootstrap, options=options | files)
+    assert "in use" in failed, failed
+    held.pop(7).close()
+    wrong = files | {"leaseAuthority": Authority(tmp_path / "other").file}
+    failed = run_query(spark, pipeline, topics.bootstrap, options=options | wrong)
+    assert "certificate" in failed, failed
+    assert pipeline.visible() == []
+    assert run_query(spark, pipeline, topics.bootstrap, options=options | files) == ""
+    pipeline.check_complete()
+    for each in held:
+        each.close()
 
 
 def test_failure_shows_no_password(spark: Any, secured: Secured) -> None:
