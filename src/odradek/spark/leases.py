@@ -50,8 +50,6 @@ class ListeningPlace(NamedTuple):
     """The first of the ports that are tried; 0 for any free one."""
     certificate: str = ""
     """A PEM file with the private key and its certificates; empty without TLS."""
-    authority: str = ""
-    """A PEM file with the authority of that certificate."""
 
 
 def pem_settings(**given: str) -> Any:
@@ -245,16 +243,12 @@ class Address(NamedTuple):
 class LeaseServer:
     """The server process as its owner sees it."""
 
-    __slots__ = ("_authority", "_host", "_lock", "_port", "_process", "pid")
+    __slots__ = ("_host", "_lock", "_port", "_process", "pid")
 
     def __init__(self, place: ListeningPlace | str, watched_pid: int) -> None:
-        """Listens on an address of this machine; ends when the watched process does. It starts meanwhile.
-
-        Raises OSError for an authority that cannot be read.
-        """
+        """Listens on an address of this machine; ends when the watched process does. It starts meanwhile."""
         if isinstance(place, str):
             place = ListeningPlace(place)
-        self._authority = Path(place.authority).read_text() if place.authority else ""
         self._lock = threading.Lock()
         command = [sys.executable, "-m", "odradek.spark.lease_server", str(watched_pid)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -280,8 +274,12 @@ class LeaseServer:
         """Whether the server thread runs."""
         return self._process.poll() is None
 
-    def open_batch(self, owner: str) -> Address:
-        """Begin a transaction's leases; those of the owner's earlier ones are void. Raises LeaseError, OSError."""
+    def open_batch(self, owner: str, authority: str = "") -> Address:
+        """Begin a transaction's leases; those of the owner's earlier ones are void.
+
+        `authority` is the PEM file with the authority of the server's certificate, which tasks then trust. Another
+        query may name another one. Raises LeaseError, OSError.
+        """
         token = secrets.token_hex(16)
         assert self._process.stdin is not None
         with self._lock:
@@ -294,7 +292,7 @@ class LeaseServer:
             self._process.stdin.flush()
             if self._output.readline().strip() != "open":
                 raise LeaseError("the lease server is gone")
-        return Address(self._host, self._port, token, self._authority)
+        return Address(self._host, self._port, token, Path(authority).read_text() if authority else "")
 
     def close(self) -> None:
         """Stop listening and close the connections of tasks."""

@@ -89,7 +89,7 @@ def _lease_server(options: SinkOptions, watched_pid: int) -> LeaseServer:
         found = _servers.get(key)
         if found is None or found.pid != os.getpid() or not found.alive:
             host = options.lease_host or _own_address(options)
-            place = ListeningPlace(host, options.lease_port, options.lease_certificate, options.lease_authority)
+            place = ListeningPlace(host, options.lease_port, options.lease_certificate)
             found = _servers[key] = LeaseServer(place, watched_pid)
     return found
 
@@ -158,7 +158,7 @@ def begin(options: SinkOptions, watched_pid: int, *, batches: bool = True, sessi
         # the batch's number is an offset of this topic, so that a batch without rows needs it, too
         clients.run(partition_count(producer.producer.cluster, options.topic))
     identity, recorded = clients.run(protocol.begin(producer, _markers_of(options) if batches else None))
-    address = server.open_batch(producer.transactional_id)
+    address = server.open_batch(producer.transactional_id, options.lease_authority)
     freeze_modules(at_leisure=False)
     return Begun(identity.producer_id, identity.epoch, recorded, address)
 

@@ -126,16 +126,18 @@ async def write_once(address: Address) -> dict[str, int]:
 
 def test_tasks_reach_the_server_over_tls(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
-    place = ListeningPlace("127.0.0.1", 0, authority.issue("/CN=localhost").both, authority.file)
+    place = ListeningPlace("127.0.0.1", 0, authority.issue("/CN=localhost").both)
     server = LeaseServer(place, os.getpid())
     try:
-        address = server.open_batch("q")
+        address = server.open_batch("q", authority.file)
         assert asyncio.run(asyncio.wait_for(write_once(address), SECONDS)) == {"t-0": 5}
         with pytest.raises((LeaseError, OSError)):
             asyncio.run(asyncio.wait_for(write_once(address._replace(authority="")), SECONDS))
-        other = Path(Authority(tmp_path / "other").file).read_text()
+        other = server.open_batch("q", Authority(tmp_path / "other").file)
         with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
-            asyncio.run(asyncio.wait_for(write_once(address._replace(authority=other)), SECONDS))
+            asyncio.run(asyncio.wait_for(write_once(other), SECONDS))
+        corrected = server.open_batch("q", authority.file)
+        assert asyncio.run(asyncio.wait_for(write_once(corrected), SECONDS)) == {"t-0": 5}
     finally:
         server.close()
 
@@ -154,7 +156,7 @@ def test_fixed_port_is_the_first_free_one_from_there_on() -> None:
 
 def test_certificate_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
-    server = LeaseServer(ListeningPlace("127.0.0.1", 0, authority.file, authority.file), os.getpid())
+    server = LeaseServer(ListeningPlace("127.0.0.1", 0, authority.file), os.getpid())
     try:
         with pytest.raises(LeaseError, match=r"did not start on 127\.0\.0\.1: .*key"):
             server.open_batch("q")
