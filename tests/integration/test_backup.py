@@ -79,7 +79,11 @@ def write(bootstrap: str) -> None:
 
 
 def ends_of(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:
-    """The ends of a partition; librdkafka knows none of its partitions while it asks for a topic's metadata again."""
+    """The ends of a partition.
+
+    librdkafka may keep an entry without partitions for a topic whose metadata it asks for, and then does not ask again
+    by itself for up to a minute.
+    """
     deadline = time.monotonic() + TIME_LIMIT_SECONDS
     while True:
         try:
@@ -87,7 +91,7 @@ def ends_of(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:
         except KafkaException as error:
             if error.args[0].code() != KafkaError._UNKNOWN_PARTITION or time.monotonic() > deadline:
                 raise
-            time.sleep(0.05)
+            consumer.list_topics(place.topic, TIME_LIMIT_SECONDS)
 
 
 def state(bootstrap: str) -> dict[str, Any]:

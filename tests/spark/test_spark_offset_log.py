@@ -105,6 +105,7 @@ def test_names_of_sources_are_in_the_log(
     assert json.loads(sink.starting_offsets(source="views")) == {first: {"0": 3}}
 
 
+@pytest.mark.parametrize("version", [pytest.param("1", marks=pytest.mark.long), "2"], indirect=True)
 def test_topics_of_one_name_on_two_clusters_stay_apart(
     version: str, spark: Any, make_broker: Callable[..., BrokerProcess], topics: Topics, tmp_path: Path
 ) -> None:
