@@ -3,7 +3,8 @@
 import io
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from odradek.client.blocking import Blocking
 from odradek.records.topic_partition import TopicPartition
 from odradek.spark import few_rows, source
 from odradek.spark.data_source import OdradekDataSource
-from odradek.spark.offsets import SourceError, from_json, origin_of
+from odradek.spark.offsets import OffsetRange, SourceError, from_json, origin_of
 from odradek.spark.options import SourceOptions
 from odradek.spark.source import SMALL, BatchReader, RangePartition, StreamReader
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -285,6 +286,23 @@ def test_rows_that_cannot_be_read_beside_the_driver_are_left_to_a_task(
 
     monkeypatch.setattr(source, "read_few", fail)
     assert planned_with_rows(reader, {topic: {"0": 0}}, end) == (1, None)
+
+
+def test_partition_without_new_records_is_not_asked_for_any(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fetch at the end of a log waits half a second for a record, and the micro-batch with it."""
+    topic = topics.create(2)
+    topics.fill(topic, [Record(b"v", partition=each) for each in range(2)])
+    reader = stream(topics, topic)
+    end = reader.latestOffset({}, ReadAllAvailable())
+    asked: list[int] = []
+
+    def read_few(_: object, ranges: Sequence[OffsetRange]) -> list[Any]:
+        asked.extend(each.partition for each in ranges)
+        return []
+
+    monkeypatch.setattr(source, "read_few", read_few)
+    reader.partitions({topic: {"0": 1, "1": 0}}, end)
+    assert asked == [1]
 
 
 def test_micro_batch_of_aborted_records_has_no_rows(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:

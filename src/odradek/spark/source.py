@@ -205,8 +205,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 continue
             if stop < begins[key]:
                 self._lost(f"the end of {key} went back from offset {begins[key]} to {stop}")
-                continue
-            ranges.append(OffsetRange(*key, begins[key], stop))
+            elif stop > begins[key]:  # a fetch at the end of a log would wait for the next record
+                ranges.append(OffsetRange(*key, begins[key], stop))
         if self._read_few(ranges):
             return [_with_ids(self._known, ranges)]
         return _tasks(self._options, self._known, ranges)
