@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final, NamedTuple
 
-from odradek.sim.targets import locate
+from odradek.sim.targets import replaced
 from odradek.wire.errors import ErrorCode, KafkaError
 
 Mark = Callable[[str], None]
@@ -62,7 +63,7 @@ SITUATIONS: Final = (
 )  # fmt: skip
 
 
-def _counting(situation: Situation, right: Callable[..., Any], mark: Mark) -> Callable[..., Any]:
+def _counting(situation: Situation, mark: Mark, right: Callable[..., Any]) -> Callable[..., Any]:
     def call(*arguments: Any, **named: Any) -> Any:
         try:
             outcome = right(*arguments, **named)
@@ -80,10 +81,5 @@ def _counting(situation: Situation, right: Callable[..., Any], mark: Mark) -> Ca
 @contextlib.contextmanager
 def counted(mark: Mark) -> Iterator[None]:
     """Call `mark` with the name of each situation when it is reached."""
-    with contextlib.ExitStack() as undo:
-        for situation in SITUATIONS:
-            owner, attribute = locate(situation.target)
-            right = owner.__dict__[attribute]
-            setattr(owner, attribute, _counting(situation, right, mark))
-            undo.callback(setattr, owner, attribute, right)
+    with replaced((situation.target, partial(_counting, situation, mark)) for situation in SITUATIONS):
         yield

@@ -1,8 +1,13 @@
-"""Names of functions of the product that coverage marks wrap and planted bugs replace: `module:Class.attribute`."""
+"""Names of functions of the product that checkers and coverage marks wrap and planted bugs replace.
+
+A target is `module:Class.attribute`.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 
@@ -14,3 +19,15 @@ def locate(target: str) -> tuple[Any, str]:
     for parent in parents:
         owner = getattr(owner, parent)
     return owner, attribute
+
+
+@contextlib.contextmanager
+def replaced(makes: Iterable[tuple[str, Callable[[Any], Any]]]) -> Iterator[None]:
+    """Put what `make` returns for the right one in the place of each (target, make), until the end of the context."""
+    with contextlib.ExitStack() as undo:
+        for target, make in makes:
+            owner, attribute = locate(target)
+            right = owner.__dict__[attribute]
+            setattr(owner, attribute, make(right))
+            undo.callback(setattr, owner, attribute, right)
+        yield

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from odradek.broker.kraft.quorum_participation import QuorumParticipation
 from odradek.sim.checkers.history import Violation
-from odradek.sim.targets import locate
+from odradek.sim.targets import replaced
 from odradek.sim.world.hosts import World
 from odradek.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 
@@ -65,18 +65,16 @@ class _Heartbeats:
 def judged_heartbeats(world: World) -> Iterator[None]:
     """Judge all heartbeats to controllers of Odradek within the context. Traces are the same with it and without."""
     heartbeats = _Heartbeats(world)
-    owner, attribute = locate(_TARGET)
-    right: Callable[..., Awaitable[BrokerHeartbeatResponse]] = owner.__dict__[attribute]
 
-    async def heartbeat(self: Any, request: BrokerHeartbeatRequest, connection: int) -> BrokerHeartbeatResponse:
-        broker_id, broker_epoch = request.broker_id, request.broker_epoch
-        heartbeats.received(request)
-        answer = await right(self, request, connection)
-        heartbeats.answered(broker_id, broker_epoch, answer)
-        return answer
+    def judged(right: Callable[..., Awaitable[BrokerHeartbeatResponse]]) -> Any:
+        async def heartbeat(self: Any, request: BrokerHeartbeatRequest, connection: int) -> BrokerHeartbeatResponse:
+            broker_id, broker_epoch = request.broker_id, request.broker_epoch
+            heartbeats.received(request)
+            answer = await right(self, request, connection)
+            heartbeats.answered(broker_id, broker_epoch, answer)
+            return answer
 
-    setattr(owner, attribute, heartbeat)
-    try:
+        return heartbeat
+
+    with replaced([(_TARGET, judged)]):
         yield
-    finally:
-        setattr(owner, attribute, right)

@@ -22,7 +22,7 @@ from odradek.sim.planted.hold_bugs import HOLD_BUGS
 from odradek.sim.planted.kraft_bugs import KRAFT_BUGS
 from odradek.sim.planted.quorum_bugs import QUORUM_BUGS
 from odradek.sim.run import run_seed
-from odradek.sim.targets import locate
+from odradek.sim.targets import replaced
 
 SEED_LIMIT: Final = 100
 """Within so many seeds every planted bug has to be found."""
@@ -70,12 +70,7 @@ def _bug(name: str, story: str, profile: str, *targets: str) -> Callable[[Callab
 @contextlib.contextmanager
 def planted(bug: Planted) -> Iterator[None]:
     """Put the bug in, and take it out again."""
-    with contextlib.ExitStack() as undo:
-        for target in bug.targets:
-            owner, attribute = locate(target)
-            right = owner.__dict__[attribute]
-            setattr(owner, attribute, bug.make(right))
-            undo.callback(setattr, owner, attribute, right)
+    with replaced((target, bug.make) for target in bug.targets):
         yield
 
 

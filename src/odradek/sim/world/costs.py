@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from odradek.sim.checkers.history import Violation
-from odradek.sim.targets import locate
+from odradek.sim.targets import replaced
 from odradek.sim.world.loop import Process, SimulatedLoop
 
 SLOWNESS: Final = 8
@@ -91,16 +92,11 @@ def charged(loop: SimulatedLoop, serves: Callable[[Process], bool]) -> Iterator[
     """Charge for the work of the table within the context."""
     charges = Charges(loop, serves)
     loop.charges = charges
-    with contextlib.ExitStack() as undo:
-        for cost in COSTS:
-            owner, attribute = locate(cost.target)
-            right = owner.__dict__[attribute]
-            setattr(owner, attribute, _charging(right, cost, charges))
-            undo.callback(setattr, owner, attribute, right)
+    with replaced((cost.target, partial(_charging, cost, charges)) for cost in COSTS):
         yield charges
 
 
-def _charging(right: Any, cost: Cost, charges: Charges) -> Any:
+def _charging(cost: Cost, charges: Charges, right: Any) -> Any:
     function = right.__func__ if isinstance(right, staticmethod) else right
 
     def call(*args: Any, **kwargs: Any) -> Any:
