@@ -132,7 +132,7 @@ class Deadlines:
         if self._connections:
             self._schedule_stalled(current)
         else:
-            self._buffers.trim()
+            self._buffers.trim()  # no look follows: free what the first call has only marked
             self._stall_timer = None
 
     # --- idle peers ---

@@ -221,10 +221,8 @@ class Memberships:
             return member
         draft.set_current(member_id, step)
         member = draft.group.members[member_id]
-        if not member.is_classic and step.state is MemberState.UNREVOKED_PARTITIONS:
-            event = RevocationExpired(group.group_id, member_id, step.epoch)
-            deadline_ms = now_ms + member.subscription.rebalance_timeout_ms
-            self.timers.schedule(("revocation", group.group_id, member_id), deadline_ms, event)
+        if not member.is_classic:
+            self._await_revocation(now_ms, group.group_id, member)
         return member
 
     def remove(self, now_ms: int, draft: Draft, member_ids: Iterable[str]) -> None:
@@ -314,6 +312,13 @@ class Memberships:
         if not self.timers.postpone(key, now_ms + timeout_ms):
             self.timers.schedule(key, now_ms + timeout_ms, MemberExpired(group_id, member_id))
 
+    def _await_revocation(self, now_ms: int, group_id: str, member: ConsumerMember) -> None:
+        """Give a member that has partitions to revoke the time of its rebalance for it."""
+        if member.current.state is MemberState.UNREVOKED_PARTITIONS:
+            event = RevocationExpired(group_id, member.member_id, member.epoch)
+            deadline_ms = now_ms + member.subscription.rebalance_timeout_ms
+            self.timers.schedule(("revocation", group_id, member.member_id), deadline_ms, event)
+
     def assigned(self, group_id: str, member_id: str, state: MemberState | None) -> None:
         """The member's assignment is in the log: unless it has partitions to revoke, its deadline for that ends.
 
@@ -334,10 +339,7 @@ class Memberships:
             classic = member.subscription.classic
             timeout_ms = None if classic is None else classic.session_timeout_ms
             self.touch(now_ms, group.group_id, member.member_id, timeout_ms)
-            if member.current.state is MemberState.UNREVOKED_PARTITIONS:
-                event = RevocationExpired(group.group_id, member.member_id, member.epoch)
-                deadline_ms = now_ms + member.subscription.rebalance_timeout_ms
-                self.timers.schedule(("revocation", group.group_id, member.member_id), deadline_ms, event)
+            self._await_revocation(now_ms, group.group_id, member)
 
     def forget(self, group: ConsumerGroup) -> None:
         """The group is deleted: cancel its deadlines."""
