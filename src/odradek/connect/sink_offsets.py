@@ -10,6 +10,7 @@ from typing import Any
 from odradek.client.admin.admin import Admin
 from odradek.client.network.metadata import TopicInfo
 from odradek.connect.errors import Conflict
+from odradek.connect.group_positions import set_positions
 from odradek.connect.sinks.sink import MovableSink, Sink
 from odradek.records.topic_partition import TopicPartition
 
@@ -22,24 +23,19 @@ async def move(admin: Admin, group: str, sink: Sink, wanted: Mapping[TopicPartit
     try:
         await sink.open()
         held = sorted(await sink.positions(wanted))
-        if held and not isinstance(sink, MovableSink):
-            raise Conflict(
-                f"the names of what {group} has written are its positions ({', '.join(map(str, held))}): remove what "
-                "is to be written again, or use a connector of another name and another place"
-            )
-        if held and isinstance(sink, MovableSink):
+        if held:
+            if not isinstance(sink, MovableSink):
+                raise Conflict(
+                    f"the names of what {group} has written are its positions ({', '.join(map(str, held))}): remove "
+                    "what is to be written again, or use a connector of another name and another place"
+                )
             await sink.move({each: wanted[each] for each in held})
     finally:
         await sink.close()
     known = await admin.groups.offsets(group)
-    kept = {each: offset for each, offset in wanted.items() if offset is not None}
-    removed = [each for each, offset in wanted.items() if offset is None and each in known]
-    errors = dict(await admin.groups.alter_offsets(group, kept)) if kept else {}
-    if removed:
-        errors |= await admin.groups.delete_offsets(group, removed)
-    failed = [error for error in errors.values() if error is not None]
-    if failed:
-        raise failed[0]
+    await set_positions(
+        admin, group, {each: offset for each, offset in wanted.items() if offset is not None or each in known}
+    )
 
 
 async def reset(admin: Admin, group: str, sink: Sink, values: Mapping[str, Any]) -> None:

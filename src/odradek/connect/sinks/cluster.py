@@ -15,6 +15,7 @@ from odradek.client.errors import ClientError
 from odradek.client.producer.transactions import TransactionalProducer
 from odradek.connect.client_failures import failure_of
 from odradek.connect.errors import PositionMoved, RecordRejected
+from odradek.connect.group_positions import set_positions
 from odradek.connect.model import Batch
 from odradek.connect.settings import REQUIRED, Importance, Setting, Type
 from odradek.records.topic_partition import TopicPartition
@@ -106,16 +107,10 @@ class ClusterSink:
     async def move(self, positions: Mapping[TopicPartition, int | None]) -> None:
         """See `MovableSink`."""
         assert self._admin is not None
-        kept = {each: offset for each, offset in positions.items() if offset is not None}
-        removed = [each for each, offset in positions.items() if offset is None]
         try:
-            errors = dict(await self._admin.groups.alter_offsets(self._group, kept)) if kept else {}
-            if removed:
-                errors |= await self._admin.groups.delete_offsets(self._group, removed)
+            await set_positions(self._admin, self._group, positions)
         except (KafkaError, ClientError) as error:
             raise failure_of(error, "the other cluster") from error
-        for failed in filter(None, errors.values()):
-            raise failure_of(failed, "the other cluster") from failed
 
     async def close(self) -> None:
         """See `Sink`."""
