@@ -22,7 +22,7 @@ from odradek.cli.arguments.examples import add_examples
 from odradek.cli.serving.console_process import ConsoleProcess, check_console
 from odradek.cli.serving.data_directories import reject_broker_directory, reject_cluster_directory
 from odradek.cli.serving.garbage import LateCollections, collect_in_small_steps
-from odradek.cli.serving.process_life import allow_most_files, stop_failed, until_stop
+from odradek.cli.serving.process_life import allow_most_files, end, until_end, until_stop
 from odradek.cli.serving.service_manager import ServiceManager
 from odradek.ports.clock import process_age
 
@@ -317,20 +317,13 @@ async def _serve(
         # Beside the broker: if it fails, it reports why, and the broker serves.
         served = await console.start(broker.bootstrap, console_address, broker.http)
         print(served or "odradek console: ended", flush=True)
-    ends = [loop.create_task(stop.wait()), loop.create_task(broker.has_failed.wait())]
-    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-    for task in (*ends, loading):
-        task.cancel()
+    await until_end(stop, broker)
+    loading.cancel()
     collections.close()
     await console.stop()
-    if broker.has_failed.is_set():
-        manager.stopping("the metadata log has failed")
-        await stop_failed(broker.stop)
-    else:
-        manager.stopping("handing leadership over and closing the logs")
-        await broker.stop()
+    status = await end(broker, manager, "handing leadership over and closing the logs")
     alive.cancel()
-    return 1 if broker.has_failed.is_set() else 0
+    return status
 
 
 def ready_line(bootstrap: str, bound: str, http: str = "") -> str:

@@ -10,7 +10,7 @@ from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.quorum.controller_node import ControllerNode
 from odradek.broker.start_error import StartError
 from odradek.cli.serving.garbage import LateCollections, collect_in_small_steps
-from odradek.cli.serving.process_life import allow_most_files, stop_failed, until_stop
+from odradek.cli.serving.process_life import allow_most_files, end, until_end, until_stop
 from odradek.cli.serving.service_manager import ServiceManager
 from odradek.ports.clock import process_age
 
@@ -32,15 +32,8 @@ async def serve_controller(config: BrokerConfig, *, until_input_ends: bool) -> i
     manager.ready(f"controller {config.node_id} serves on {node.bound}")
     collections = LateCollections(loop)
     alive = loop.create_task(manager.keep_alive())
-    ends = [loop.create_task(stop.wait()), loop.create_task(node.has_failed.wait())]
-    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    await until_end(stop, node)
     collections.close()
-    if node.has_failed.is_set():
-        manager.stopping("the metadata log has failed")
-        await stop_failed(node.stop)
-    else:
-        manager.stopping("handing the leadership of the quorum over")
-        await node.stop()
-    for task in (*ends, alive):
-        task.cancel()
-    return 1 if node.has_failed.is_set() else 0
+    status = await end(node, manager, "handing the leadership of the quorum over")
+    alive.cancel()
+    return status

@@ -8,10 +8,10 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Final
+from typing import Final, Protocol
 
+from odradek.cli.serving.service_manager import ServiceManager
 from odradek.wire.errors import KafkaError
 
 logger = logging.getLogger("odradek.serve")
@@ -42,11 +42,43 @@ def until_stop(*, until_input_ends: bool = False) -> asyncio.Event:
     return stop
 
 
-async def stop_failed(stop: Callable[[], Awaitable[None]]) -> None:
+class Node(Protocol):
+    """A broker or a controller that has been started."""
+
+    @property
+    def has_failed(self) -> asyncio.Event:
+        """Set when it cannot continue: its metadata log is bad, or the disk of it."""
+        ...
+
+    async def stop(self) -> None:
+        """Hand over what it leads, and close its logs."""
+        ...
+
+
+async def until_end(stop: asyncio.Event, node: Node) -> None:
+    """Wait until the process is asked to stop, or the node cannot continue."""
+    ends = [asyncio.create_task(each.wait()) for each in (stop, node.has_failed)]
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    for task in ends:
+        task.cancel()
+
+
+async def end(node: Node, manager: ServiceManager, work: str) -> int:
+    """Stop the node; the exit status. `work` is what an orderly stop does, for the service manager."""
+    if node.has_failed.is_set():
+        manager.stopping("the metadata log has failed")
+        await _stop_failed(node)
+    else:
+        manager.stopping(work)
+        await node.stop()
+    return 1 if node.has_failed.is_set() else 0
+
+
+async def _stop_failed(node: Node) -> None:
     """Close what can be closed, so that the next start need not recover it; the bad disk may not let everything."""
     try:
         async with asyncio.timeout(_FAILED_STOP_SECONDS):
-            await stop()
+            await node.stop()
     except (OSError, KafkaError) as error:
         reason = str(error) or f"the disk does not answer within {_FAILED_STOP_SECONDS:g} s"
         logger.warning("not all logs are closed: %s; the next start recovers them", reason)
