@@ -25,13 +25,24 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
-from typing import Any, Final
+from typing import Final
 
 from rich.console import Console
 from rich.table import Table
 
-from bench.scale import BROKERS, Figure, directory_of, records_of
+from bench.followed_cluster import (
+    CLUSTER,
+    CONTROLLER,
+    SNAPSHOT,
+    decision_on,
+    heartbeats,
+    no_proof,
+    properties_of,
+    snapshot_of,
+)
+from bench.scale import Figure
 from bench.servers import free_port
+from bench.simulated_followers import simulate
 from odradek.broker.cluster.peers import PeerLimits
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.configuration.quorum_addresses import quorum_servers
@@ -41,56 +52,10 @@ from odradek.broker.kraft.metadata_follower import MetadataFollower
 from odradek.broker.kraft.opening import follow_log
 from odradek.broker.ports import Ports
 from odradek.broker.quorum.controller_node import ControllerNode
-from odradek.controller.elections import ElectionType
-from odradek.controller.record_controller import RecordController, Recorded
-from odradek.kraft.checkpoints import CheckpointId, encode_checkpoint
 from odradek.log.directories.checkpoint_formats import META_PROPERTIES, MetaProperties, format_meta_properties
-from odradek.metadata.features import CONTROLLER_FEATURES, METADATA_VERSION
-from odradek.metadata.image import Broker, ClusterImage, Endpoint
-from odradek.metadata.kraft.record_versions import versioned
-from odradek.metadata.kraft.registration_records import broker_record
-from odradek.wire.messages import cluster_metadata as md
-from odradek.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
+from odradek.metadata.image import ClusterImage
 
-CLUSTER: Final = "4L6g3nShT-eMCtK--X86sw"
-SNAPSHOT: Final = CheckpointId(10_000_000, 1)
-CONTROLLER: Final = 1000
 _CHANGES: Final = 100
-LEVELS: Final = {each.name: each.max_level for each in CONTROLLER_FEATURES}
-
-
-def cluster_records(partitions: int, port: int) -> list[Any]:
-    """The records of a cluster whose partitions are led by their second replica, so that an election changes them."""
-    found: list[Any] = [md.FeatureLevelRecord(METADATA_VERSION, LEVELS[METADATA_VERSION])]
-    listener = {"PLAINTEXT": Endpoint("127.0.0.1", port, "PLAINTEXT")}
-    features = {name: (0 if name != METADATA_VERSION else 7, level) for name, level in LEVELS.items()}
-    found += [
-        broker_record(Broker(each, 1, None, listener, features=features, log_dirs=(directory_of(each),)))
-        for each in range(BROKERS)
-    ]
-    for record in records_of(partitions):
-        if isinstance(record, md.PartitionRecord):
-            record.leader = record.replicas[1]
-        found.append(record)
-    return found
-
-
-def snapshot_of(partitions: int, port: int) -> bytes:
-    """The file with which all nodes begin. Something must listen on the port: the brokers' listener."""
-    records = versioned(cluster_records(partitions, port), LEVELS[METADATA_VERSION])
-    return bytes(encode_checkpoint(SNAPSHOT, records, timestamp_ms=1, last_timestamp_ms=1))
-
-
-def properties_of(node_id: int, folder: Path, controller: str) -> dict[str, str]:
-    """What a node is configured with; `controller` is the HOST:PORT of the only one."""
-    return {
-        "node.id": str(node_id),
-        "controller.listener.names": "CONTROLLER",
-        "controller.quorum.voters": f"{CONTROLLER}@{controller}",
-        "log.dirs": str(folder),
-        "broker.session.timeout.ms": "3600000",
-        "auto.leader.rebalance.enable": "false",
-    }
 
 
 def _format(folder: Path, node_id: int, snapshot: bytes) -> None:
@@ -127,20 +92,6 @@ async def _controller(folder: Path, port: int, asked: Connection) -> None:
         await loop.run_in_executor(None, asked.recv)
         asked.send(time.process_time() - used)
     await node.stop()
-
-
-async def heartbeats(node: ControllerNode) -> None:
-    """Let each broker send one: until then the controller looks for its process."""
-    for broker in node.parts.controller.image.brokers.values():
-        request = BrokerHeartbeatRequest(broker.id, broker.epoch, SNAPSHOT.end_offset, want_fence=False)
-        await node.parts.brokers.heartbeat(request, broker.id)
-
-
-def decision_on(what: str | int, controller: RecordController) -> Recorded[Any]:
-    """Elect the first replica of a topic's partition 0, or fence a broker."""
-    if isinstance(what, str):
-        return controller.elect_leaders(ElectionType.PREFERRED, [(what, 0)])
-    return controller.fence_brokers([what])
 
 
 # --- the brokers' process ---
@@ -215,10 +166,6 @@ async def _brokers(folder: Path, snapshot: bytes, count: int, port: int, asked: 
     return figures
 
 
-async def no_proof(_connection: Any, _node: int, _timeout_ms: float) -> None:
-    """No login: the listener is PLAINTEXT."""
-
-
 async def _change(what: str | int, brokers: Brokers, count: int, asked: Connection) -> dict[str, tuple[float, str]]:
     loop = asyncio.get_running_loop()
     brokers.expect()
@@ -271,8 +218,6 @@ def main(arguments: list[str]) -> int:
     for column in ("", "figure", "unit"):
         table.add_column(column, justify="right" if column == "figure" else "left")
     if given.simulated:
-        from bench.simulated_followers import simulate
-
         figures = simulate(given.partitions, given.brokers)
     else:
         figures = measure(given.partitions, given.brokers)

@@ -18,7 +18,16 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final, TypeVar
 
-from bench.followers import CLUSTER, CONTROLLER, SNAPSHOT, decision_on, heartbeats, no_proof, properties_of, snapshot_of
+from bench.followed_cluster import (
+    CLUSTER,
+    CONTROLLER,
+    SNAPSHOT,
+    decision_on,
+    heartbeats,
+    no_proof,
+    properties_of,
+    snapshot_of,
+)
 from bench.scale import Figure
 from odradek.broker.cluster.peers import PeerLimits
 from odradek.broker.configuration.broker_config import BrokerConfig
