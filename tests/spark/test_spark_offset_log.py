@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
 from bench.peers.broker import BrokerProcess
 from odradek.client.blocking import Blocking
@@ -37,6 +38,11 @@ def version(request: pytest.FixtureRequest, spark: Any) -> Iterator[str]:
 
 def entry(checkpoint: Path, batch: int = 0) -> list[str]:
     return (checkpoint / "offsets" / str(batch)).read_text().splitlines()
+
+
+def named_offsets(starting: str) -> Any:
+    """The offsets in starting offsets, without the name of the point of the database."""
+    return {topic: partitions for topic, partitions in json.loads(starting).items() if partitions}
 
 
 def numbers(first: int, last: int) -> list[Record]:
@@ -74,10 +80,26 @@ def test_lost_checkpoint_with_a_log_of_either_version_writes_no_row_twice(
         return sink
 
     topics.fill(topic, numbers(0, 20))
-    assert json.loads(run("first").starting_offsets()) == {topic: {"0": 20}}
+    assert named_offsets(run("first").starting_offsets()) == {topic: {"0": 20}}
     topics.fill(topic, numbers(20, 30))
-    assert json.loads(run("second").starting_offsets()) == {topic: {"0": 30}}
+    assert named_offsets(run("second").starting_offsets()) == {topic: {"0": 30}}
     assert sorted(read_rows(database, "records", ["offset"])) == [(n,) for n in range(30)]
+
+
+def test_resumed_query_that_begins_elsewhere_writes_no_row(stream: Frame, topics: Topics, tmp_path: Path) -> None:
+    """Without `starting_offsets` the first batch had the rows of before, and ended where the database was."""
+    topic, database = topics.create(1), Sqlite(str(tmp_path / "store.db"))
+    topics.fill(topic, numbers(0, 20))
+
+    def run(name: str, starting: str) -> None:
+        sink = SqlSink(database, "records", str(tmp_path / name), key=(), resumed=True)
+        writer = stream(topic, startingOffsets=starting).selectExpr("offset").writeStream.foreachBatch(sink)
+        run_to_end(writer.option("checkpointLocation", str(tmp_path / name)).trigger(availableNow=True).start)
+
+    run("first", "earliest")
+    with pytest.raises(StreamingQueryException, match="did not begin where the database is"):
+        run("second", "earliest")
+    assert sorted(read_rows(database, "records", ["offset"])) == [(n,) for n in range(20)]
 
 
 @pytest.mark.parametrize("version", ["2"], indirect=True)
@@ -101,8 +123,8 @@ def test_names_of_sources_are_in_the_log(
         run_to_end(writer.trigger(availableNow=True).start)
     finally:
         spark.conf.unset(NAMED)
-    assert json.loads(sink.starting_offsets(source="orders")) == {second: {"0": 5}}
-    assert json.loads(sink.starting_offsets(source="views")) == {first: {"0": 3}}
+    assert named_offsets(sink.starting_offsets(source="orders")) == {second: {"0": 5}}
+    assert named_offsets(sink.starting_offsets(source="views")) == {first: {"0": 3}}
 
 
 @pytest.mark.parametrize("version", [pytest.param("1", marks=pytest.mark.long), "2"], indirect=True)
@@ -158,7 +180,7 @@ def _check_store(rows: Callable[..., Any], topics: Topics, there: Topics, name: 
     with pytest.raises(StoreError, match=f"several sources read {name}"):
         sink.starting_offsets()
     starting = [sink.starting_offsets(source=each) for each in ("0", "1")]
-    assert [json.loads(each) for each in starting] == [{name: {"0": 3}}, {name: {"0": 7}}]
+    assert [named_offsets(each) for each in starting] == [{name: {"0": 3}}, {name: {"0": 7}}]
     topics.fill(name, numbers(3, 5))
     there.fill(name, numbers(107, 108))
     run("second", *starting)

@@ -30,6 +30,8 @@ class SourceEnd(NamedTuple):
     cluster: str | None
     """The id of the cluster that it reads; None if the offsets were written by Spark's own connector."""
     offsets: Offsets
+    resumed_from: str | None = None
+    """The point of a store at which the query began; None if it began elsewhere."""
 
 
 def parse_entry(text: str) -> list[SourceEnd]:
@@ -51,7 +53,8 @@ def parse_entry(text: str) -> list[SourceEnd]:
             continue
         content = _parse_line(text, number + 3)
         if _is_kafka(content, number + 3):
-            found.append(SourceEnd(source, origin_of(content).cluster, from_json(content)))
+            origin = origin_of(content)
+            found.append(SourceEnd(source, origin.cluster, from_json(content), origin.resumed_from))
     return found
 
 

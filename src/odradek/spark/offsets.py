@@ -21,6 +21,7 @@ class SourceError(RuntimeError):
 
 _CLUSTER: Final = "cluster.id:"
 _TOPIC: Final = "topic.id:"
+_RESUMED: Final = "resumed.from:"
 
 
 class Origin(NamedTuple):
@@ -32,6 +33,8 @@ class Origin(NamedTuple):
 
     cluster: str | None = None
     topic_ids: Mapping[str, str] = {}
+    resumed_from: str | None = None
+    """The point of a store at which the query began, as the store names it in the starting offsets that it gives."""
 
     def recreated(self, now: Origin) -> set[str]:
         """Topics that have another id now: they were deleted and created again."""
@@ -45,14 +48,16 @@ class Origin(NamedTuple):
 
 def origin_of(content: Mapping[str, Any]) -> Origin:
     """The origin that a source has noted in Spark's form of its offsets."""
-    cluster, topic_ids = None, {}
+    cluster, topic_ids, resumed_from = None, {}, None
     for name in content:
         if name.startswith(_CLUSTER):
             cluster = name.removeprefix(_CLUSTER)
+        elif name.startswith(_RESUMED):
+            resumed_from = name.removeprefix(_RESUMED)
         elif name.startswith(_TOPIC):
             topic, _, topic_id = name.removeprefix(_TOPIC).partition(":")
             topic_ids[topic] = topic_id
-    return Origin(cluster, topic_ids)
+    return Origin(cluster, topic_ids, resumed_from)
 
 
 class OffsetRange(NamedTuple):
@@ -82,6 +87,8 @@ def to_json(offsets: Mapping[TopicPartition, int], origin: Origin = Origin()) ->
     for topic in named:
         if topic in origin.topic_ids:
             found[f"{_TOPIC}{topic}:{origin.topic_ids[topic]}"] = {}
+    if origin.resumed_from is not None:
+        found[_RESUMED + origin.resumed_from] = {}
     return found
 
 

@@ -138,8 +138,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802
         """The offsets at which a new query starts, as `startingOffsets` says."""
-        offsets = self._known.resolve(self._options.starting, "starting")
-        return to_json(offsets, self._known.origin())
+        starting = self._options.starting
+        offsets = self._known.resolve(starting, "starting")
+        resumed_from = origin_of(starting.offsets or {}).resumed_from
+        return to_json(offsets, self._known.origin()._replace(resumed_from=resumed_from))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """The limit of a micro-batch, from `maxOffsetsPerTrigger` and its kin."""
@@ -158,6 +160,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The end of the next micro-batch within the limit."""
         self._latest = self._find_latest()
         latest, origin = self._latest if self._target is None else self._target
+        origin = origin._replace(resumed_from=origin_of(start).resumed_from)
         if isinstance(limit, ReadAllAvailable):
             return to_json(latest, origin)
         begin = _still_valid(from_json(start), origin_of(start), origin)

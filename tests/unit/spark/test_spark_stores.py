@@ -33,8 +33,11 @@ class Checkpoint:
         (path / "offsets").mkdir(parents=True)
         (path / "metadata").write_text(json.dumps({"id": query_id}))
 
-    def note(self, batch_id: int, **ends: int) -> None:
-        offsets = {"in": {partition.removeprefix("p"): end for partition, end in ends.items()}}
+    def note(self, batch_id: int, *, starting: str = "earliest", **ends: int) -> None:
+        """The end of a batch, as our source writes it when it was given these starting offsets."""
+        given = {} if starting == "earliest" else json.loads(starting)
+        names: dict[str, Any] = {name: {} for name, partitions in given.items() if not partitions}
+        offsets = {"in": {partition.removeprefix("p"): end for partition, end in ends.items()}, **names}
         text = f"v1\n{json.dumps({'batchWatermarkMs': 0})}\n{json.dumps(offsets)}\n-"
         (Path(self.location) / "offsets" / str(batch_id)).write_text(text)
 
@@ -106,7 +109,7 @@ def test_rows_batch_and_offsets_are_one_transaction(checkpoint: Checkpoint, data
     assert not sink(Frame([("a", 9)], *COUNTS), 0)
     assert sink(Frame([("a", 5), ("c", 3)], *COUNTS), 1)
     assert sorted(read_rows(database, "views", ["page", "views"])) == [("a", 5), ("b", 2), ("c", 3)]
-    assert json.loads(sink.starting_offsets()) == {"in": {"0": 20, "1": 5}}
+    assert json.loads(sink.starting_offsets()) == {"in": {"0": 20, "1": 5}, f"resumed.from:{QUERY}:1:*": {}}
 
 
 def test_a_batch_that_fails_leaves_nothing(checkpoint: Checkpoint, database: Sqlite) -> None:
@@ -128,9 +131,10 @@ def test_rows_without_a_key_are_added_once(checkpoint: Checkpoint, database: Sql
 def test_another_query_under_the_name_is_noticed(checkpoint: Checkpoint, database: Sqlite, tmp_path: Path) -> None:
     SqlSink(database, "views", checkpoint.location, key=("page",))(Frame([("a", 1)], *COUNTS), 2)
     fresh = Checkpoint(tmp_path / "fresh", OTHER)
-    fresh.note(0, p0=35, p1=7)
+    unresumed = SqlSink(database, "views", fresh.location, key=("page",))
+    fresh.note(0, p0=35, p1=7, starting=unresumed.starting_offsets())
     with pytest.raises(StoreError, match="checkpoint was deleted"):
-        SqlSink(database, "views", fresh.location, key=("page",))(Frame([("a", 2)], *COUNTS), 0)
+        unresumed(Frame([("a", 2)], *COUNTS), 0)
     # a query that started at the offsets in the database may continue
     resumed = SqlSink(database, "views", fresh.location, key=("page",), resumed=True)
     assert resumed(Frame([("a", 2)], *COUNTS), 0)
@@ -148,11 +152,73 @@ def test_lost_checkpoint_is_resumed_by_either_offset_log(checkpoint: Checkpoint,
     entry.write_text('v2\n{"batchWatermarkMs":0}\n1:{"other":{"0":4}}\n0:{"in": {"0": 30, "1": 5}}\n2:-')
     sink = SqlSink(database, "views", checkpoint.location, key=("page",))
     sink(Frame([("a", 1)], *COUNTS), 2)
-    assert json.loads(sink.starting_offsets()) == {"in": {"0": 30, "1": 5}, "other": {"0": 4}}
+    assert json.loads(sink.starting_offsets()) == {
+        "in": {"0": 30, "1": 5},
+        "other": {"0": 4},
+        f"resumed.from:{QUERY}:2:*": {},
+    }
     behind = Checkpoint(Path(checkpoint.location).with_name("behind"), OTHER)
     (Path(behind.location) / "offsets" / "0").write_text('v2\n{}\n0:{"in": {"0": 3, "1": 5}}')
     with pytest.raises(StoreError, match=r"before those that the database has, in in-0: start it"):
         SqlSink(database, "views", behind.location, key=("page",), resumed=True)(Frame([("a", 4)], *COUNTS), 0)
+
+
+@pytest.mark.parametrize("end", [20, 25])
+@pytest.mark.parametrize("starting", ["earliest", f'{{"resumed.from:{QUERY}:0:*": {{}}}}'])
+def test_batch_that_may_repeat_rows_is_not_written(
+    checkpoint: Checkpoint, database: Sqlite, tmp_path: Path, end: int, starting: str
+) -> None:
+    """A first batch that ends at or behind the recorded offsets may begin before them: its rows were added twice."""
+    sink = SqlSink(database, "alerts", checkpoint.location, key=())
+    sink(Frame([("a", 1)], *COUNTS), 0)
+    sink(Frame([("b", 1)], *COUNTS), 1)
+    fresh = Checkpoint(tmp_path / "fresh", OTHER)
+    fresh.note(0, p0=end, p1=5, starting=starting)
+    resumed = SqlSink(database, "alerts", fresh.location, key=(), resumed=True)
+    with pytest.raises(StoreError, match=r"the source 0 .*, which reads in, did not begin where the database is"):
+        resumed(Frame([("a", 1), ("b", 1)], *COUNTS), 0)
+    assert sorted(read_rows(database, "alerts", ["page"])) == [("a",), ("b",)]
+
+
+@pytest.mark.parametrize(("begin", "is_written"), [(20, True), (19, False)])
+def test_beginning_of_official_source_is_in_its_checkpoint(
+    checkpoint: Checkpoint, database: Sqlite, tmp_path: Path, begin: int, is_written: bool
+) -> None:
+    sink = SqlSink(database, "alerts", checkpoint.location, key=())
+    sink(Frame([("a", 1)], *COUNTS), 1)
+    fresh = Checkpoint(tmp_path / "fresh", OTHER)
+    fresh.note(0, p0=25, p1=5)
+    source = Path(fresh.location) / "sources" / "0"
+    source.mkdir(parents=True)
+    (source / "0").write_text(f'\0v1\n{{"in":{{"0":{begin},"1":5}}}}')
+    resumed = SqlSink(database, "alerts", fresh.location, key=(), resumed=True)
+    if is_written:
+        assert resumed(Frame([("b", 1)], *COUNTS), 0)
+    else:
+        with pytest.raises(StoreError, match="did not begin where the database is"):
+            resumed(Frame([("b", 1)], *COUNTS), 0)
+    assert len(read_rows(database, "alerts", ["page"])) == 1 + is_written
+
+
+def test_sources_of_the_same_topic_do_not_swap_offsets(
+    checkpoint: Checkpoint, database: Sqlite, tmp_path: Path
+) -> None:
+    """A topic that is joined with itself: two sources of one cluster, each at offsets of its own."""
+    (Path(checkpoint.location) / "offsets" / "0").write_text('v1\n{}\n{"in":{"0":7}}\n{"in":{"0":3}}')
+    sink = SqlSink(database, "alerts", checkpoint.location, key=())
+    sink(Frame([("a", 1)], *COUNTS), 0)
+    names = [f"resumed.from:{QUERY}:0:{source}" for source in (0, 1)]
+
+    def write(folder: str, query: str, first: str, second: str) -> None:
+        moved = Checkpoint(tmp_path / folder, query)
+        entry = json.dumps({"in": {"0": 9}, first: {}}), json.dumps({"in": {"0": 8}, second: {}})
+        (Path(moved.location) / "offsets" / "0").write_text("v1\n{}\n" + "\n".join(entry))
+        SqlSink(database, "alerts", moved.location, key=(), resumed=True)(Frame([("b", 1)], *COUNTS), 0)
+
+    with pytest.raises(StoreError, match="did not begin where the database is"):
+        write("both", OTHER, names[1], names[1])
+    write("each", OTHER, *names)
+    assert len(read_rows(database, "alerts", ["page"])) == 2
 
 
 def test_query_is_not_resumed_without_offsets_to_compare(checkpoint: Checkpoint, database: Sqlite) -> None:
@@ -186,8 +252,8 @@ def test_same_topic_of_two_clusters_has_two_starting_offsets(checkpoint: Checkpo
     sink = SqlSink(database, "views", checkpoint.location, key=("page",))
     sink(Frame([("a", 1)], *COUNTS), 0)
     assert [json.loads(sink.starting_offsets(source=each)) for each in ("0", "1")] == [
-        {"in": {"0": 7}},
-        {"in": {"0": 3}},
+        {"in": {"0": 7}, f"resumed.from:{QUERY}:0:0": {}},
+        {"in": {"0": 3}, f"resumed.from:{QUERY}:0:1": {}},
     ]
     with pytest.raises(StoreError, match=r"several sources read in; choose one .*: 0, 1"):
         sink.starting_offsets()
@@ -206,7 +272,7 @@ def test_offsets_that_an_earlier_release_wrote_are_read(checkpoint: Checkpoint, 
     sink(Frame([("a", 1)], *COUNTS), 0)
     with contextlib.closing(database.connect()) as connection:
         connection.execute("UPDATE odradek_batches SET offsets = ?", ('{"in": {"0": 20, "1": 5}}',))
-    assert json.loads(sink.starting_offsets()) == {"in": {"0": 20, "1": 5}}
+    assert json.loads(sink.starting_offsets()) == {"in": {"0": 20, "1": 5}, f"resumed.from:{QUERY}:0:*": {}}
 
 
 def test_who_comes_second_with_a_batch_waits_and_writes_nothing(checkpoint: Checkpoint, tmp_path: Path) -> None:

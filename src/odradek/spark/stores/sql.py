@@ -13,19 +13,19 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from odradek.records.topic_partition import TopicPartition
 from odradek.spark.checkpoint_files import open_files
-from odradek.spark.checkpoints import query_id, source_ends
+from odradek.spark.checkpoints import initial_offsets, query_id, source_ends
 from odradek.spark.datasets import WRITTEN
 from odradek.spark.datasets import table as dataset_of
-from odradek.spark.offset_log import SourceEnd, from_document, offsets_on, to_document
-from odradek.spark.offsets import to_json
+from odradek.spark.offset_log import from_document, to_document
+from odradek.spark.offsets import Offsets, Origin, to_json
 from odradek.spark.stores.databases import Database, StoreError, create_statement, insert_statement, quoted
 from odradek.spark.stores.patience import Patience, still_runs
+from odradek.spark.stores.resuming import Recorded, check_resumed, shared_partitions
 
 COORDINATES: Final = ("topic", "partition", "offset")
 """What identifies a record of a topic for ever: the key under which writing it again changes nothing."""
@@ -34,22 +34,14 @@ BATCHES_TABLE: Final = "odradek_batches"
 _ROWS_AT_ONCE: Final = 1_000
 
 
-class Recorded(NamedTuple):
-    """The last batch that a database holds of a query."""
-
-    query_id: str
-    batch_id: int
-    ends: list[SourceEnd]
-
-
 class Ledger:
     """Which batches a database holds: a table beside the data, written in the data's own transaction."""
 
     def __init__(self, database: Database, name: str, checkpoint: str, *, resumed: bool = False) -> None:
         """`name` stands for the query, in this database for ever; `checkpoint` is its checkpointLocation.
 
-        With `resumed`, a query with a new checkpoint may continue from `starting_offsets`; without, it is an error,
-        because its batches count from 0 again and could be mistaken for those already written.
+        With `resumed`, a query with a new checkpoint may continue, and must begin at `starting_offsets`; without,
+        it is an error, because its batches count from 0 again and could be mistaken for those already written.
         """
         self.database = database
         self.name = name
@@ -71,7 +63,8 @@ class Ledger:
 
     def starting_offsets(self, default: str = "earliest", *, source: str | None = None) -> str:
         """The option startingOffsets for a query that continues at the database's state, whatever became of Spark's
-        checkpoint; the default where the database has nothing of it yet.
+        checkpoint; the default where the database has nothing of it yet. Give it to the source unchanged: it also names
+        the batch, by which a sink with `resumed` sees that the query began here.
 
         `source` is the name of one of the query's sources, or its number: needed where two of them read a topic of the
         same name. Raises StoreError.
@@ -85,13 +78,16 @@ class Ledger:
         if not ends:
             which = "a Kafka source" if source is None else f"a source {source}"
             raise StoreError(f"{self.name}: the database has no offsets of {which} for batch {recorded.batch_id}")
-        shared = sorted({key.topic for each, other in itertools.combinations(ends, 2) for key in _shared(each, other)})
+        shared = sorted(
+            {key.topic for each, other in itertools.combinations(ends, 2) for key in shared_partitions(each, other)}
+        )
         if shared:
             raise StoreError(
                 f"{self.name}: several sources read {', '.join(shared)}; choose one with starting_offsets(source=...): "
                 f"{', '.join(each.source for each in ends)}"
             )
-        return json.dumps(to_json({key: offset for each in ends for key, offset in each.offsets.items()}))
+        offsets = {key: offset for each in ends for key, offset in each.offsets.items()}
+        return json.dumps(to_json(offsets, Origin(resumed_from=recorded.point(source))))
 
     @contextlib.contextmanager
     def batch(self, connection: Any, batch_id: int, session: Any = None) -> Iterator[bool]:
@@ -104,7 +100,7 @@ class Ledger:
         new = Recorded(query_id(files), batch_id, source_ends(files, batch_id))
         self.database.begin(connection, self.name)
         try:
-            is_new = not self._is_done(self.recorded(connection), new)
+            is_new = not self._is_done(self.recorded(connection), new, partial(initial_offsets, files))
             yield is_new
             if is_new:
                 self._record(connection, new)
@@ -115,7 +111,7 @@ class Ledger:
                 connection.execute("ROLLBACK")
             raise
 
-    def _is_done(self, recorded: Recorded | None, new: Recorded) -> bool:
+    def _is_done(self, recorded: Recorded | None, new: Recorded, begin_of: Callable[[str], Offsets | None]) -> bool:
         if recorded is None:
             return False
         if recorded.query_id == new.query_id:
@@ -126,36 +122,14 @@ class Ledger:
                 f"one is {new.query_id}): the checkpoint was deleted, or two queries share a name. Give it another "
                 "name, or start at starting_offsets() with resumed=True"
             )
-        self._check_resumed(recorded.ends, new.ends)
+        check_resumed(self.name, recorded, new.ends, begin_of)
         return False
-
-    def _check_resumed(self, before: Sequence[SourceEnd], ends: Sequence[SourceEnd]) -> None:
-        """Raise StoreError unless the sources of a resumed query are where the database is, or behind it."""
-        if not before or not ends:
-            raise StoreError(
-                f"{self.name}: resumed=True needs the offsets of Kafka sources, to see that no row is written twice; "
-                f"{'this query' if before else 'the database'} has none"
-            )
-        back = []
-        for cluster in {each.cluster for each in before}:
-            reached = offsets_on(cluster, ends)
-            recorded = offsets_on(cluster, [each for each in before if each.cluster == cluster])
-            back += [key for key, offset in recorded.items() if reached.get(key, offset) < offset]
-        if back:
-            raise StoreError(
-                f"{self.name}: the new query is at offsets before those that the database has, in "
-                f"{', '.join(map(str, sorted(back)))}: start it at starting_offsets()"
-            )
 
     def _record(self, connection: Any, batch: Recorded) -> None:
         names = ("name", "query_id", "batch_id", "offsets")
         statement = insert_statement(self.database, BATCHES_TABLE, names, ("name",))
         document = json.dumps(to_document(batch.ends))
         connection.execute(statement, (self.name, batch.query_id, batch.batch_id, document))
-
-
-def _shared(one: SourceEnd, other: SourceEnd) -> set[TopicPartition]:
-    return one.offsets.keys() & other.offsets.keys()
 
 
 class SqlSink:
