@@ -252,6 +252,11 @@ class LogDurability:
         return self._queued > 0
 
     @property
+    def is_queueing(self) -> bool:
+        """Whether the next batch is queued, whatever its size."""
+        return self._queued > 0 or self._writer.slow
+
+    @property
     def is_dirty(self) -> bool:
         """Whether a part of the log is not synced."""
         return self._has_unsynced_cut or self.recovery_point < self._state.end_offset

@@ -85,15 +85,17 @@ class LogHistory:
         if not self._local.has_snapshot(end_offset):
             self._local.take_snapshot(end_offset, self.producers.snapshot())
 
-    def roll(self, offset: int) -> None:
+    def roll(self, offset: int, *, later: bool = False) -> None:
         """Begin a segment, with a snapshot of the producers. Of many it follows with the flush of the segments before,
         or with the next change that needs it: until then recovery reads more batches. Raises OSError.
+
+        `later`: the next append, which is queued, makes the files.
         """
         self.complete_snapshot()
         if len(self.producers.producers) <= _PRODUCERS_AT_ONCE:
-            self._local.roll(offset, self.producers.snapshot())
+            self._local.roll(offset, self.producers.snapshot(), later=later)
         else:
-            self._local.roll(offset, None)
+            self._local.roll(offset, None, later=later)
             self._unwritten = offset, self.producers.freeze()
 
     def encode_snapshot(self) -> bool:

@@ -303,7 +303,7 @@ class PartitionLog:
                 or segment.full
                 or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
             ):
-                self.roll(base_offset)
+                self.roll(base_offset, later=self.durability.is_queueing)
                 return self._local.active
         elif last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
             self.roll(base_offset)
@@ -314,8 +314,8 @@ class PartitionLog:
         data, batches, log_append_time_ms = prepared
         state, history, durability = self._state, self.history, self.durability
         if origin is Origin.REPLICATION:
-            # The follower's next fetch reports these offsets to the leader, so they must be written by then. No check
-            # against segment.bytes: the leader has accepted the batch, perhaps before the setting was lowered.
+            # What a former leader has queued ends first. No check against segment.bytes: the leader has accepted the
+            # batch, perhaps before the setting was lowered.
             durability.finish_writes()
             if leader_epoch >= 0:
                 data, batches = up_to_epoch(data, batches, leader_epoch)
@@ -355,8 +355,6 @@ class PartitionLog:
             state.end_offset = last.next_offset
         else:
             durability.enqueue(write)
-            if origin is Origin.REPLICATION:
-                durability.finish_writes()
         return AppendResult(first.base_offset, last.last_offset, log_append_time_ms, state.log_start_offset, False)
 
     def _note_batches(
@@ -378,8 +376,11 @@ class PartitionLog:
 
     # --- roll, truncate, delete ---
 
-    def roll(self, base_offset: int | None = None) -> None:
-        """Begin a new active segment at the offset (the next offset if None)."""
+    def roll(self, base_offset: int | None = None, *, later: bool = False) -> None:
+        """Begin a new active segment at the offset (the next offset if None).
+
+        `later`: the batch that follows is queued, and its write makes the files.
+        """
         state = self._state
         state.check_online()
         offset = state.next_offset if base_offset is None else base_offset
@@ -388,7 +389,7 @@ class PartitionLog:
         if was_empty and local.active.base_offset == offset:
             return
         try:
-            self.history.roll(offset)
+            self.history.roll(offset, later=later)
         except OSError as error:
             # The next sync makes the removal of the new segment durable.
             self.durability.forget_names()
@@ -457,7 +458,8 @@ class PartitionLog:
     def delete_old_segments(self, now_ms: int, high_watermark: int) -> int:
         """Delete segments that retention no longer keeps; their number, 0 when none is left to delete.
 
-        One call deletes MOST_DELETED at most, the oldest ones. Deletes none while writes are queued.
+        One call deletes MOST_DELETED at most, the oldest ones. Deletes none while writes are queued, and not the active
+        one while the disk does not keep up: a new one would have to be begun first.
         """
         state = self._state
         state.check_online()
@@ -476,9 +478,13 @@ class PartitionLog:
                 return 0
             count = min(decided[0], MOST_DELETED)
             if count == len(self.segments):
-                self.roll()
-            self._local.remove_first(count)
-            self.advance_log_start(self.local_log_start_offset)
+                if self.durability.is_queueing:
+                    count -= 1
+                else:
+                    self.roll()
+            if count:
+                self._local.remove_first(count)
+                self.advance_log_start(self.local_log_start_offset)
         except OSError as error:
             raise state.storage_error(error) from error
         return count

@@ -34,7 +34,7 @@ _STOPPING = frozenset((ErrorCode.FENCED_LEADER_EPOCH,))
 class FollowedLog:
     """One partition that this broker follows under one leader epoch."""
 
-    __slots__ = ("failures", "leader_end_offset", "leader_epoch", "partition", "problem")
+    __slots__ = ("_leader_start", "failures", "leader_end_offset", "leader_epoch", "partition", "problem")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
@@ -45,6 +45,7 @@ class FollowedLog:
         """The reason of the last of them."""
         self.leader_end_offset = -1
         """The high watermark that the leader sent last, as the best known approximation of its end offset."""
+        self._leader_start = -1
         log = partition.log
         if log.history.leader_epochs.latest < 0 and log.end_offset > partition.high_watermark:
             # Without epochs it is unknown which uncommitted records the leader has, too.
@@ -99,8 +100,14 @@ class FollowedLog:
                 partition.replicated.restart_at(first.base_offset)
             partition.replicated.append(records, self.leader_epoch, now_ms)
         self.leader_end_offset = high_watermark
+        self._leader_start = log_start_offset
         partition.replicated.advance(high_watermark, log_start_offset)
         return Next.FETCH
+
+    def written(self) -> None:
+        """Queued batches are in their file: take over what the leader said of them. Raises KafkaError."""
+        if self.leader_end_offset >= 0 and self.is_current:
+            self.partition.replicated.advance(self.leader_end_offset, self._leader_start)
 
     def _begins_in(self, batch: BatchHeader) -> bool:
         """Whether this log is empty and begins inside of the batch, as the leader's does after DeleteRecords."""

@@ -56,6 +56,7 @@ class ReplicatedLog:
     def append(self, batches: memoryview, leader_epoch: int, now_ms: int) -> bool:
         """Append batches from the leader of that epoch, up to the first batch of a later epoch.
 
+        Where the disk does not keep up, the log queues them, and its end follows once they are written.
         Returns False if this broker no longer follows that leader. Raises KafkaError INVALID_RECORD, CORRUPT_MESSAGE
         or KAFKA_STORAGE_ERROR, and then nothing was appended.
         """

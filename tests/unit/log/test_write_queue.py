@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import shutil
 import threading
 from collections.abc import Callable, Coroutine
 from functools import wraps
@@ -172,11 +173,132 @@ async def test_a_large_append_counts_once_it_is_written(tmp_path: Path) -> None:
 
 
 @running
-async def test_large_append_of_a_follower_is_written_at_once(tmp_path: Path) -> None:
-    """A follower asks for the offset after the batch in its next fetch: the leader counts that as written."""
-    log = World(tmp_path).log
-    put(log, large(), origin=Origin.REPLICATION)
-    assert (log.next_offset, log.end_offset) == (1, 1)
+async def test_large_append_of_a_follower_counts_once_it_is_written(tmp_path: Path) -> None:
+    """A follower asks for the offset after its end in the next fetch: the leader counts that as written."""
+    world = World(tmp_path)
+    world.disk.gate.clear()
+    put(world.log, large(), origin=Origin.REPLICATION)
+    assert (world.log.next_offset, world.log.end_offset) == (1, 0)
+    world.disk.gate.set()
+    await world.written()
+    assert world.log.end_offset == 1
+
+
+def segments_on_disk(world: World) -> list[str]:
+    return [name for name in world.disk.list(world.log.directory) if name.endswith(".log")]
+
+
+ROLLING = LogConfig(file_delete_delay_ms=0, segment_bytes=2 * len(batch()))
+
+
+async def roll_on_a_slow_disk(world: World) -> None:
+    """Two batches are in the first segment, a third begins the second one; its write waits for the gate."""
+    world.disk.gate.clear()
+    world.disk.inline_seconds = 0.2
+    put(world.log, batch())
+    world.disk.inline_seconds = 0.0
+    put(world.log, batch())
+    put(world.log, batch())
+
+
+@running
+async def test_files_of_a_new_segment_are_made_by_the_queued_write(tmp_path: Path) -> None:
+    world = World(tmp_path, ROLLING)
+    await roll_on_a_slow_disk(world)
+    assert [each.base_offset for each in world.log.segments] == [0, 2]
+    assert segments_on_disk(world) == [f"{0:020d}.log"], "the event loop has made no file"
+    world.disk.gate.set()
+    await world.written()
+    made = [name for name in world.disk.list(world.log.directory) if name.startswith(f"{2:020d}")]
+    assert made == [f"{2:020d}{suffix}" for suffix in (".index", ".log", ".snapshot", ".timeindex")]
+    assert fetched(world.log, 0) == [0, 1, 2]
+    assert (await world.restart()).end_offset == 3
+    assert fetched(world.log, 0) == [0, 1, 2]
+
+
+@running
+async def test_log_ends_before_a_segment_whose_files_were_not_made(tmp_path: Path) -> None:
+    """The process dies between the roll and the write that makes the files."""
+    world = World(tmp_path, ROLLING)
+    await roll_on_a_slow_disk(world)
+    shutil.copytree(world.log.directory, tmp_path / "copy" / "topic-0")
+    found = open_log(tmp_path / "copy", ROLLING)
+    assert (found.end_offset, [each.base_offset for each in found.segments]) == (1, [0])
+    world.disk.gate.set()
+    await world.written()
+
+
+@running
+async def test_segments_that_follow_each_other_are_made_late_in_order(tmp_path: Path) -> None:
+    world = World(tmp_path, ROLLING)
+    await roll_on_a_slow_disk(world)
+    for _ in range(6):
+        put(world.log, batch())
+    assert segments_on_disk(world) == [f"{0:020d}.log"]
+    world.disk.gate.set()
+    await world.written()
+    assert segments_on_disk(world) == [f"{offset:020d}.log" for offset in (0, 2, 4, 6, 8)]
+    assert fetched(world.log, 0) == list(range(9))
+
+
+@running
+async def test_files_of_a_new_segment_wait_for_descriptors(tmp_path: Path) -> None:
+    world = World(tmp_path, ROLLING)
+    await roll_on_a_slow_disk(world)
+    world.disk.lacks = True
+    world.disk.gate.set()
+    while world.directories.files.get(world.log.segments[0].path).size() < 2 * len(batch()):
+        await asyncio.sleep(0.001)
+    assert (world.log.end_offset, world.offline) == (1, []), "the turn has failed as a whole, for want of a descriptor"
+    world.disk.lacks = False
+    await world.written()
+    assert fetched(world.log, 0) == [0, 1, 2]
+    assert world.offline == []
+
+
+@running
+async def test_roll_on_a_slow_disk_empties_what_lies_under_its_names(tmp_path: Path) -> None:
+    world = World(tmp_path, ROLLING)
+    left = Path(world.log.directory) / f"{2:020d}.timeindex"
+    left.write_bytes(b"left over")
+    await roll_on_a_slow_disk(world)
+    assert left.read_bytes() == b""
+    world.disk.gate.set()
+    await world.written()
+    assert fetched(world.log, 0) == [0, 1, 2]
+
+
+@running
+async def test_retention_keeps_the_active_segment_while_the_disk_lags(tmp_path: Path) -> None:
+    """It would have to begin another one, on the event loop."""
+    world = World(tmp_path, LogConfig(file_delete_delay_ms=0, segment_bytes=2 * len(batch()), retention_ms=0))
+    for _ in range(3):
+        put(world.log, batch())
+    world.disk.lags = True
+    world.clock.seconds += 1
+    put(world.log, batch())
+    later = NOW + 1000
+    assert world.log.delete_old_segments(later, 4) == 1
+    assert [each.base_offset for each in world.log.segments] == [2]
+    assert world.log.delete_old_segments(later, 4) == 0
+    world.disk.lags = False
+    world.clock.seconds += 10
+    put(world.log, batch())
+    await world.written()
+    assert world.log.delete_old_segments(later, 5) > 0
+    assert world.log.log_start_offset == 5
+
+
+@running
+async def test_truncation_waits_for_the_files_of_a_new_segment(tmp_path: Path) -> None:
+    world = World(tmp_path, ROLLING)
+    await roll_on_a_slow_disk(world)
+    world.disk.gate.set()
+    assert world.log.truncate_to(2)
+    assert (world.log.end_offset, fetched(world.log, 0)) == (2, [0, 1])
+    put(world.log, batch())
+    await world.written()
+    assert fetched(world.log, 0) == [0, 1, 2]
 
 
 @running

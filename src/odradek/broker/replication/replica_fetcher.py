@@ -1,8 +1,9 @@
 """A follower's connection to one leader: a fetch session over many partitions, long polls, appends out of the buffer.
 
 Everything happens in the turn of the loop in which an answer arrives: its batches are appended from the receive buffer,
-one write per partition, and the next fetch, which reports it to the leader, goes out. Source: Kafka's
-ReplicaFetcherThread.
+one write per partition, and the next fetch, which reports it to the leader, goes out. Where the disk does not keep up,
+the batches are queued instead, and the session leaves their partitions out until they are written.
+Source: Kafka's ReplicaFetcherThread.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, cast
 
+from odradek.broker.replication.queued_batches import QueuedBatches
 from odradek.broker.task_failures import logs_failure
 from odradek.client.errors import ClientError, Disconnected, UnsupportedByBroker
 from odradek.client.network.connection import Connection
@@ -118,6 +121,7 @@ class ReplicaFetcher:
         "_loop",
         "_poked",
         "_problems",
+        "_queued",
         "_sent",
         "_sequence",
         "_session_epoch",
@@ -153,6 +157,7 @@ class ReplicaFetcher:
         self._in_flight = 0
         self._poked = False
         self._problems = _Problems()
+        self._queued = QueuedBatches(self._poke)
         self._session_id = NO_SESSION
         self._session_epoch = 0
         self._version = 0
@@ -293,6 +298,9 @@ class ReplicaFetcher:
         self._release_delayed()
         host = self._host
         settings = host.settings()
+        if self._queued.size > settings.response_max_bytes:
+            # The disk is far behind: the next fetch goes when a part of it is written.
+            return
         request = ReplicaFetchRequest(
             host.node_id, host.broker_epoch(), settings.wait_max_ms, settings.min_bytes, settings.response_max_bytes
         )
@@ -343,7 +351,27 @@ class ReplicaFetcher:
         if self._host.is_throttled(followed):
             self._delay(place, self._host.settings().backoff_ms / 1000)
             return True
+        if self._queued.waits(followed.partition.log, partial(self._written, place, followed)):
+            self._delayed[place] = float("inf")
+            return True
         return False
+
+    def _written(self, place: TopicIdPartition, followed: FollowedLog) -> None:
+        """The log has no queued batches, or its disk has failed."""
+        if self._logs.get(place) is not followed:
+            return
+        try:
+            followed.written()
+        except KafkaError as error:
+            followed.problem = error.message
+        if followed.partition.log.is_offline:
+            followed.problem = "its log is offline"
+            self._problems.note("stopped following", followed)
+            self._problems.report(self.leader_id)
+            return
+        self._delayed.pop(place, None)
+        self._changed[place] = None
+        self._poke()
 
     # --- in ---
 
@@ -395,7 +423,8 @@ class ReplicaFetcher:
             if row is None or sent is None or sent > sequence:
                 # Requested again since, or followed again and about to be requested.
                 continue
-            if row[1] != followed.leader_epoch or row[2] != followed.partition.log.end_offset:
+            log = followed.partition.log
+            if row[1] != followed.leader_epoch or row[2] != log.next_offset:
                 # An answer from before the controller or a disk had other ideas: its records may not follow these.
                 changed[place] = None
                 continue
@@ -405,6 +434,7 @@ class ReplicaFetcher:
                 if size or answer[6] is not None or followed.partition.replicated.reported_start != row[4]:
                     changed[place] = None
                     self._host.appended(followed.partition, size)
+                    self._queued.received(log, size)
             else:
                 self._otherwise(place, followed, following)
         self._problems.report(self.leader_id)

@@ -103,6 +103,7 @@ class Move:
     @staticmethod
     def _append(log: PartitionLog, data: bytes, now_ms: int) -> None:
         log.append(memoryview(bytearray(data)), leader_epoch=-1, now_ms=now_ms, origin=Origin.REPLICATION)
+        log.durability.finish_writes()
 
 
 def _departs(log: PartitionLog, source: PartitionLog) -> bool:

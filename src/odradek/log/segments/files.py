@@ -10,6 +10,7 @@ import errno
 from collections import OrderedDict
 from typing import Final
 
+from odradek.log.segments.late_file import LateFile
 from odradek.ports.disk import Disk, File
 
 LOG: Final = ".log"
@@ -89,17 +90,24 @@ class FileCache:
             for _ in range(min(_GIVEN_BACK, len(self._files))):
                 self._drop_first()
             file = self._disk.open(path, create=create)
+        self.put(path, file)
+        return file
+
+    def put(self, path: str, file: File) -> None:
+        """Answer `get` with this file from now on; none is open there."""
         self._files[path] = file
         folder = path.rpartition("/")[0]
         self._folders[folder] = (*self._folders.get(folder, ()), path)
         if len(self._files) > self._limit:
             self._drop_first()
-        return file
 
     def _drop_first(self) -> str:
-        """Drop the longest unused file, or the mark; its path."""
-        path = self._files.popitem(last=False)[0]
-        self._unlist(path)
+        """Drop the longest unused file, or the mark; its path. One that is still to be made stays."""
+        path, file = self._files.popitem(last=False)
+        if isinstance(file, LateFile) and not file.is_made:
+            self._files[path] = file
+        else:
+            self._unlist(path)
         return path
 
     def _unlist(self, path: str) -> None:
@@ -124,9 +132,11 @@ class FileCache:
             self._unlist(path)
 
     def forget_others(self, path: str, file: File) -> None:
-        """Drop what is open there, unless it is this."""
+        """Drop what is open there, unless it is this, which exists now."""
         if self._files.get(path) is not file:
             self.forget(path)
+        elif isinstance(file, LateFile):
+            self._files[path] = file.made()
 
     def forget_directory(self, directory: str) -> None:
         """Drop all open files of the directory."""

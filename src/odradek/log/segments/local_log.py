@@ -14,8 +14,9 @@ from odradek.log.directories.checkpoint_formats import format_leader_epochs
 from odradek.log.environment import LogEnvironment
 from odradek.log.retention import SegmentAge
 from odradek.log.segments.files import CLEANED, DELETED, LEADER_EPOCHS, PARTITION_METADATA, SNAPSHOT, SWAP, segment_path
+from odradek.log.segments.late_file import NewSnapshot
 from odradek.log.segments.reading import LogRead, Tail, find_in_segment, plan_segment
-from odradek.log.segments.segment import Segment, bound
+from odradek.log.segments.segment import Segment, bound, create_later
 from odradek.ports.disk import File, FileRange
 
 if TYPE_CHECKING:
@@ -161,10 +162,11 @@ class LocalLog:
         segment.configure(self.config.index_interval_bytes, self.config.segment_index_bytes)
         return segment
 
-    def roll(self, offset: int, producers: bytes | None) -> None:
+    def roll(self, offset: int, producers: bytes | None, *, later: bool = False) -> None:
         """Begin a new active segment, and write the snapshot of the producers as of there; or change nothing.
 
-        With None the caller takes the snapshot later.
+        With None the caller takes the snapshot later. `later` leaves the files to the first write, which follows in
+        the thread of the write queue.
         """
         active = self.active
         is_empty = not active.size + active.queued
@@ -172,9 +174,16 @@ class LocalLog:
             active.finish_indexes()
         segment = self.new_segment(offset)
         try:
-            segment.create()
-            if producers is not None:
-                self.take_snapshot(offset, producers)
+            if later and not is_empty and not any(map(self._environment.disk.exists, segment.file_paths())):
+                snapshot = None
+                if producers is not None and not self.has_snapshot(offset):
+                    snapshot = _snapshot(self, offset, producers)
+                    _note(self.snapshots, snapshot, offset)
+                create_later(segment, self._environment.files, self._environment.disk, snapshot)
+            else:
+                segment.create()
+                if producers is not None:
+                    self.take_snapshot(offset, producers)
         except OSError:
             self._take_back(segment)
             raise
@@ -207,14 +216,10 @@ class LocalLog:
 
     def take_snapshot(self, offset: int, producers: bytes) -> None:
         """Write the producers' state as of the offset, unless that exists; drop an older stray one."""
-        snapshots = self.snapshots
-        if self.has_snapshot(offset):
-            return
-        disk = self._environment.disk
-        disk.write_atomic(segment_path(self.directory, offset, SNAPSHOT), producers, sync=False)
-        if snapshots and snapshots[-1] not in {segment.base_offset for segment in self.segments[-2:]}:
-            disk.remove(segment_path(self.directory, snapshots.pop(), SNAPSHOT))
-        snapshots.append(offset)
+        if not self.has_snapshot(offset):
+            snapshot = _snapshot(self, offset, producers)
+            snapshot.write(self._environment.disk)
+            _note(self.snapshots, snapshot, offset)
 
     def remove_snapshots(self, offset: int) -> None:
         """Remove the snapshots of the offset and later ones."""
@@ -371,3 +376,17 @@ class LocalLog:
 
 def _base_offset(segment: Segment) -> int:
     return segment.base_offset
+
+
+def _snapshot(log: LocalLog, offset: int, producers: bytes) -> NewSnapshot:
+    """Return what has to be written; an older snapshot at which no segment begins is replaced."""
+    stray = ""
+    if log.snapshots and log.snapshots[-1] not in {segment.base_offset for segment in log.segments[-2:]}:
+        stray = segment_path(log.directory, log.snapshots[-1], SNAPSHOT)
+    return NewSnapshot(segment_path(log.directory, offset, SNAPSHOT), producers, stray)
+
+
+def _note(snapshots: list[int], snapshot: NewSnapshot, offset: int) -> None:
+    if snapshot.replaced:
+        snapshots.pop()
+    snapshots.append(offset)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -17,8 +18,9 @@ from odradek.log.segments.files import (
     segment_path,
 )
 from odradek.log.segments.indexes import CorruptIndex, OffsetIndex, TimeIndex
+from odradek.log.segments.late_file import LateFile, NewSnapshot, make_segment
 from odradek.log.segments.transaction_index import TransactionIndex
-from odradek.ports.disk import File
+from odradek.ports.disk import Disk, File
 from odradek.records.batch import HEADER, HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader, verify_crc
 from odradek.records.columns import EncodedColumns
 from odradek.records.errors import CorruptRecords
@@ -367,6 +369,17 @@ class Segment:
         if start and self.size:
             self.first_timestamp = next(self.scan(0)).header[8]
         return next_offset
+
+
+def create_later(segment: Segment, files: FileCache, disk: Disk, snapshot: NewSnapshot | None) -> None:
+    """Let the first write to the segment make its files, with the snapshot of the producers that belongs to it.
+
+    Nothing may lie under the names of its files.
+    """
+    indexes = segment.file_path(OFFSET_INDEX), segment.file_path(TIME_INDEX)
+    files.put(segment.path, LateFile(segment.path, partial(make_segment, disk, segment.path, indexes, snapshot)))
+    segment.set_fresh_indexes()
+    segment.transactions.assume_empty()
 
 
 def bound(segments: Sequence[Segment]) -> None:

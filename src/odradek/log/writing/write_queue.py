@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
+from odradek.log.disk_errors import is_transient
 from odradek.log.segments.segment import Segment
 from odradek.log.writing.flush_plan import FlushPlan
 from odradek.ports.clock import Clock
@@ -22,6 +23,9 @@ _CERTAIN_STALLS: Final = 10
 """A write that takes this many times `odradek.write.stall.ms` is no accident of scheduling."""
 DEFAULT_INLINE_BYTES: Final = 1024 * 1024
 _LOOK_SECONDS: Final = 0.05
+_AGAIN_SECONDS: Final = 0.05
+_MOST_ATTEMPTS: Final = 20
+"""Of a turn that lacks descriptors, where the event loop waits for it."""
 _TURN_BYTES: Final = 8 * 1024 * 1024
 _FAIR_BYTES_PER_SECOND: Final = 200 * 1024 * 1024
 """What a thread that writes into the page cache does easily: a longer write has waited for the device."""
@@ -252,7 +256,13 @@ class WriteQueue:
             while self._pending:
                 turn = self._turn = _Turn(self._take(), self.now)
                 await self._disk.run(self._lane, turn.execute, self._disk)
-                if not turn.is_complete:
+                if turn.is_complete:
+                    continue
+                if is_transient(turn.failure):
+                    # The files of a new segment had no descriptor.
+                    self._take_back(turn)
+                    await asyncio.sleep(_AGAIN_SECONDS)
+                else:
                     self._complete(turn)
         finally:
             self._task = None
@@ -265,6 +275,12 @@ class WriteQueue:
             taken.append(pending.popleft())
             size += len(taken[-1].data)
         return taken
+
+    def _take_back(self, turn: _Turn) -> None:
+        """Let the next turn write this one's batches."""
+        turn.is_complete = True
+        self._turn = None
+        self._pending.extendleft(reversed(turn.writes))
 
     def _complete(self, turn: _Turn) -> None:
         turn.is_complete = True
@@ -299,10 +315,16 @@ class WriteQueue:
         turn = self._turn
         if turn is not None and not turn.is_complete:
             self._disk.wait(self._lane)
-            self._complete(turn)
+            if is_transient(turn.failure):
+                self._take_back(turn)
+            else:
+                self._complete(turn)
         while self._pending:
             turn = _Turn(self._take(), self.now)
-            turn.execute(self._disk)
+            for _ in range(_MOST_ATTEMPTS):
+                turn.execute(self._disk)
+                if not is_transient(turn.failure):
+                    break
             self._complete(turn)
 
     async def drained(self) -> None:
@@ -362,6 +384,7 @@ class _Turn:
 
     def execute(self, disk: Disk) -> None:
         started = self._now()
+        self.failure = None
         try:
             execute(disk, self.writes)
         except OSError as error:

@@ -122,6 +122,7 @@ class DurableMetadataLog:
             now_ms=self._environment.clock.now_ms(),
             origin=Origin.REPLICATION,
         )
+        self._log.durability.finish_writes()
         return self.log_end
 
     def truncate_to(self, offset: int) -> LogEnd:

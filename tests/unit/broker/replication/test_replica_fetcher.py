@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import functools
 import logging
 from collections.abc import Callable, Coroutine
@@ -17,7 +18,9 @@ from odradek.broker.replication import replica_fetcher
 from odradek.broker.replication.replica_fetcher import Connect, FetchSettings, ReplicaFetcher
 from odradek.client.errors import ClientError, Disconnected, RequestTimedOut, UnsupportedByBroker
 from odradek.log.config import LogConfig
+from odradek.log.environment import StandaloneOwner
 from odradek.log.partition_log import PartitionLog
+from odradek.log.writing.write_queue import DirectWrites, QueuedWrite, Writer, execute
 from odradek.metadata.image import ClusterImage, PartitionState
 from odradek.ports.clock import Clock
 from odradek.ports.disk import FileRange, SystemDisk
@@ -51,10 +54,49 @@ def in_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., N
     return run
 
 
-def partition_in(directory: Path, index: int, local_id: int) -> Partition:
+class HeldWriter(DirectWrites):
+    """The writer of a disk that does not keep up: queued writes wait for `release`."""
+
+    def __init__(self) -> None:
+        super().__init__(SystemDisk())
+        self.slow = True
+        self.held: list[QueuedWrite] = []
+
+    def put(self, write: QueuedWrite) -> None:
+        self.held.append(write)
+
+    def release(self) -> None:
+        held, self.held = self.held, []
+        for write in held:
+            execute(self._disk, (write,))
+            write.log.written(write)
+
+    def fail(self) -> None:
+        held, self.held = self.held, []
+        for write in held:
+            write.log.write_failed(OSError(errno.EIO, "the disk is broken"))
+
+    def finish(self) -> None:
+        self.release()
+
+
+class SlowOwner(StandaloneOwner):
+    """Lets all logs append through one writer."""
+
+    def __init__(self, writer: Writer) -> None:
+        super().__init__(SystemDisk())
+        self._writer = writer
+
+    def writer_of(self, _directory: str) -> Writer:
+        return self._writer
+
+
+def partition_in(directory: Path, index: int, local_id: int, writer: Writer | None = None) -> Partition:
     path = directory / f"{local_id}-{index}"
     path.mkdir()
     environment = log_environment(SystemDisk())
+    if writer is not None:
+        environment.owner = SlowOwner(writer)
     log = PartitionLog.open("t", index, str(path), LogConfig(), environment, clean=True)
     return Partition("t", TOPIC_ID, index, local_id, log)
 
@@ -75,6 +117,7 @@ class Leader:
         self.refuse = 0
         self.too_old = 0
         self.throttled = False
+        self.bounded = 1 << 20
         self.stalls = False
         """Connections that are made are stalled."""
         self.unreachable = False
@@ -115,7 +158,7 @@ class Leader:
         return 7
 
     def settings(self) -> FetchSettings:
-        return FetchSettings(wait_max_ms=10_000, backoff_ms=50)
+        return FetchSettings(wait_max_ms=10_000, backoff_ms=50, response_max_bytes=self.bounded)
 
     def is_throttled(self, _followed: FollowedLog) -> bool:
         return self.throttled
@@ -243,9 +286,9 @@ class Following:
         self.fetcher = ReplicaFetcher(1, self.leader, asyncio.get_running_loop())
         self.partitions: dict[int, Partition] = {}
 
-    def follow(self, index: int, epoch: int = 0) -> Partition:
+    def follow(self, index: int, epoch: int = 0, writer: Writer | None = None) -> Partition:
         if index not in self.partitions:
-            self.partitions[index] = partition_in(self.directory, index, 2)
+            self.partitions[index] = partition_in(self.directory, index, 2, writer)
         partition = self.partitions[index]
         partition.apply_state(PartitionState(1, epoch, (1, 2), (1, 2)))
         self.fetcher.follow((TOPIC_ID, index), FollowedLog(partition))
@@ -634,4 +677,86 @@ async def test_leader_that_closes_the_connection_is_suspected_at_once(tmp_path: 
     leader.connections[0].lose(Disconnected("gone"))
     # Before another connection is tried.
     assert leader.unreachable
+    following.fetcher.close()
+
+
+@in_a_loop
+async def test_queued_partition_leaves_the_session_until_it_is_written(tmp_path: Path) -> None:
+    """The follower's disk does not keep up: other partitions continue, and it reports only what is written."""
+    following, writer = Following(tmp_path), HeldWriter()
+    leader = following.leader
+    for index in (0, 1):
+        leader.lead(index).append(batch(), now_ms=NOW)
+    slow = following.follow(0, writer=writer).log
+    following.follow(1)
+    await until(lambda: len(writer.held) == 1)
+    await following.in_step(1)
+    for _ in range(3):
+        leader.partitions[0].append(batch(), now_ms=NOW)
+        leader.partitions[1].append(batch(), now_ms=NOW)
+        await following.in_step(1)
+    assert (slow.next_offset, slow.end_offset, len(writer.held)) == (1, 0, 1)
+    assert leader.partitions[0].high_watermark == 0, "the leader must not believe that the follower has it"
+    assert [index for request in leader.requests for _, rows in request.forgotten for index in rows] == [0]
+    while slow.end_offset < 4 or writer.held:
+        writer.release()
+        await asyncio.sleep(0.001)
+    await following.in_step(0, 1)
+    assert following.partitions[0].high_watermark in (1, 4)
+    following.fetcher.close()
+
+
+@in_a_loop
+async def test_high_watermark_follows_once_queued_batches_are_written(tmp_path: Path) -> None:
+    """The leader has said it with the batches, and does not repeat it."""
+    following, writer = Following(tmp_path), HeldWriter()
+    partition = following.leader.lead(0)
+    partition.apply_state(PartitionState(1, 0, (1, 2), (1,), 1))
+    partition.append(batch(), now_ms=NOW)
+    follower = following.follow(0, writer=writer)
+    await until(lambda: len(writer.held) == 1)
+    assert (partition.high_watermark, follower.high_watermark) == (1, 0)
+    writer.release()
+    assert follower.high_watermark == 1
+    following.fetcher.close()
+
+
+@in_a_loop
+async def test_fetches_pause_while_much_waits_for_the_disk(tmp_path: Path) -> None:
+    following, writer = Following(tmp_path), HeldWriter()
+    leader = following.leader
+    leader.bounded = 1
+    leader.lead(0).append(batch(), now_ms=NOW)
+    follower = following.follow(0, writer=writer)
+    await until(lambda: len(writer.held) == 1)
+    before = len(leader.requests)
+    leader.lead(1).append(batch(), now_ms=NOW)
+    following.follow(1)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert len(leader.requests) == before
+    writer.release()
+    await following.in_step(1)
+    assert follower.log.end_offset == 1
+    following.fetcher.close()
+
+
+@in_a_loop
+async def test_partition_whose_queued_batches_fail_is_no_longer_followed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    following, writer = Following(tmp_path), HeldWriter()
+    leader = following.leader
+    for index in (0, 1):
+        leader.lead(index).append(batch(), now_ms=NOW)
+    following.follow(0, writer=writer)
+    following.follow(1)
+    await until(lambda: len(writer.held) == 1)
+    with caplog.at_level(logging.INFO, "odradek.replication"):
+        writer.fail()
+    assert "stopped following 1 partitions: its log is offline (t-0)" in caplog.text
+    leader.partitions[0].append(batch(), now_ms=NOW)
+    leader.partitions[1].append(batch(), now_ms=NOW)
+    await following.in_step(1)
+    assert writer.held == []
     following.fetcher.close()
