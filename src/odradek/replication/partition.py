@@ -7,6 +7,7 @@ the followers' progress; time comes in as an argument and all I/O is the log's.
 from __future__ import annotations
 
 import heapq
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -68,6 +69,17 @@ def _nothing(_partition: Partition) -> None:
     return None
 
 
+def _appended(partition: weakref.ref[Partition], size: int) -> None:
+    """Queued bytes are written, if the partition is still there."""
+    if (found := partition()) is not None:
+        found.appended(size)
+
+
+def _persist_start(partition: weakref.ref[Partition], persist: Callable[[Partition, int], None], offset: int) -> None:
+    if (found := partition()) is not None:
+        persist(found, offset)
+
+
 def _at_once(partition: Partition, offset: int) -> None:
     partition.replicated.start_persisted(offset)
 
@@ -102,6 +114,7 @@ class Partition:
     """
 
     __slots__ = (
+        "__weakref__",
         "_commit_order",
         "_environment",
         "_leadership",
@@ -143,7 +156,10 @@ class Partition:
         self.log = log
         self.traffic = TopicTraffic() if traffic is None else traffic
         """Records and bytes of the topic on this broker."""
-        log.durability.watch_writes(self.appended)
+        # Its parts know the partition weakly: with its last user it is freed at once, and its log, without a search for
+        # garbage cycles.
+        own: Partition = weakref.proxy(self)
+        log.durability.watch_writes(partial(_appended, weakref.ref(self)))
         self.leader = NO_LEADER
         self.leader_epoch = NO_EPOCH
         self.leader_epoch_start_offset = NO_OFFSET
@@ -156,12 +172,12 @@ class Partition:
         self._leadership = environment.leadership
         self.readers = PartitionReaders()
         """Fetches that wait for records, and the fetch sessions of followers."""
-        self.followers = Followers(self, environment)
+        self.followers = Followers(own, environment)
         """The other replicas, empty unless this broker leads."""
-        persist_start = partial(environment.persist_start, self)
-        self.replicated = ReplicatedLog(self, self.readers, self.traffic, environment.invariants, persist_start)
+        persist_start = partial(_persist_start, weakref.ref(self), environment.persist_start)
+        self.replicated = ReplicatedLog(own, self.readers, self.traffic, environment.invariants, persist_start)
         """The log as a follower changes it."""
-        self.deletion = RecordDeletion(self, self.followers, self.readers, self.replicated)
+        self.deletion = RecordDeletion(own, self.followers, self.readers, self.replicated)
         """The deletion of the oldest records, by the leader."""
         self.commit_waiters: list[tuple[int, int, Callable[[], None], bool]] = []
         """Writes that wait: a heap of offset, order, callback, and whether a client made it."""
@@ -171,7 +187,7 @@ class Partition:
     def replace_log(self, log: PartitionLog) -> None:
         """Continue with another log of the same content: the replica has moved to another log directory."""
         self.log = log
-        log.durability.watch_writes(self.appended)
+        log.durability.watch_writes(partial(_appended, weakref.ref(self)))
 
     def restore_high_watermark(self, offset: int) -> None:
         """Start from the checkpointed high watermark, limited to the offsets of the log."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -72,7 +74,7 @@ def test_a_lone_replica_commits_what_it_appends(make: Make) -> None:
     assert called == [1], "at once"
 
 
-def test_moved_log_reports_later_writes(make: Make, tmp_path: Path) -> None:
+def test_moved_log_reports_later_writes(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     partition = make(flush_messages=1)
     partition.append(batch(b"a"), now_ms=NOW_MS)
     (tmp_path / "moved").mkdir()
@@ -82,7 +84,10 @@ def test_moved_log_reports_later_writes(make: Make, tmp_path: Path) -> None:
     partition.replace_log(moved)
     partition.append(batch(b"b"), now_ms=NOW_MS)
     assert partition.high_watermark == 2
-    assert moved.durability._write_listener == partition.appended, "called by the thread that writes"
+    reported: list[int] = []
+    monkeypatch.setattr(Partition, "appended", lambda _self, size: reported.append(size))
+    moved.durability._write_listener(7)
+    assert reported == [7]
 
 
 def test_writes_wait_for_the_high_watermark_in_the_order_of_their_offsets(make: Make) -> None:
@@ -431,3 +436,22 @@ def test_session_is_notified_no_longer_after_it_left() -> None:
     readers.leave(session)
     readers.appended(6)
     assert session.notes == [5]
+
+
+def test_partition_and_its_log_are_freed_with_the_last_user(tmp_path: Path) -> None:
+    """A search for garbage cycles holds the event loop, so that topics that come and go must leave none."""
+    gc.collect()
+    gc.disable()
+    logs = sum(isinstance(each, PartitionLog) for each in gc.get_objects())
+    try:
+        log = PartitionLog.open("t", 0, str(tmp_path), LogConfig(), LogEnvironment(SystemDisk(), SystemClock()))
+        partition = Partition("t", b"i" * 16, 0, 1, log)
+        partition.apply_state(PartitionState(1, 0, (1, 2), (1,)))
+        partition.replace_log(log)
+        partition.retire()
+        found = weakref.ref(partition)
+        del partition, log
+        assert found() is None
+        assert sum(isinstance(each, PartitionLog) for each in gc.get_objects()) == logs
+    finally:
+        gc.enable()
