@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -92,8 +93,25 @@ def test_charged_functions_are_put_back() -> None:
     assert len({cost.work for cost in COSTS}) == len(COSTS)
 
 
-@pytest.mark.parametrize("bug", [bug for bug in BUGS if bug.profile == "holds"], ids=lambda bug: bug.name)
+@pytest.mark.parametrize("bug", [bug for bug in BUGS if bug.profile in ("holds", "slow")], ids=lambda bug: bug.name)
 def test_planted_hold_is_found(bug: Any) -> None:
+    expected = "a connection gets its turn" if bug.name == "turn never comes" else "no step holds the event loop"
     with planted(bug):
-        outcomes = (run_seed(seed, "holds", safety_seconds=12) for seed in range(1, 5))
-        assert any(outcome.violation == "no step holds the event loop" for outcome in outcomes)
+        outcomes = (run_seed(seed, bug.profile, safety_seconds=12) for seed in range(1, 9))
+        assert any(outcome.violation == expected for outcome in outcomes)
+
+
+def test_waits_for_a_slow_disk_are_charged() -> None:
+    disk: Any = SimpleNamespace(volume=SimpleNamespace(faults=SimpleNamespace(slow=1.0)), _jobs={"a": [1], "b": []})
+    waits = next(cost.units for cost in COSTS if cost.work == "waits for a slow disk")
+    assert [waits(disk, lane) for lane in ("a", "b")] == [1, 0]
+    disk.volume.faults.slow = 0.0
+    assert waits(disk, "a") == 0
+
+
+@pytest.mark.parametrize(("slow", "later", "charged_for"), [(True, False, 1), (True, True, 0), (False, False, 0)])
+def test_segments_that_are_begun_on_a_slow_disk_are_charged(slow: bool, later: bool, charged_for: int) -> None:
+    owner = SimpleNamespace(writer_of=lambda _directory: SimpleNamespace(slow=slow))
+    log: Any = SimpleNamespace(_environment=SimpleNamespace(owner=owner), directory="d")
+    begun = next(cost.units for cost in COSTS if cost.work == "segments begun on a slow disk")
+    assert begun(log, 7, b"", later=later) == charged_for

@@ -35,6 +35,7 @@ from odradek.sim.checkers.replicas import (
     shape_of,
 )
 from odradek.sim.checkers.stories import story_of
+from odradek.sim.checkers.turns import judged_turns
 from odradek.sim.controllers.kraft_cluster import make_own_quorum, make_quorum, quorum_settings
 from odradek.sim.faults.nemesis import PROFILES, Profile, heal, torment
 from odradek.sim.quorum.run import QUORUM_PROFILES, run_quorum
@@ -190,8 +191,9 @@ def run_seed(
         with _watched(world, profile) as watcher:
             try:
                 paying = charged(loop, world.serves) if profile.charges else contextlib.nullcontext()
+                turns = judged_turns(world) if profile.charges else contextlib.nullcontext()
                 judging = judged_heartbeats(world) if profile.has_own_quorum else contextlib.nullcontext()
-                with contextlib.nullcontext() if observe is None else observe(world.mark), paying, judging:
+                with contextlib.nullcontext() if observe is None else observe(world.mark), paying, turns, judging:
                     loop.run_until_complete(_live(world, profile, safety_seconds))
                 check(world.history, _promises(world, profile))
                 check_access(world.history.access)

@@ -407,6 +407,15 @@ PROFILES: dict[str, Profile] = {
             charges=True,
         ),
         Profile(
+            "slow",
+            (Kind(slow_disk, 6), Kind(crash, 2), Kind(crash_in_a_write, 2), Kind(restart, 1), Kind(part_brokers, 1)),
+            1.5,
+            ("producers", "transactions", "observer"),
+            brokers=3,
+            overlapping=0.3,
+            charges=True,
+        ),
+        Profile(
             "rot",
             (Kind(flip_bits, 6), Kind(crash, 1), Kind(restart, 2), Kind(crash_in_a_write, 1), Kind(reset, 1)),
             1.5,

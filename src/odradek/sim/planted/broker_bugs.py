@@ -455,6 +455,34 @@ def _(right: Any) -> Any:
     return _nothing
 
 
+@_bug("deadlines left over", "what passes with more deadlines than a coordinator acts on at once is never acted on",
+      "network", "odradek.groups.coordinator:DEADLINES_AT_ONCE", "odradek.groups.coordinator:GroupCoordinator.expire",
+      "odradek.groups.coordinator:GroupCoordinator.next_deadline_ms")  # fmt: skip
+def _(right: Any) -> Any:
+    def expire(self: Any, now_ms: int) -> Any:
+        outcome = right(self, now_ms)
+        self._timers = _LeftOver(self._timers, now_ms)
+        return outcome
+
+    def next_deadline_ms(self: Any) -> int | None:
+        deadline: int | None = right(self)
+        passed_ms = self._timers.passed_ms if isinstance(self._timers, _LeftOver) else -1
+        return None if deadline is not None and deadline <= passed_ms else deadline
+
+    return 1 if isinstance(right, int) else expire if right.__name__ == "expire" else next_deadline_ms
+
+
+class _LeftOver:
+    """Timers that know when they were looked at last."""
+
+    def __init__(self, timers: Any, passed_ms: int) -> None:
+        self._timers: Any = timers._timers if isinstance(timers, _LeftOver) else timers
+        self.passed_ms = passed_ms
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._timers, name)
+
+
 # --- replicas ---
 
 

@@ -10,9 +10,9 @@ Row = tuple[str, str, str, tuple[str, ...], Callable[[Any], Any]]
 HOLD_BUGS: Final[list[Row]] = []
 
 
-def _bug(name: str, story: str, *targets: str) -> Callable[[Callable[[Any], Any]], None]:
+def _bug(name: str, story: str, *targets: str, profile: str = "holds") -> Callable[[Callable[[Any], Any]], None]:
     def register(make: Callable[[Any], Any]) -> None:
-        HOLD_BUGS.append((name, story, "holds", targets, make))
+        HOLD_BUGS.append((name, story, profile, targets, make))
 
     return register
 
@@ -58,3 +58,37 @@ def _(right: Any) -> Any:
         return found is None or bool(found.may_lead)
 
     return may_lead
+
+
+@_bug("follower waits for its disk", "a follower waits until its batches are in their file, however slow the disk is",
+      "odradek.replication.replicated_log:ReplicatedLog.append", profile="slow")  # fmt: skip
+def _(right: Any) -> Any:
+    def append(self: Any, batches: memoryview, leader_epoch: int, now_ms: int) -> bool:
+        result = bool(right(self, batches, leader_epoch, now_ms))
+        self._partition.log.durability.finish_writes()
+        return result
+
+    return append
+
+
+@_bug("new segments at once", "the files of a new segment are made on the event loop, however slow the disk is",
+      "odradek.log.history:LogHistory.roll", profile="slow")  # fmt: skip
+def _(right: Any) -> Any:
+    return lambda self, offset, later: right(self, offset)
+
+
+@_bug("queued batches reported", "a follower reports batches to its leader that wait for its disk",
+      "odradek.replication.follower:FollowedLog.row",
+      "odradek.broker.replication.queued_batches:QueuedBatches.waits", profile="slow")  # fmt: skip
+def _(right: Any) -> Any:
+    def row(self: Any, max_bytes: int) -> Any:
+        index, leader_epoch, _, epoch, start, most = right(self, max_bytes)
+        return index, leader_epoch, self.partition.log.next_offset, epoch, start, most
+
+    return row if right.__name__ == "row" else lambda self, log, written: False
+
+
+@_bug("turn never comes", "a connection that is called back too late in a turn is never called again",
+      "odradek.broker.network.turns:Turns.wait")  # fmt: skip
+def _(right: Any) -> Any:
+    return lambda self, connection: None

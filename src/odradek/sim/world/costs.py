@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from odradek.sim.checkers.history import Violation
 from odradek.sim.targets import replaced
+from odradek.sim.world.disk import SimulatedDisk
 from odradek.sim.world.loop import Process, SimulatedLoop
 
 SLOWNESS: Final = 8
@@ -32,12 +33,27 @@ class Cost(NamedTuple):
     work: str
     target: str
     us: float
-    units: Callable[[tuple[Any, ...]], float] = lambda _: 1
+    units: Callable[..., float] = lambda *_, **__: 1
+
+
+def _is_begun_now(log: Any, _offset: int, _producers: bytes | None, *, later: bool = False) -> bool:
+    """Whether a new segment's files are made at once, though the disk is known not to keep up."""
+    return not later and log._environment.owner.writer_of(log.directory).slow
+
+
+def _waits(disk: SimulatedDisk, lane: str) -> bool:
+    """Whether a slow disk has calls of the lane to execute."""
+    return bool(disk.volume.faults.slow and disk._jobs[lane])
 
 
 COSTS: Final[tuple[Cost, ...]] = (
     Cost("requests", "odradek.broker.network.dispatch:Dispatcher.__call__", 5),
-    Cost("KB of requests decoded", "odradek.broker.network.dispatch:Dispatcher.__call__", 5, lambda a: len(a[1]) / 1e3),
+    Cost(
+        "KB of requests decoded",
+        "odradek.broker.network.dispatch:Dispatcher.__call__",
+        5,
+        lambda _, frame, *__: len(frame) / 1e3,
+    ),
     Cost("batches appended", "odradek.log.partition_log:PartitionLog.append", 8),
     Cost("partitions read", "odradek.log.reader:LogReader.read", 6),
     Cost("partitions looked up", "odradek.api.api_02_list_offsets:_row", 2.4),
@@ -47,8 +63,10 @@ COSTS: Final[tuple[Cost, ...]] = (
     Cost("directories deleted", "odradek.log.directories.log_directories:LogDirectories.delete", 60),
     Cost("partitions placed", "odradek.controller.topics:_new_partition", 2.5),
     Cost("states encoded", "odradek.metadata.nodes:PartitionNode.encode", 3),
+    Cost("waits for a slow disk", "odradek.sim.world.disk:SimulatedDisk.wait", 5000, _waits),
+    Cost("segments begun on a slow disk", "odradek.log.segments.local_log:LocalLog.roll", 5000, _is_begun_now),
 )
-"""Measured on one core of the machine of docs/PERFORMANCE.md, rounded."""
+"""Measured on one core of the machine of docs/PERFORMANCE.md, rounded; a slow disk takes more than any step may."""
 
 
 class Charges:
@@ -100,7 +118,7 @@ def _charging(cost: Cost, charges: Charges, right: Any) -> Any:
     function = right.__func__ if isinstance(right, staticmethod) else right
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        charges.add(cost.work, cost.units(args), cost.us)
+        charges.add(cost.work, cost.units(*args, **kwargs), cost.us)
         return function(*args, **kwargs)
 
     return staticmethod(call) if isinstance(right, staticmethod) else call
