@@ -175,7 +175,8 @@ def partitions(broker: MeasuredBroker, scale: float) -> Iterator[Figure]:
     steps = [max(10, int(number * scale)) for number in (*_SIZES, 50_000)]
     yield from _ratios(write_floor(steps[:-1]), "floor: pwrite alone, files", (None,))
     for name, figures in _per_partition(broker, steps).items():
-        yield from _ratios(figures, f"{name} per partition", (1.2, 1.5))
+        yield from _ratios({step: of_all for step, (of_all, _) in figures.items()}, f"{name} per partition", (1.2, 1.5))
+        yield from _against_in_turn(name, figures, (1.2, 1.5))
     most = steps[-1]
     yield Figure(f"memory, {most:,} partitions with open logs", broker.rss_mb(), "MB")
     yield Figure(f"clean stop, {most:,} partitions", broker.stop(), "s")
@@ -209,18 +210,35 @@ def partitions_of_peer(broker: Measured, scale: float) -> Iterator[Figure]:
     """The same requests at another broker: how its costs grow on this machine's caches and page cache."""
     steps = [max(10, int(number * scale)) for number in _SIZES]
     for name, figures in _per_partition(broker, steps).items():
-        yield from _ratios(figures, f"Apache Kafka, {name} per partition", (None,))
+        of_all = {step: us for step, (us, _) in figures.items()}
+        yield from _ratios(of_all, f"Apache Kafka, {name} per partition", (None,))
 
 
-def _per_partition(broker: Measured, steps: Sequence[int]) -> dict[str, dict[int, float]]:
-    """Microseconds for a partition of a request that names all: by kind of request, by their number."""
+def _against_in_turn(
+    name: str, figures: dict[int, tuple[float, float]], most: Sequence[float | None]
+) -> Iterator[Figure]:
+    """One request for all partitions against requests for a topic's, one topic after the other.
+
+    Both use the memory of all partitions. Requests for the same 1,000 over and over find theirs in the processor's
+    second cache, which that of 5,000 does not fit into: their figure says what the cache is worth as well.
+    """
+    for (step, (of_all, in_turn)), limit in zip(list(figures.items())[1:], most, strict=True):
+        yield Figure(f"{name} per partition, {step:,} in turn", in_turn, "µs")
+        yield Figure(f"{name} per partition: {step:,} at once against in turn", of_all / in_turn, "×", limit)
+
+
+def _per_partition(broker: Measured, steps: Sequence[int]) -> dict[str, dict[int, tuple[float, float]]]:
+    """Microseconds for a partition, by kind of request and the number of partitions.
+
+    The first is that of a request that names all of them, the second that of requests for a topic, in turn.
+    """
     requests: dict[str, Callable[[Sequence[tuple[str, int]]], bytes]] = {
         "Produce": partial(_produce, batch=_record()),
         "Fetch": _fetch,
         "ListOffsets": _list_offsets,
         "Metadata": _metadata,
     }
-    found: dict[str, dict[int, float]] = {name: {} for name in requests}
+    found: dict[str, dict[int, tuple[float, float]]] = {name: {} for name in requests}
     present: set[str] = set()
     for step in steps:
         topics = _topics(step)
@@ -231,8 +249,11 @@ def _per_partition(broker: Measured, steps: Sequence[int]) -> dict[str, dict[int
         broker.wait_until_calm()
         for name, make in requests.items():
             times = max(1, _PARTITIONS_OF_A_RUN // step)
-            frames = [make(topics)] * times
-            found[name][step] = _least_cpu_ms(broker, _exchange, frames) * 1000 / step / times
+            at_once, in_turn = [make(topics)] * times, [make([topic]) for topic in topics] * times
+            found[name][step] = (
+                _least_cpu_ms(broker, _exchange, at_once) * 1000 / step / times,
+                _least_cpu_ms(broker, _exchange, in_turn) * 1000 / step / times,
+            )
     return found
 
 
