@@ -1,6 +1,7 @@
 """Fills and reads topics for the Spark tests, from the outside of Spark."""
 
 import asyncio
+import json
 import uuid
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -31,6 +32,11 @@ def run_to_end(start: Callable[[], Any], wait_s: float = 120) -> Any:
         finally:
             query.stop()
     raise AssertionError("not reached")
+
+
+def named_offsets(starting: str) -> Any:
+    """The offsets in starting offsets, without the name of the point of the database."""
+    return {topic: partitions for topic, partitions in json.loads(starting).items() if partitions}
 
 
 class Record(NamedTuple):

@@ -3,7 +3,6 @@
 `unit/spark/test_spark_offset_log.py` parses copies of these files, kept in `unit/spark/offset_logs`.
 """
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from odradek.spark.checkpoints import source_ends
 from odradek.spark.stores.databases import Sqlite, StoreError
 from odradek.spark.stores.sql import SqlSink, read_rows
 from tests.spark.pipelines import Pipeline, run_query
-from tests.spark.support import Record, Topics, run_to_end
+from tests.spark.support import Record, Topics, named_offsets, run_to_end
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -38,11 +37,6 @@ def version(request: pytest.FixtureRequest, spark: Any) -> Iterator[str]:
 
 def entry(checkpoint: Path, batch: int = 0) -> list[str]:
     return (checkpoint / "offsets" / str(batch)).read_text().splitlines()
-
-
-def named_offsets(starting: str) -> Any:
-    """The offsets in starting offsets, without the name of the point of the database."""
-    return {topic: partitions for topic, partitions in json.loads(starting).items() if partitions}
 
 
 def numbers(first: int, last: int) -> list[Record]:

@@ -1,6 +1,5 @@
 """Micro-batches into other stores, by real Spark: databases that die, batches that run again, records that fail."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from odradek.spark.stores.delta import DeltaSink
 from odradek.spark.stores.patience import Patience
 from odradek.spark.stores.sql import SqlSink, UpsertSink, read_rows
 from tests.spark.postgres import PostgresServer
-from tests.spark.support import Record, Topics, run_to_end
+from tests.spark.support import Record, Topics, named_offsets, run_to_end
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -73,7 +72,7 @@ def test_each_store_has_each_batch_once_though_batches_run_again(
     assert sorted(read_rows(sqlite, "records", ["value", "partition", "offset"])) == expected
     found = DeltaTable(tmp_path / "delta").to_pyarrow_table(columns=["value", "partition", "offset"]).to_pylist()
     assert sorted(tuple(row.values()) for row in found) == expected
-    assert json.loads(sinks[0].starting_offsets()) == {source: {"0": 200, "1": 200}}  # type: ignore[attr-defined]
+    assert named_offsets(sinks[0].starting_offsets()) == {source: {"0": 200, "1": 200}}  # type: ignore[attr-defined]
 
 
 @pytest.mark.long
@@ -187,4 +186,4 @@ def test_sink_reads_a_checkpoint_that_only_hadoop_can_read(
     frame = stream(topic).selectExpr("topic", "partition", "offset")
     writer = frame.writeStream.foreachBatch(sink).option("checkpointLocation", checkpoint)
     run_to_end(writer.trigger(availableNow=True).start)
-    assert json.loads(sink.starting_offsets()) == {topic: {"0": 5}}
+    assert named_offsets(sink.starting_offsets()) == {topic: {"0": 5}}
