@@ -1,7 +1,8 @@
 """./dev bench clients: Odradek's client beside aiokafka, confluent-kafka and kafka-python, on both brokers.
 
 Each measurement is a process of its own; its CPU is user and system time from the first record to the last, connections
-of consumers included. Figures are medians over the rounds; the clients take turns within a round.
+of consumers included. Figures are medians over the rounds; the clients take turns within a round, another one first in
+each. Ratios are medians of the ratios within a turn. Records that wait for their answers: see `synchronous`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.cases import topics
+from bench.clients import synchronous
 from bench.clients.drivers import DRIVERS, PARTITIONS, Task, confluent_produce, run
 from bench.servers import NAMES, Server
 
@@ -28,10 +30,7 @@ CASES = {
     "100 B full": (200_000, 100, "full"),
 }
 """Records, bytes of a value, shape. Keyed ones have a key of 14 bytes, full ones also two headers and a timestamp."""
-SYNCHRONOUS_RECORDS = 3_000
 WORKS = ("produce", "send table", "one by one", "in lists", "in batches", "in tables")
-SYNCHRONOUS_WORKS = ("synchronous", "synchronous in a thread")
-"""By the face that a client's documentation shows first, and by that for programs without an event loop."""
 RATES = {"send table": 2_000_000, "in tables": 2_500_000}
 """Records of 100 B per second of CPU that a work without a counterpart is to reach."""
 OURS = "odradek"
@@ -53,8 +52,8 @@ AIMS: dict[str, tuple[Aim, ...]] = {
     "in batches": (Aim("confluent", 1.0),),
     "send table": (),
     "in tables": (),
-    "synchronous": (Aim("confluent", 1.3),),
-    "synchronous in a thread": (),
+    synchronous.WORK: (Aim("confluent", 1.3),),
+    synchronous.WORK_IN_A_THREAD: (),
 }
 
 
@@ -71,24 +70,34 @@ def measured(client: str, work: str, task: Task) -> dict[str, float]:
     return figures
 
 
-def measure_broker(name: str, bootstrap: str, args: argparse.Namespace, figures: dict[Key, list[float]]) -> None:
-    def note(case: str, client: str, found: dict[str, float]) -> None:
-        for figure, value in found.items():
-            figures.setdefault((name, case, client, figure), []).append(value)
-        shown = ", ".join(
-            f"{value:,.0f} records {figure}" if "per" in figure else f"{figure} {value:.6g} s"
-            for figure, value in found.items()
-        )
-        print(f"  {name:8} {case:18} {client:13} {shown}", file=sys.stderr, flush=True)
+class Measurement:
+    """The figures of a run, one of each for every turn of a case."""
 
-    for label in args.case if args.work else ():
+    def __init__(self, args: argparse.Namespace) -> None:
+        self._args = args
+        self.figures: dict[Key, list[float]] = {}
+
+    def of_broker(self, name: str, bootstrap: str, turn: int) -> None:
+        args = self._args
+        for label in args.case if args.work else ():
+            for repeat in range(args.repeat):
+                self._case(name, bootstrap, label, turn * args.repeat + repeat)
+        if args.synchronous:
+            with topics.fresh(bootstrap, 1) as topic:
+                for work, client, found in synchronous.measure(bootstrap, topic, 100, args.client, args.blocks):
+                    self._note(name, f"{work}, 100 B", client, found)
+
+    def _case(self, name: str, bootstrap: str, label: str, turn: int) -> None:
+        args = self._args
         records, size, shape = CASES[label]
         count = max(1_000, int(records * args.scale))
+        first = turn % len(args.client)
+        clients = args.client[first:] + args.client[:first]
         with topics.fresh(bootstrap, PARTITIONS) as filled:
             reading = Task(bootstrap, filled, count, size, shape, check_crcs=args.check_crcs)
             confluent_produce(reading)
             for work in args.work:
-                for client in (each for each in args.client if work in DRIVERS[each]):
+                for client in (each for each in clients if work in DRIVERS.get(each, ())):
                     if work in ("produce", "send table"):
                         with topics.fresh(bootstrap, PARTITIONS) as topic:
                             found = measured(client, work, Task(bootstrap, topic, count, size, shape))
@@ -96,16 +105,25 @@ def measure_broker(name: str, bootstrap: str, args: argparse.Namespace, figures:
                         found = measured(client, work, reading)
                     if work in RATES:
                         found["per second of CPU"] = count / found["cpu"]
-                    note(f"{work}, {label}", client, found)
-    for work in SYNCHRONOUS_WORKS if args.synchronous else ():
-        for client in (each for each in args.client if work in DRIVERS[each]):
-            with topics.fresh(bootstrap, 1) as topic:
-                task = Task(bootstrap, topic, max(300, int(SYNCHRONOUS_RECORDS * args.scale)), 100)
-                note(f"{work}, 100 B", client, measured(client, work, task))
+                    self._note(name, f"{work}, {label}", client, found)
+
+    def _note(self, name: str, case: str, client: str, found: dict[str, float]) -> None:
+        for figure, value in found.items():
+            self.figures.setdefault((name, case, client, figure), []).append(value)
+        shown = ", ".join(
+            f"{value:,.0f} records {figure}" if "per" in figure else f"{figure} {value:.6g} s"
+            for figure, value in found.items()
+        )
+        print(f"  {name:8} {case:18} {client:13} {shown}", file=sys.stderr, flush=True)
+
+
+def ratio(ours: list[float], theirs: list[float]) -> float:
+    """How many times theirs ours is, at the same moments: the machine is faster and slower by turns."""
+    return median(mine / other for mine, other in zip(ours, theirs, strict=True))
 
 
 def show(figures: dict[Key, list[float]], clients: list[str]) -> None:
-    table = Table(title="seconds, medians", title_justify="left")
+    table = Table(title="seconds, medians; of a record where they wait for each other", title_justify="left")
     for column in ("broker", "case", "", *clients, "aims"):
         table.add_column(column, justify="left" if column in ("broker", "case", "", "aims") else "right")
     rows = dict.fromkeys((broker, case, figure) for broker, case, _, figure in figures)
@@ -116,12 +134,15 @@ def show(figures: dict[Key, list[float]], clients: list[str]) -> None:
             if (broker, case, client, figure) in figures
         }
         work = case.rpartition(",")[0]
-        judged = figure == ("p50" if work == "synchronous" else "cpu")
-        verdicts = [
-            f"{values[OURS] / values[aim.client]:.2f} × {aim.client} (≤ {aim.ratio:g}:"
-            f" {'met' if values[OURS] <= aim.ratio * values[aim.client] else 'MISSED'})"
+        judged = figure == ("p50" if work == synchronous.WORK else "cpu")
+        ratios = [
+            (aim, ratio(figures[broker, case, OURS, figure], figures[broker, case, aim.client, figure]))
             for aim in AIMS[work]
             if judged and OURS in values and aim.client in values
+        ]
+        verdicts = [
+            f"{times:.2f} × {aim.client} (≤ {aim.ratio:g}: {'met' if times <= aim.ratio else 'MISSED'})"
+            for aim, times in ratios
         ]
         if figure == "per second of CPU" and "100 B" in case:
             verdicts = [f"≥ {RATES[work]:,}: {'met' if values[OURS] >= RATES[work] else 'MISSED'}"]
@@ -135,27 +156,37 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--scale", type=float, default=1.0, help="multiplies the number of records")
     parser.add_argument("--only", choices=NAMES, help="one broker alone")
-    parser.add_argument("--client", nargs="+", choices=list(DRIVERS), default=list(DRIVERS))
+    parser.add_argument("--client", nargs="+", choices=list(synchronous.PROGRAMS), default=list(synchronous.PROGRAMS))
     parser.add_argument("--case", nargs="+", choices=list(CASES), default=list(CASES), help="these records alone")
     parser.add_argument("--work", nargs="*", choices=WORKS, default=list(WORKS), help="this work alone")
+    parser.add_argument("--repeat", type=int, default=1, help="turns of each case within a round")
     parser.add_argument("--synchronous", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument(
+        "--blocks", type=int, default=10, help=f"of {synchronous.BLOCK_RECORDS} records that wait, in a round"
+    )
     parser.add_argument(
         "--check-crcs", action=argparse.BooleanOptionalAction, default=True, help="whether consumers verify checksums"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="every round's figures")
     parser.add_argument("--one", nargs=7, help=argparse.SUPPRESS)
+    parser.add_argument("--serve", nargs=5, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
         client, work, bootstrap, topic, records, size, shape = args.one
         task = Task(bootstrap, topic, int(records), int(size), shape, check_crcs=args.check_crcs)
         print(json.dumps(run(client, work, task)))
         return 0
-    figures: dict[Key, list[float]] = {}
+    if args.serve:
+        client, work, bootstrap, topic, size = args.serve
+        synchronous.serve(client, work, Task(bootstrap, topic, 0, int(size)))
+        return 0
+    measurement = Measurement(args)
     for number in range(args.rounds):
         print(f"round {number + 1} of {args.rounds}", file=sys.stderr, flush=True)
         for name in [args.only] if args.only else NAMES:
             with Server(name) as server:
-                measure_broker(name, server.running.bootstrap, args, figures)
+                measurement.of_broker(name, server.running.bootstrap, number)
+    figures = measurement.figures
     show(figures, args.client)
     if args.json:
         args.json.write_text(json.dumps({" / ".join(key): values for key, values in figures.items()}, indent=1) + "\n")

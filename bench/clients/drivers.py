@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import resource
-import socket
-import struct
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from importlib import import_module
 from itertools import count, cycle, islice
-from statistics import fmean, median
 from typing import Any
 
-from odradek.records.builder import encode_batch
-from odradek.wire.produced import BatchesRequest, ProduceAnswer, TopicBatches
-
-_BEFORE_TOPIC_IDS = 12
 LINGER_MS = 5
 BATCH_BYTES = 65_536
 BUFFER_BYTES = 64 * 1024 * 1024
@@ -43,12 +36,6 @@ def _cpu_seconds() -> float:
 
 
 Figures = dict[str, float]
-
-
-def _times(took: Sequence[float]) -> Figures:
-    """Of records that were sent one after the other."""
-    return {"p50": median(took), "mean": fmean(took)}
-
 
 KEYS = tuple(b"customer-%05d" % number for number in range(1_000))
 HEADERS = tuple([("source", b"bench"), ("trace", b"%032x" % (number << 90))] for number in range(1_000))
@@ -91,11 +78,11 @@ class Task:
 # --- Odradek ---
 
 
-def _odradek_producer(task: Task, linger_ms: int) -> Any:
+def _odradek_producer(task: Task) -> Any:
     from odradek.client import Producer
 
     return Producer(
-        bootstrap_servers=task.bootstrap, linger_ms=linger_ms, batch_size=BATCH_BYTES, buffer_memory=BUFFER_BYTES
+        bootstrap_servers=task.bootstrap, linger_ms=LINGER_MS, batch_size=BATCH_BYTES, buffer_memory=BUFFER_BYTES
     )
 
 
@@ -112,7 +99,7 @@ async def _odradek_consumer(task: Task) -> Any:
 
 
 async def odradek_produce(task: Task) -> Figures:
-    async with _odradek_producer(task, LINGER_MS) as producer:
+    async with _odradek_producer(task) as producer:
         await producer.partitions_for(task.topic)
         topic, value, send = task.topic, b"x" * task.size, producer.send
         watch = Stopwatch()
@@ -127,32 +114,6 @@ async def odradek_produce(task: Task) -> Figures:
                 await send(topic, value, key, headers, timestamp_ms=at)
         await producer.flush()
         return watch.stop()
-
-
-async def odradek_synchronous(task: Task) -> Figures:
-    async with _odradek_producer(task, 0) as producer:
-        value, took = b"x" * task.size, []
-        await producer.send_and_wait(task.topic, value, partition=0)  # the first one connects
-        watch = Stopwatch()
-        for _ in range(task.records):
-            began = time.perf_counter()
-            await producer.send_and_wait(task.topic, value, partition=0)
-            took.append(time.perf_counter() - began)
-        return {**watch.stop(), **_times(took)}
-
-
-def odradek_blocking(task: Task) -> Figures:
-    from odradek.client import BlockingProducer
-
-    with BlockingProducer(bootstrap_servers=task.bootstrap, linger_ms=0) as producer:
-        value, took = b"x" * task.size, []
-        producer.send_and_wait(task.topic, value, partition=0)  # the first one connects
-        watch = Stopwatch()
-        for _ in range(task.records):
-            began = time.perf_counter()
-            producer.send_and_wait(task.topic, value, partition=0)
-            took.append(time.perf_counter() - began)
-        return {**watch.stop(), **_times(took)}
 
 
 async def odradek_each(task: Task) -> Figures:
@@ -213,7 +174,7 @@ async def odradek_send_table(task: Task) -> Figures:
     if task.shape != "plain":
         columns["key"] = pa.array(task.cycled_keys())
     table = pa.table(columns)
-    async with _odradek_producer(task, LINGER_MS) as producer:
+    async with _odradek_producer(task) as producer:
         await producer.partitions_for(task.topic)
         watch = Stopwatch()
         await producer.send_table(table, task.topic, key="key" if task.shape != "plain" else None)
@@ -244,20 +205,6 @@ async def aiokafka_produce(task: Task) -> Figures:
                 await send(topic, value, key, headers=headers, timestamp_ms=at)
         await producer.flush()
         return watch.stop()
-
-
-async def aiokafka_synchronous(task: Task) -> Figures:
-    from aiokafka import AIOKafkaProducer
-
-    async with AIOKafkaProducer(bootstrap_servers=task.bootstrap, enable_idempotence=True) as producer:
-        value, took = b"x" * task.size, []
-        await producer.send_and_wait(task.topic, value, partition=0)  # the first one connects
-        watch = Stopwatch()
-        for _ in range(task.records):
-            began = time.perf_counter()
-            await producer.send_and_wait(task.topic, value, partition=0)
-            took.append(time.perf_counter() - began)
-        return {**watch.stop(), **_times(took)}
 
 
 async def _aiokafka_consumer(task: Task) -> Any:
@@ -350,22 +297,6 @@ def confluent_produce(task: Task) -> Figures:
     return watch.stop()
 
 
-def confluent_synchronous(task: Task) -> Figures:
-    from confluent_kafka import Producer
-
-    producer = Producer({"bootstrap.servers": task.bootstrap, "linger.ms": 0, "enable.idempotence": True})
-    value, took = b"x" * task.size, []
-    producer.produce(task.topic, value, partition=0)
-    producer.flush()  # the first one connects
-    watch = Stopwatch()
-    for _ in range(task.records):
-        began = time.perf_counter()
-        producer.produce(task.topic, value, partition=0)
-        producer.flush()
-        took.append(time.perf_counter() - began)
-    return {**watch.stop(), **_times(took)}
-
-
 def _confluent_consumer(task: Task) -> Any:
     from confluent_kafka import Consumer, TopicPartition
 
@@ -410,19 +341,19 @@ def confluent_poll(task: Task) -> Figures:
 # --- kafka-python ---
 
 
-def _python_producer(task: Task, linger_ms: int) -> Any:
+def _python_producer(task: Task) -> Any:
     from kafka import KafkaProducer
 
     return KafkaProducer(
         bootstrap_servers=task.bootstrap,
-        linger_ms=linger_ms,
+        linger_ms=LINGER_MS,
         batch_size=BATCH_BYTES,
         enable_idempotence=True,
     )
 
 
 def python_produce(task: Task) -> Figures:
-    producer = _python_producer(task, LINGER_MS)
+    producer = _python_producer(task)
     producer.partitions_for(task.topic)
     topic, value, send = task.topic, b"x" * task.size, producer.send
     watch = Stopwatch()
@@ -437,20 +368,6 @@ def python_produce(task: Task) -> Figures:
             send(topic, value, key, headers, timestamp_ms=at)
     producer.flush()
     figures = watch.stop()
-    producer.close()
-    return figures
-
-
-def python_synchronous(task: Task) -> Figures:
-    producer = _python_producer(task, 0)
-    value, took = b"x" * task.size, []
-    producer.send(task.topic, value, partition=0).get(30)  # the first one connects
-    watch = Stopwatch()
-    for _ in range(task.records):
-        began = time.perf_counter()
-        producer.send(task.topic, value, partition=0).get(30)
-        took.append(time.perf_counter() - began)
-    figures = {**watch.stop(), **_times(took)}
     producer.close()
     return figures
 
@@ -489,44 +406,11 @@ def python_poll(task: Task) -> Figures:
     return watch.stop()
 
 
-# --- no client ---
-
-
-def socket_synchronous(task: Task) -> Figures:
-    """The same request each time, encoded before: what the system calls, the broker and waking up take of a record."""
-    now_ms = time.time_ns() // 1_000_000
-    batch = encode_batch([(now_ms, None, b"x" * task.size, ())])
-    request = bytearray(struct.pack(">ihhih", 0, 0, _BEFORE_TOPIC_IDS, 1, -1) + b"\0")
-    BatchesRequest(None, -1, 30_000, [TopicBatches(task.topic, bytes(16), [(0, batch)])]).encode(
-        request, _BEFORE_TOPIC_IDS
-    )
-    struct.pack_into(">i", request, 0, len(request) - 4)
-    host, _, port = task.bootstrap.rpartition(":")
-    answer, took = bytearray(65_536), []
-    with socket.create_connection((host, int(port))) as sock:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        watch = Stopwatch()
-        for _ in range(task.records):
-            began = time.perf_counter()
-            sock.send(request)
-            size = sock.recv_into(answer)
-            took.append(time.perf_counter() - began)
-        figures = {**watch.stop(), **_times(took)}
-    # The header is flexible; one topic has one partition, whose number comes before its error.
-    response, _ = ProduceAnswer.decode(memoryview(answer)[:size], 9, _BEFORE_TOPIC_IDS)
-    ((_, produced),) = response.partitions
-    if produced.error_code or produced.base_offset != task.records - 1:
-        raise RuntimeError(f"the last record got {produced}")
-    return figures
-
-
 Driver = Callable[[Task], Figures | Awaitable[Figures]]
 
 DRIVERS: dict[str, dict[str, Driver]] = {
     "odradek": {
         "produce": odradek_produce,
-        "synchronous": odradek_synchronous,
-        "synchronous in a thread": odradek_blocking,
         "one by one": odradek_each,
         "in lists": odradek_poll,
         "in batches": odradek_batches,
@@ -535,27 +419,22 @@ DRIVERS: dict[str, dict[str, Driver]] = {
     },
     "aiokafka": {
         "produce": aiokafka_produce,
-        "synchronous": aiokafka_synchronous,
         "one by one": aiokafka_each,
         "in lists": aiokafka_poll,
         "in batches": aiokafka_poll,
     },
     "confluent": {
         "produce": confluent_produce,
-        "synchronous": confluent_synchronous,
-        "synchronous in a thread": confluent_synchronous,
         "one by one": confluent_each,
         "in lists": confluent_poll,
         "in batches": confluent_poll,
     },
     "kafka-python": {
         "produce": python_produce,
-        "synchronous": python_synchronous,
         "one by one": python_each,
         "in lists": python_poll,
         "in batches": python_poll,
     },
-    "socket": {"synchronous": socket_synchronous},
 }
 """By client and work; all read every value. In lists: of records. In batches: the fastest way that a client has.
 
@@ -574,7 +453,6 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "aiokafka": ("aiokafka",),
     "confluent": ("confluent_kafka",),
     "kafka-python": ("kafka",),
-    "socket": (),
 }
 
 
