@@ -105,11 +105,30 @@ def encode_section(
     `keys` is None when all are null. `headers` has those of the records that have some, by ascending index, encoded
     with their count (`encode_headers`).
     """
+    if len(values) == 1:
+        return _encode_one(None if keys is None else keys[0], values[0], headers.get(0, b"\0"), room)
     if FEW_RECORDS <= len(values) <= SHORT_OFFSETS:
         section = _encode_uniform(timestamps, keys, values, headers, room)
         if section is not None:
             return section
     return _encode(timestamps, keys or (None,) * len(values), values, headers, room)
+
+
+def _encode_one(key: Data | None, value: Data | None, headers: bytes, room: int) -> bytearray:
+    """A record alone, as programs send it that wait for each; its deltas are zero."""
+    key_prefix = b"\1" if key is None else varint(len(key))
+    value_prefix = b"\1" if value is None else varint(len(value))
+    key, value = key or b"", value or b""
+    size = 3 + len(key_prefix) + len(key) + len(value_prefix) + len(value) + len(headers)
+    section = bytearray(room)
+    section += _VARINTS[size << 1] if size < _SHORT else varint(size)
+    section += b"\0\0\0"
+    section += key_prefix
+    section += key
+    section += value_prefix
+    section += value
+    section += headers
+    return section
 
 
 def _encode(

@@ -36,7 +36,7 @@ class TopicBatches(NamedTuple):
 
     name: str
     topic_id: bytes
-    batches: Sequence[tuple[int, bytes | bytearray]]
+    batches: list[tuple[int, bytes | bytearray]]
 
 
 class BatchesRequest:

@@ -103,3 +103,13 @@ def test_usual_headers_are_encoded_as_all_headers(pairs: Any) -> None:
         assert encoded == encode_headers(pairs)
     else:
         assert encoded is None or encoded == encode_headers(pairs)
+
+
+@given(SIZES, st.booleans(), st.integers(0, 61))
+def test_a_lone_record_is_encoded_behind_the_room_for_a_header(
+    sizes: tuple[int | None, int, int | None], has_value: bool, room: int
+) -> None:
+    ((stamp, key, value, headers),) = rows_of(1, sizes, [0])
+    row = (stamp, key, value if has_value else None, headers)
+    encoded = {0: encode_headers(headers)} if headers else {}
+    assert encode_section([stamp], [key], [row[2]], encoded, room) == bytes(room) + one_by_one([row])

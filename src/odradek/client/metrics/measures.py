@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
 from odradek.client.metrics.counts import GroupWork, Reads, Sends, SharedReads, TopicReads, TopicSends
 from odradek.client.metrics.windows import Windows
+from odradek.records.topic_partition import PartitionKey
 
 
 class SentBatch(Protocol):
     """The part of a batch that is counted."""
 
+    key: PartitionKey
+    """Topic and partition."""
     raw_size: int
     """Bytes of the batch before compression."""
     created_at: float
@@ -67,24 +70,23 @@ class ProducerMeasures:
         finally:
             self.waiting -= 1
 
-    def requested(self, by_topic: Mapping[str, Sequence[SentBatch]], now: float) -> None:
+    def requested(self, batches: Iterable[SentBatch], now: float) -> None:
         """Note a produce request with these encoded batches, at this time of the loop."""
         sends = self.sends
         sends.requests += 1
-        for topic, batches in by_topic.items():
-            counted = self.of_topic(topic)
-            counted.batches += len(batches)
-            for batch in batches:
-                size = batch.size
-                counted.records += batch.count
-                counted.bytes += size
-                counted.raw_bytes += batch.raw_size
-                waited = now - batch.created_at
-                sends.queue_time += waited
-                if size > sends.largest_batch:
-                    sends.largest_batch = size
-                if waited > sends.longest_queue_time:
-                    sends.longest_queue_time = waited
+        for batch in batches:
+            size = batch.size
+            counted = self.of_topic(batch.key[0])
+            counted.batches += 1
+            counted.records += batch.count
+            counted.bytes += size
+            counted.raw_bytes += batch.raw_size
+            waited = now - batch.created_at
+            sends.queue_time += waited
+            if size > sends.largest_batch:
+                sends.largest_batch = size
+            if waited > sends.longest_queue_time:
+                sends.longest_queue_time = waited
 
     def answered(self, latency_s: float, throttle_ms: int) -> None:
         """Note the response to a produce request."""

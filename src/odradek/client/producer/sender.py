@@ -347,10 +347,10 @@ class Sender:
             sequences.transactional or sequences.bump_wanted or sequences.needs_identity
         )
         leader = metadata.leader(*queue.key)
-        if self.fatal is not None or not is_ready or leader < 0 or self._cluster.metadata_is_old():
+        now = self._loop.time()
+        if self.fatal is not None or not is_ready or leader < 0 or now - metadata.updated_at > self._max_age_s:
             self._run()
             return
-        now = self._loop.time()
         connection = self._cluster.connections.opened(leader)
         (batch,) = queue.batches
         if (
@@ -533,39 +533,32 @@ class Sender:
     # --- requests and answers ---
 
     def _send(self, node_id: int, connection: Connection, batches: list[Batch], now: float) -> None:
-        acks = self._acks
-        by_topic: dict[str, list[Batch]] = {}
-        # Those of the request: by the time of the answer the topic may be forgotten, or another one.
-        ids: dict[str, bytes] = {}
+        acks, transaction = self._acks, self.transaction
+        # With the ids of the request: by the time of the answer the topic may be forgotten, or another one.
+        topics: dict[str, TopicBatches] = {}
         at_most = 0x7FFF
         for batch in batches:
             batch.attempts += 1
-            topic = batch.key[0]
-            group = by_topic.get(topic)
-            if group is not None:
-                group.append(batch)
-                continue
-            by_topic[topic] = [batch]
-            ids[topic] = topic_id = self._cluster.metadata.topic_id(topic)
-            if topic_id == ZERO_UUID:
-                at_most = _TOPIC_IDS_FROM - 1
-        if self.transaction is not None and connection.features.get("transaction.version", 0) < 2:
-            at_most = min(at_most, _IMPLICIT_ADD_FROM - 1)
-        request = BatchesRequest(
-            self.transaction.transactional_id if self.transaction is not None else None,
-            acks,
-            self._request_timeout_ms,
-            [
-                TopicBatches(topic, ids[topic], [(each.key[1], each.encode()) for each in group])
-                for topic, group in by_topic.items()
-            ],
-        )
+            topic, partition = batch.key
+            found = topics.get(topic)
+            if found is None:
+                topic_id = self._cluster.metadata.topic_id(topic)
+                found = topics[topic] = TopicBatches(topic, topic_id, [])
+                if topic_id == ZERO_UUID:
+                    at_most = _TOPIC_IDS_FROM - 1
+            found.batches.append((partition, batch.encode()))
+        transactional_id = None
+        if transaction is not None:
+            transactional_id = transaction.transactional_id
+            if connection.features.get("transaction.version", 0) < 2:
+                at_most = min(at_most, _IMPLICIT_ADD_FROM - 1)
+        request = BatchesRequest(transactional_id, acks, self._request_timeout_ms, list(topics.values()))
 
         def answered(result: ProduceAnswer | ClientError) -> None:
             self._in_flight[node_id] -= 1
             if not isinstance(result, ClientError):
                 self.measures.answered(self._loop.time() - now, result.throttle_time_ms)
-            self._answered(batches, result, ids)
+            self._answered(batches, result, topics)
             if self._waiters:
                 self._notify_waiters()
 
@@ -574,10 +567,10 @@ class Sender:
             expected = None if acks == 0 else ProduceAnswer
             connection.send(request, expected, version, self._request_timeout_ms, answered)
         except ClientError as error:
-            self._answered(batches, error, ids)
+            self._answered(batches, error, topics)
             return
         # After the request is on its way: the broker works meanwhile.
-        self.measures.requested(by_topic, now)
+        self.measures.requested(batches, now)
         if acks == 0:
             for batch in batches:
                 self._landed(batch)
@@ -588,7 +581,7 @@ class Sender:
         self._in_flight[node_id] = self._in_flight.get(node_id, 0) + 1
 
     def _answered(
-        self, batches: Iterable[Batch], result: ProduceAnswer | ClientError, ids: Mapping[str, bytes]
+        self, batches: Iterable[Batch], result: ProduceAnswer | ClientError, topics: Mapping[str, TopicBatches]
     ) -> None:
         if isinstance(result, ClientError):
             self._cluster.want_metadata()
@@ -604,7 +597,7 @@ class Sender:
             if batch.done:
                 continue  # it expired while it was in flight
             topic, partition = batch.key
-            answer = rows.get((ids[topic], partition)) or rows.get((topic, partition))
+            answer = rows.get((topics[topic].topic_id, partition)) or rows.get((topic, partition))
             if answer is None:
                 self._retry_or_fail(batch, error_of(ErrorCode.UNKNOWN_TOPIC_ID, "no answer for the partition"), None)
             elif answer.error_code in _SUCCESS:
