@@ -121,12 +121,13 @@ METRICS = {
         Metric("cluster up", "s", False, None, 1.5),
         Metric("memory per broker", "MB", False, None, 100),
         Metric("acks=all, cold", "MB/s", True, 1.5),
-        Metric("acks=all, warm", "MB/s", True, 1.5),
-        Metric("CPU acks=all", "s/GB", False),
+        Metric("acks=all, warm", "MB/s", True, 5.0),
+        Metric("CPU acks=all", "s/GB", False, None, 2.5),
+        Metric("of it the kernel's", "s/GB", False),
         Metric("cluster consume", "MB/s", True, 1.5),
         Metric("100 B, acks=all", "1/s", True, 1.5),
         Metric("100 B, acks=1", "1/s", True, 1.5),
-        Metric("acks=all p50", "µs", False, 0.6),
+        Metric("acks=all p50", "µs", False, 0.3),
         Metric("acks=all p99", "µs", False, 0.3),
         *(
             metric

@@ -46,6 +46,16 @@ def processes(pid: int) -> list[int]:
 
 def cpu_seconds(pid: int) -> float:
     """User and system time of the process and its descendants since they started."""
+    return _seconds(pid, 11, 12, 13, 14)
+
+
+def kernel_seconds(pid: int) -> float:
+    """The system time of the same."""
+    return _seconds(pid, 12, 14)
+
+
+def _seconds(pid: int, *fields_of_stat: int) -> float:
+    """Sums of utime (11), stime (12), and those of ended children (13, 14)."""
     ticks = 0
     for each in processes(pid):
         try:
@@ -54,7 +64,7 @@ def cpu_seconds(pid: int) -> float:
             if each == pid:
                 raise
             continue  # ended meanwhile: its parent has its time
-        ticks += sum(map(int, fields[11:15]))  # utime, stime, and those of ended children
+        ticks += sum(int(fields[each]) for each in fields_of_stat)
     return ticks / os.sysconf("SC_CLK_TCK")
 
 

@@ -30,7 +30,7 @@ from bench.cases.synchronous import produce_request, record_batch
 from bench.metrics import percentile
 from bench.peers.broker import BrokerProcess
 from bench.peers.cluster import ClusterProcess
-from bench.servers import KAFKA, cpu_seconds, rss_mb
+from bench.servers import KAFKA, cpu_seconds, kernel_seconds, rss_mb
 
 PARTITIONS = 6
 COPIES = 3
@@ -166,9 +166,10 @@ def throughput(cluster: RunningCluster, scale: float) -> dict[str, float]:
     large, small = max(1000, int(300_000 * scale)), max(1000, int(1_000_000 * scale))
     topic = new_topic(cluster)
     cold = produce(cluster, topic, large, 1000, "all")
-    before = sum(map(cpu_seconds, cluster.pids().values()))
+    pids = cluster.pids().values()
+    before, of_kernel_before = sum(map(cpu_seconds, pids)), sum(map(kernel_seconds, pids))
     warm = produce(cluster, topic, large, 1000, "all")
-    cpu = sum(map(cpu_seconds, cluster.pids().values())) - before
+    cpu, of_kernel = sum(map(cpu_seconds, pids)) - before, sum(map(kernel_seconds, pids)) - of_kernel_before
     read = consume(cluster, topic, 2 * large)
     topic = new_topic(cluster)
     produce(cluster, topic, small // 4, 100, "all")
@@ -176,6 +177,7 @@ def throughput(cluster: RunningCluster, scale: float) -> dict[str, float]:
         "acks=all, cold": large / 1000 / cold,
         "acks=all, warm": large / 1000 / warm,
         "CPU acks=all": cpu / (large / 1e6),
+        "of it the kernel's": of_kernel / (large / 1e6),
         "cluster consume": 2 * large / 1000 / read,
         "100 B, acks=all": small / produce(cluster, topic, small, 100, "all"),
         "100 B, acks=1": small / produce(cluster, topic, small, 100, 1),

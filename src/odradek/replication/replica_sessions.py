@@ -7,8 +7,8 @@ Source: Kafka's FetchSession and `ReplicaManager.fetchMessages`, which go throug
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Generator, Iterable
+from typing import Final, NamedTuple, Protocol
 
 from odradek.log.segments.reading import LogRead
 from odradek.ports.randomness import Random
@@ -23,6 +23,7 @@ MOST_SESSIONS_OF_A_BROKER = 64
 MOST_AT_ONCE = 256
 """Partitions whose records an answer has. Leader and follower serve no client while they handle an answer; the next
 one follows at once."""
+_NOTED_IN_A_STEP: Final = 64
 _NOTHING = (-1, -1)
 """Reported offsets that differ from all others: the current ones have to be reported."""
 
@@ -178,6 +179,7 @@ class ReplicaSession:
 
     __slots__ = (
         "_interrupted",
+        "_is_closed",
         "_served",
         "_wake",
         "changed",
@@ -207,6 +209,7 @@ class ReplicaSession:
         """Those with something to send, longest waiting first."""
         self.changed: dict[FollowedPartition, None] = {}
         """Those whose offsets may differ from the ones reported last."""
+        self._is_closed = False
         self._served: list[FollowedPartition] = []
         self._wake: Callable[[], None] | None = None
         self._interrupted: Callable[[], None] | None = None
@@ -219,13 +222,28 @@ class ReplicaSession:
         now_ms: int,
     ) -> None:
         """Note a fetch, which names the partitions whose state differs from the fetch before."""
+        for _ in self.noting(wanted, forgotten, lookup, now_ms):
+            pass
+
+    def noting(
+        self,
+        wanted: Iterable[tuple[RequestedPartition, FetchPartition]],
+        forgotten: Iterable[RequestedPartition],
+        lookup: Lookup,
+        now_ms: int,
+    ) -> Generator[None, None, None]:
+        """As `fetched`, in steps of some partitions; after the end of the session there are no more."""
         self.fetched_ms = now_ms
         for place in forgotten:
             member = self.members.pop(place, None)
             if member is not None:
                 self._drop(member)
         served, self._served = self._served, []
-        for place, asked in wanted:
+        for number, (place, asked) in enumerate(wanted, 1):
+            if not number % _NOTED_IN_A_STEP:
+                yield
+                if self._is_closed:
+                    return
             member = self.members.get(place)
             if member is None:
                 member = self.members[place] = FollowedPartition(self, place)
@@ -327,6 +345,7 @@ class ReplicaSession:
 
     def close(self) -> None:
         """Leave all partitions."""
+        self._is_closed = True
         self.stop_waiting()
         for member in self.members.values():
             member.forget()

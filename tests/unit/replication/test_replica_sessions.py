@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from odradek.ports.randomness import SeededRandom
+from odradek.replication.partition import Partition
 from odradek.replication.replica_sessions import (
     MOST_SESSIONS_OF_A_BROKER,
     Follower,
@@ -83,3 +86,28 @@ def test_idle_sessions_end() -> None:
     idle, used = leader.begin(fetched_ms=9), leader.begin(fetched_ms=10)
     leader.sessions.end_idle(10)
     assert [leader.lasts(each) for each in (idle, used)] == [False, True]
+
+
+def test_fetch_is_noted_in_steps_until_the_session_ends() -> None:
+    asked: list[int] = []
+
+    def lookup(_topic: object, index: int) -> Partition:
+        asked.append(index)
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+
+    def wanted(count: int) -> list[Any]:
+        return [((b"t" * 16, index), (index, 0, 0, 0, 0, 1)) for index in range(count)]
+
+    leader = Leader()
+    session = leader.begin()
+    steps = session.noting(wanted(200), (), lookup, 5)
+    next(steps)
+    assert (len(asked), session.fetched_ms) == (63, 5)
+    assert [len(asked) for _ in steps] == [127, 191]
+    assert asked == list(range(200))
+    asked.clear()
+    steps = session.noting(wanted(200), (), lookup, 6)
+    next(steps)
+    leader.sessions.end(session.identifier)
+    assert list(steps) == []
+    assert (len(asked), session.members) == (63, {})

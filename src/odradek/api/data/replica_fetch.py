@@ -7,10 +7,17 @@ append that woke it, so that one answer takes along all that was appended in tha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Generator, Sequence
+from typing import Final, Protocol
 
-from odradek.api.requests.capabilities import HasConfig, HasDisk, HasFetchers, HasPartitions, HasReplicaSessions
+from odradek.api.requests.capabilities import (
+    HasConfig,
+    HasDisk,
+    HasFetchers,
+    HasLongWork,
+    HasPartitions,
+    HasReplicaSessions,
+)
 from odradek.api.requests.context import LateAnswer, RequestContext
 from odradek.log.segments import cold_reads
 from odradek.ports.disk import FileRange
@@ -24,11 +31,13 @@ from odradek.wire.produce import TopicKey
 
 _FETCHER = "-fetcher-"
 """In the client ids of those that have one connection at a time."""
+_MOST_AT_ONCE: Final = 500
+"""Partitions that a fetch may name to be noted in one step: brokers of Odradek name no more, others of Kafka may."""
 _COPIED_BYTES = 8192
 """So little is read and sent with the rest of the answer: sendfile would take two system calls more."""
 
 
-class Uses(HasConfig, HasDisk, HasFetchers, HasPartitions, HasReplicaSessions, Protocol):
+class Uses(HasConfig, HasDisk, HasFetchers, HasLongWork, HasPartitions, HasReplicaSessions, Protocol):
     """What these handlers take of the broker."""
 
 
@@ -44,19 +53,22 @@ def serve(
     follower = Follower(request.replica_id, request.replica_epoch)
     session = sessions.continued(request.session_id, request.session_epoch, follower)
     session.interrupt()
-    session.fetched(
-        [((topic, entry[0]), entry) for topic, partitions in request.topics for entry in partitions],
-        [(topic, index) for topic, indexes in request.forgotten for index in indexes],
-        services.partitions.require,
-        sessions.now_ms(),
-    )
+    wanted = [((topic, entry[0]), entry) for topic, partitions in request.topics for entry in partitions]
+    forgotten = [(topic, index) for topic, indexes in request.forgotten for index in indexes]
     reader = _Reader(session, request, context)
+    if len(wanted) > _MOST_AT_ONCE:
+        return reader.note(session.noting(wanted, forgotten, services.partitions.require, sessions.now_ms()))
+    session.fetched(wanted, forgotten, services.partitions.require, sessions.now_ms())
     # The first answer of a session goes at once: its follower can name more partitions only when it knows the session.
     found, lacking = reader.collect(request.max_wait_ms <= 0 or request.session_epoch == INITIAL_EPOCH)
     if lacking:
         return reader.wait(lacking)
-    cold = [part for _, read in found if read is not None for part in cold_reads.cold_ranges(read.ranges)]
+    cold = _cold(found)
     return reader.warmed(found, cold) if cold else reader.answer(found)
+
+
+def _cold(found: list[Found]) -> list[FileRange]:
+    return [part for _, read in found if read is not None for part in cold_reads.cold_ranges(read.ranges)]
 
 
 def _is_left(request: FetchRequest, context: RequestContext[Uses]) -> bool:
@@ -118,9 +130,16 @@ class _Reader:
         except (OSError, EncodeError) as error:
             self._context.connection.close(f"a follower's fetch cannot be answered: {error}")
 
+    async def note(self, steps: Generator[None, None, None]) -> list[Part]:
+        """The answer to a fetch that names many partitions: at once, when all have been noted in slices."""
+        await self._context.services.long_work.complete(steps)
+        found, _ = self.collect(True)
+        return await self.warmed(found, _cold(found))
+
     async def warmed(self, found: list[Found], cold: list[FileRange]) -> list[Part]:
         """The answer, once what it sends is in memory."""
-        await self._context.services.disk.run(cold_reads.LANE, cold_reads.read_ahead, cold)
+        if cold:
+            await self._context.services.disk.run(cold_reads.LANE, cold_reads.read_ahead, cold)
         return self.answer(found)
 
     def answer(self, found: list[Found]) -> list[Part]:

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from odradek.api import api_01_fetch
+from odradek.api.data import replica_fetch
+from odradek.api.requests.long_work import LongWork
 from odradek.broker.replication import replica_fetcher
 from odradek.broker.replication.replica_fetcher import Connect, FetchSettings, ReplicaFetcher
 from odradek.client.errors import ClientError, Disconnected, RequestTimedOut, UnsupportedByBroker
@@ -118,11 +120,14 @@ class Leader:
         self.too_old = 0
         self.throttled = False
         self.bounded = 1 << 20
+        self.coroutines = 0
+        """Fetches that were answered in several steps."""
         self.stalls = False
         """Connections that are made are stalled."""
         self.unreachable = False
         self.services: Any = SimpleNamespace(
             authorization=None,
+            long_work=LongWork(lambda: 0.0, 0),
             audit=None,
             replica_sessions=self.sessions,
             fetchers=NewestConnections(),
@@ -234,6 +239,9 @@ class FakeConnection:
         found: Any = api_01_fetch.handle(request, context)
         if isinstance(found, list):
             answer(found)
+        elif asyncio.iscoroutine(found):
+            self._leader.coroutines += 1
+            self._loop.create_task(found).add_done_callback(lambda task: answer(task.result()))
 
     def _close_at_leader(self, reason: str) -> None:
         self.closed_by_leader = reason
@@ -760,3 +768,21 @@ async def test_partition_whose_queued_batches_fail_is_no_longer_followed(
     await following.in_step(1)
     assert writer.held == []
     following.fetcher.close()
+
+
+@in_a_loop
+async def test_fetch_that_names_many_partitions_is_noted_in_steps(tmp_path: Path) -> None:
+    """Followers of Apache Kafka name all their partitions at once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(replica_fetch, "_MOST_AT_ONCE", 3)
+        patch.setattr(replica_sessions, "_NOTED_IN_A_STEP", 1)
+        following = Following(tmp_path)
+        leader = following.leader
+        for index in range(5):
+            leader.lead(index).append(batch(), now_ms=NOW)
+            following.follow(index)
+        await following.in_step(*range(5))
+        assert leader.coroutines >= 1
+        leader.partitions[4].append(batch(), now_ms=NOW)
+        await following.in_step(4)
+        following.fetcher.close()
