@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from odradek.kraft.errors import CorruptMetadata
-from odradek.metadata.directories import UNASSIGNED, directories_after_move
 from odradek.metadata.image import PartitionState
 from odradek.wire.messages.cluster_metadata import PartitionChangeRecord, PartitionRecord
 
 UNCHANGED_LEADER: Final = -2
 """The leader in a PartitionChangeRecord that elects none."""
 UNCHANGED_RECOVERY: Final = -1
+
+Item = TypeVar("Item")
 
 Shared = dict[tuple[Any, ...], tuple[Any, ...]]
 """Tuples by their value: equal lists of replicas and directories of many partitions become the same object."""
@@ -63,12 +64,13 @@ def partition_record(topic_id: bytes, index: int, state: PartitionState) -> Part
 def changed_partition(before: PartitionState, record: PartitionChangeRecord) -> PartitionState:
     """The state after a change: its epoch grows by one, and so does the leader's where the record names a leader.
 
-    Raises CorruptMetadata.
+    The directories are those of the replicas by position, so that a record that changes the replicas must name both,
+    as Apache Kafka demands: its nodes end at one that does not. Raises CorruptMetadata.
     """
     elects = record.leader != UNCHANGED_LEADER
     recovers = record.leader_recovery_state != UNCHANGED_RECOVERY
     replicas = _changed(record.replicas, before.replicas)
-    directories = tuple(record.directories or ()) or _directories_of(before, replicas)
+    directories = _changed(record.directories, before.directories)
     _check_directories(replicas, directories)
     return before._replace(
         leader=record.leader if elects else before.leader,
@@ -100,11 +102,10 @@ def partition_change(
     change.removing_replicas = _difference(before.removing_replicas, after.removing_replicas)
     change.eligible_leader_replicas = _difference(before.elr, after.elr)
     change.last_known_elr = _difference(before.last_known_elr, after.last_known_elr)
-    if after.directories != _directories_of(before, after.replicas):
-        change.directories = list(after.directories)
+    change.directories = _changed_directories(before, after)
     if after.recovery != before.recovery:
         change.leader_recovery_state = after.recovery
-    # An epoch that jumps, or directories that become unknown, need the complete record.
+    # An epoch that jumps needs the complete record.
     if carried(changed_partition(before, change)) == carried(after):
         return change
     return partition_record(topic_id, index, after)
@@ -131,9 +132,10 @@ def with_uncarried(found: PartitionState, before: PartitionState) -> PartitionSt
     )
 
 
-def _directories_of(before: PartitionState, replicas: tuple[int, ...]) -> tuple[bytes, ...]:
-    """The directories after a change of the replicas that names none."""
-    return directories_after_move(before, replicas, lambda _: UNASSIGNED)
+def _changed_directories(before: PartitionState, after: PartitionState) -> list[bytes] | None:
+    """What a change names: the directories where they differ, and beside changed replicas all that are known."""
+    names_them = after.directories != before.directories or (after.directories and after.replicas != before.replicas)
+    return list(after.directories) if names_them else None
 
 
 def _check_directories(replicas: tuple[int, ...], directories: tuple[bytes, ...]) -> None:
@@ -141,7 +143,7 @@ def _check_directories(replicas: tuple[int, ...], directories: tuple[bytes, ...]
         raise CorruptMetadata(f"the partition has {len(replicas)} replicas and {len(directories)} directories")
 
 
-def _changed(new: list[int] | None, old: tuple[int, ...]) -> tuple[int, ...]:
+def _changed(new: list[Item] | None, old: tuple[Item, ...]) -> tuple[Item, ...]:
     return old if new is None else tuple(new)
 
 

@@ -108,6 +108,15 @@ def _(right: Any) -> Any:
     return replayed
 
 
+@_bug("directories of moved replicas not named", "a record that changes the replicas does not name their directories",
+      "odradek.metadata.kraft.partition_records:_changed_directories")  # fmt: skip
+def _(right: Any) -> Any:
+    def changed_directories(before: Any, after: Any) -> Any:
+        return right(before, after) if after.replicas == before.replicas else None
+
+    return changed_directories
+
+
 # --- brokers ---
 
 

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odradek.kraft.errors import CorruptMetadata
+from odradek.metadata.directories import UNASSIGNED
 from odradek.metadata.image import (
     ANY,
     Broker,
@@ -173,6 +174,35 @@ def test_empty_isr_with_elr_is_carried() -> None:
     (record,) = difference(IMAGE, with_state(after))
     assert isinstance(record, md.PartitionChangeRecord)
     assert replay([record], IMAGE).partition("orders", 1) == after
+
+
+HOME, AWAY = b"h" * 16, b"a" * 16
+PLACED = STATE._replace(directories=(HOME, AWAY))
+
+
+@pytest.mark.parametrize(
+    ("replicas", "directories"),
+    [((2,), (AWAY,)), ((2, 1), (AWAY, HOME)), ((1, 3), (HOME, AWAY)), ((1, 2, 3), (HOME, AWAY, UNASSIGNED))],
+    ids=["fewer", "reordered", "replaced", "more"],
+)
+def test_changed_replicas_are_named_with_their_directories(
+    replicas: tuple[int, ...], directories: tuple[bytes, ...]
+) -> None:
+    """Apache Kafka keeps directories by position: its nodes ended at a record that named the replicas alone."""
+    after = PLACED._replace(replicas=replicas, directories=directories, partition_epoch=8)
+    (record,) = difference(with_state(PLACED), with_state(after))
+    assert record == md.PartitionChangeRecord(1, b"t" * 16, replicas=list(replicas), directories=list(directories))
+    assert replay([record], with_state(PLACED)).partition("orders", 1) == after
+
+
+def test_directories_are_not_named_where_replicas_stay() -> None:
+    after = with_state(PLACED._replace(isr=(1,), partition_epoch=8))
+    assert difference(with_state(PLACED), after) == [md.PartitionChangeRecord(1, b"t" * 16, isr=[1])]
+
+
+def test_changed_replicas_without_directories_are_rejected() -> None:
+    with pytest.raises(CorruptMetadata, match="3 replicas and 2 directories"):
+        replay([md.PartitionChangeRecord(1, b"t" * 16, replicas=[1, 2, 3])], with_state(PLACED))
 
 
 def test_epoch_that_jumps_takes_the_complete_record() -> None:
