@@ -26,6 +26,7 @@ SETTINGS = {
     "num.partitions": 1,
     "group.initial.rebalance.delay.ms": 0,
     "offsets.topic.num.partitions": 1,
+    "log.segment.delete.delay.ms": 2000,
     "odradek.max.request.partitions": 200_000,
     "odradek.max.request.topics": 200_000,
 }

@@ -17,6 +17,8 @@ from odradek.records.builder import BatchFields, encode_batch
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages import (
     create_topics,
+    delete_groups,
+    delete_topics,
     fetch,
     find_coordinator,
     list_offsets,
@@ -37,6 +39,11 @@ _RUNS_OF_LARGE: Final = 3
 _SIZES: Final = (1000, 5000)
 """Numbers of partitions that are compared, with the peer's also."""
 _PARTITIONS_OF_A_RUN: Final = 20_000
+_A_ROUND: Final = 2000
+_ROUNDS: Final = 10
+_BETWEEN_ROUNDS_SECONDS: Final = 12.0
+"""Longer than until files of deleted topics are removed, and than between two looks at garbage."""
+_GROWTH_MB: Final = 0.5
 
 
 class Figure(NamedTuple):
@@ -368,6 +375,54 @@ def groups(broker: MeasuredBroker, scale: float) -> Iterator[Figure]:
     yield Figure(f"idle CPU, {count:,} groups", broker.idle_percent(), "%")
 
 
+def coming_and_going(broker: MeasuredBroker, scale: float) -> Iterator[Figure]:
+    """Memory over rounds of topics, groups and connections that come and go, under requests that never cease."""
+    count, rounds = max(20, int(_A_ROUND * scale)), _ROUNDS
+    _create(broker.connection, [("linear-0", 1)])
+    _append_to_all(broker, [("linear-0", 1)])
+    _await_coordinator(broker.connection, "round-0-0")
+    found = []
+    for number in range(rounds):
+        _come_and_go(broker, number, count)
+        _serve_a_while(broker, _BETWEEN_ROUNDS_SECONDS)
+        found.append(broker.rss_mb())
+        yield Figure(
+            f"memory after round {number + 1} of {count:,} partitions, groups and connections", found[-1], "MB"
+        )
+    half = found[rounds // 2 :]
+    yield Figure("growth in a round, second half", (half[-1] - half[0]) / (len(half) - 1), "MB", _GROWTH_MB)
+
+
+def _come_and_go(broker: MeasuredBroker, number: int, count: int) -> None:
+    """A topic of that number of partitions with a record in each, as many groups, and half as many connections."""
+    name, connection = f"linear-round-{number}", broker.connection
+    _create(connection, [(name, count)])
+    _append_to_all(broker, [(name, count)])
+    names = [f"round-{number}-{each}" for each in range(count)]
+    _exchange(connection, [_commit(each) for each in names])
+    opened = [broker.connect() for _ in range(count // 2)]
+    frame = _produce([("linear-0", 1)], _record())
+    _in_turn(opened, [frame] * len(opened))
+    for each in opened:
+        each.close()
+    for first in range(0, count, _IN_FLIGHT):
+        wanted = delete_groups.DeleteGroupsRequest(names[first : first + _IN_FLIGHT])
+        groups_of = connection.ask(wanted, delete_groups.DeleteGroupsResponse, 2).results
+        if codes := {each.error_code for each in groups_of} - {0}:
+            raise RuntimeError(f"groups were not deleted: errors {sorted(codes)}")
+    gone = connection.ask(delete_topics.DeleteTopicsRequest([], [name], 60_000), delete_topics.DeleteTopicsResponse, 5)
+    if code := gone.responses[0].error_code:
+        raise RuntimeError(f"topic {name} was not deleted: error {code}")
+
+
+def _serve_a_while(broker: MeasuredBroker, seconds: float) -> None:
+    """A client that appends all the time: the process is never idle, but has time to delete files."""
+    frame, end = _produce([("linear-0", 1)], _record()), time.monotonic() + seconds
+    while time.monotonic() < end:
+        _exchange(broker.connection, [frame] * _IN_FLIGHT)
+        time.sleep(0.05)
+
+
 SUBJECTS: Final[dict[str, Measure]] = {
     "partitions": partitions,
     "commits": commits,
@@ -375,5 +430,6 @@ SUBJECTS: Final[dict[str, Measure]] = {
     "large_requests": large_requests,
     "producers": producers,
     "groups": groups,
+    "coming_and_going": coming_and_going,
 }
 """Subjects by the name that selects them."""

@@ -1,8 +1,8 @@
 """Garbage cycles of a process that serves: it looks at all of its objects only while no client waits.
 
 CPython's full collection looks at every object: 15 ms after the start, 45 to 100 ms with 5,000 open logs, and the
-event loop serves no client meanwhile. Reference counts free nearly all that a broker drops, and the young
-collections, which stay, most cycles. What they leave, such as the logs of deleted topics, a collection finds that looks
+event loop serves no client meanwhile. Reference counts free nearly all that a broker drops, deleted partitions and
+their logs as well, and the young collections, which stay, most cycles. What they leave, a collection finds that looks
 at the objects since the last one only.
 """
 
