@@ -14,4 +14,6 @@ async def handle(request: LeadershipLeaseRequest, context: RequestContext[HasEle
     """Extend the broker's lease; in whole milliseconds. Raises KafkaError NOT_CONTROLLER, STALE_BROKER_EPOCH."""
     grant = await context.services.elected.lease(request.broker_id, request.broker_epoch)
     # Rounded down: the broker must not count on more than it was granted.
-    return LeadershipLeaseResponse(lease_ms=int(grant.seconds * 1000), may_begin=grant.may_begin)
+    return LeadershipLeaseResponse(
+        lease_ms=int(grant.seconds * 1000), may_begin=grant.may_begin, is_ending=grant.is_ending
+    )

@@ -1,9 +1,10 @@
 """Which registered brokers still reach the controller, and whether enough of them do for it to decide.
 
-A broker proves that it reaches the controller each time it asks for a lease. One that has not asked for a session is
-silent: it is fenced although the metadata store still has its session, because it may be cut off from the other brokers
-only. A controller that fewer than half of all brokers reach, itself included, is more likely cut off itself: it yields.
-While it is not certain that the others reach it, it fences none.
+A broker proves that it reaches the controller each time it asks for a lease, and that it can be reached each time it
+answers the controller. One that has not done both for a session is silent: it is fenced although the metadata store
+still has its session, because it may be cut off from the other brokers only. A controller that fewer than half of all
+brokers are in contact with, itself included, is more likely cut off itself: it yields. While that is not certain, it
+fences none.
 
 See docs/decisions/0013-controllers-fence-silent-brokers.md. Kafka's counterpart is `BrokerHeartbeatManager`.
 
@@ -13,6 +14,7 @@ Pure: times are seconds of the controller's monotonic clock.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from math import inf
 from typing import NamedTuple
 
 from odradek.metadata.image import Broker
@@ -29,11 +31,19 @@ class Verdict(NamedTuple):
 
 class _Contact(NamedTuple):
     epoch: int
-    at: float
+    asked_at: float
+    """When its last request came."""
+    answered_at: float
+    """When its last answer came."""
+
+    @property
+    def at(self) -> float:
+        """When both ways last worked."""
+        return min(self.asked_at, self.answered_at)
 
 
 class BrokerLiveness:
-    """When the last request of each broker came, during one reign."""
+    """When the last request and the last answer of each broker came, during one reign."""
 
     __slots__ = ("_contacts", "_looked_at", "_node_id", "_pause", "_session")
 
@@ -46,7 +56,7 @@ class BrokerLiveness:
         self._looked_at = 0.0
 
     def begin(self, now: float) -> None:
-        """A reign begins: every broker has a session's time for a request."""
+        """A reign begins: every broker has a session's time for a request and an answer."""
         self._contacts.clear()
         self._looked_at = now
 
@@ -57,13 +67,27 @@ class BrokerLiveness:
         for broker_id, broker in brokers.items():
             known = self._contacts.get(broker_id)
             if known is None or known.epoch != broker.epoch:
-                self._contacts[broker_id] = _Contact(broker.epoch, now)
+                self._contacts[broker_id] = _Contact(broker.epoch, now, now)
 
     def note_request(self, broker_id: int, epoch: int, now: float) -> None:
         """The broker has sent a request under this registration."""
         known = self._contacts.get(broker_id)
         if known is not None and known.epoch == epoch:
-            self._contacts[broker_id] = _Contact(epoch, now)
+            self._contacts[broker_id] = known._replace(asked_at=now)
+
+    def note_answer(self, broker_id: int, epoch: int, now: float) -> None:
+        """The broker has answered the controller under this registration."""
+        known = self._contacts.get(broker_id)
+        if known is not None and known.epoch == epoch:
+            self._contacts[broker_id] = known._replace(answered_at=now)
+
+    def session_end(self, broker_id: int) -> float:
+        """When a broker is silent unless it answers until then; infinite for the controller's own.
+
+        Its requests do not count here: it sends one whenever it asks for this.
+        """
+        known = self._contacts.get(broker_id)
+        return inf if known is None or broker_id == self._node_id else known.answered_at + self._session
 
     def look(self, now: float) -> Verdict:
         """Judge all registered brokers."""
@@ -86,7 +110,8 @@ class BrokerLiveness:
         self._looked_at = now
         if stood_still > 0.0:
             for broker_id, known in self._contacts.items():
-                self._contacts[broker_id] = _Contact(known.epoch, min(now, known.at + stood_still))
+                asked_at, answered_at = known.asked_at + stood_still, known.answered_at + stood_still
+                self._contacts[broker_id] = _Contact(known.epoch, min(now, asked_at), min(now, answered_at))
 
 
 class FencedBrokers:

@@ -130,6 +130,14 @@ class MetadataStore(Protocol):
         """Most `transaction_bytes` that `apply` takes at once; 0 for no limit."""
         ...
 
+    def renew_session(self) -> float | None:
+        """Show the store that this process runs; until when it keeps the session at least, by `Clock.monotonic`.
+
+        That holds if a write that is asked for after this call succeeds, and unless the process ends the session or
+        dies. None for a store that gives no such bound.
+        """
+        ...
+
     async def get(self, path: str) -> Node | None:
         """The node, or None if it is missing."""
         ...

@@ -41,6 +41,7 @@ Scenario: TypeAlias = Callable[["Simulation"], Awaitable[Any]]
 _SEED_VARIABLE: Final = "ODRADEK_SEED"
 _TRACE_LINES: Final = 40
 _SESSION_SECONDS: Final = 4.0
+_BROKER_SESSION_MS: Final = 9000
 _REPLICAS: Final = 3
 
 
@@ -102,6 +103,8 @@ class SimulatedBroker:
         """It stands still for so long, as in a pause of its machine."""
         if self._host.process is not None:
             self._world.loop.pause(self._host.process, seconds)
+            if self._host.store is not None:
+                self._host.store.expire_if_silent(self._world.now() + seconds)
 
     def slow_disk(self, seconds: float) -> None:
         """Each sync takes up to so many seconds longer, until `heal_disk`."""
@@ -352,6 +355,7 @@ def simulate(
 async def _live(
     world: World, scenario: Scenario, brokers: int, settings: Mapping[str, object], time_limit_s: float
 ) -> Any:
+    world.bound_seconds = float(str(settings.get("broker.session.timeout.ms", _BROKER_SESSION_MS))) / 1000
     simulation = Simulation(world, brokers, settings)
     await asyncio.gather(*(broker.start() for broker in simulation.brokers))
     host = world.client("scenario")

@@ -59,6 +59,24 @@ def test_batch_of_a_silent_leader_goes_to_its_successor() -> None:
     run(cluster, body, request_timeout_ms=600_000, delivery_timeout_ms=1_200_000)
 
 
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_batch_leaves_a_leader_that_accepts_connections_and_stands_still(idempotent: bool) -> None:
+    """It was not sent, so it is written once either way."""
+    cluster = FakeCluster(brokers=2, topics={"t": 2})
+
+    async def body(producer: Producer) -> None:
+        await producer.send_and_wait("t", b"elsewhere", partition=0)
+        known = cluster.count(ApiKey.API_VERSIONS)
+        cluster.script(ApiKey.API_VERSIONS, silent)
+        delivery = await producer.send("t", b"first", partition=PARTITION)
+        await until(lambda: cluster.count(ApiKey.API_VERSIONS) == known + 1)
+        cluster.move_leader("t", PARTITION, 1)
+        await delivery
+        assert cluster.values(partition=PARTITION) == [b"first"]
+
+    run(cluster, body, enable_idempotence=idempotent, request_timeout_ms=600_000, delivery_timeout_ms=1_200_000)
+
+
 def test_silent_leader_that_still_leads_is_waited_for() -> None:
     """Its replicas may be slow. Another broker is asked who leads, and the request stays."""
     cluster = FakeCluster(brokers=2, topics={"t": 2})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 
 from odradek.controller.broker_liveness import BrokerLiveness, FencedBrokers, Verdict
@@ -31,6 +33,7 @@ class Watch:
             self.now += PAUSE
             for broker_id in reaching:
                 self.liveness.note_request(broker_id, 1, self.now)
+                self.liveness.note_answer(broker_id, 1, self.now)
             verdict = self.liveness.look(self.now)
         return verdict
 
@@ -58,6 +61,30 @@ def test_request_under_another_registration_does_not_count() -> None:
     watch = Watch(1, 2, 3)
     watch.liveness.note_request(3, 7, 102.9)
     assert watch.passes(SESSION, 2).silent == {3}
+
+
+@pytest.mark.parametrize("way", ["note_request", "note_answer"])
+def test_broker_is_silent_when_one_way_alone_works(way: str) -> None:
+    watch = Watch(1, 2, 3)
+    for _ in range(12):
+        getattr(watch.liveness, way)(3, 1, watch.now)
+        verdict = watch.passes(PAUSE, 2)
+    assert verdict == Verdict(frozenset({3}), yields=False)
+
+
+def test_session_ends_a_session_after_the_last_answer() -> None:
+    watch = Watch(1, 2, 3)
+    watch.passes(1.0, 2)
+    watch.liveness.note_request(3, 1, watch.now)
+    assert watch.liveness.session_end(2) == 101.0 + SESSION
+    assert watch.liveness.session_end(3) == 100.0 + SESSION
+    assert watch.liveness.session_end(1) == inf, "the controller needs no answer of its own broker"
+
+
+def test_answer_under_another_registration_does_not_count() -> None:
+    watch = Watch(1, 2, 3)
+    watch.liveness.note_answer(3, 7, 102.0)
+    assert watch.liveness.session_end(3) == 100.0 + SESSION
 
 
 def test_new_registration_counts_as_a_request() -> None:
@@ -114,6 +141,7 @@ def looked(contacts: dict[int, float], now: float, *others: int) -> Verdict:
     liveness.register(brokers(1, *contacts, *others), 0.0)
     for broker_id, at in contacts.items():
         liveness.note_request(broker_id, 1, at)
+        liveness.note_answer(broker_id, 1, at)
     return liveness.look(now)
 
 
@@ -166,6 +194,7 @@ def test_excused_contact_is_not_in_the_future() -> None:
     liveness.register(brokers(1, 2, 3), 99.0)
     liveness.look(100.0)
     liveness.note_request(2, 1, 103.0)
+    liveness.note_answer(2, 1, 103.0)
     times = 100.0
     while times < 103.0:
         times += PAUSE

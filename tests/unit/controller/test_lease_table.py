@@ -46,6 +46,28 @@ def test_lease_is_not_granted_to_another_registration(table: LeaseTable) -> None
     assert table.grant(1, 14, 110.5) == NO_GRANT
 
 
+def test_lease_never_lasts_beyond_the_session_of_the_broker() -> None:
+    table = LeaseTable(2.0)
+    table.begin(100.0, deposed_before=False)
+    table.acknowledge(1, 11, 1)
+    table.confirm(110.0)
+    assert table.grant(1, 11, 110.5, 111.0) == Grant(0.5, may_begin=True, is_ending=True)
+    assert table.grant(1, 11, 111.0, 111.0) == Grant(0.0, may_begin=False, is_ending=True)
+    assert table.grant(1, 11, 110.5, 112.0) == Grant(1.5, may_begin=True)
+    assert table.grant(1, 11, 112.5, 112.25) == NO_GRANT, "the store does not confirm: the broker asks for promises"
+
+
+def test_successor_begins_when_the_session_and_so_the_lease_ends() -> None:
+    table = LeaseTable(2.0)
+    table.begin(100.0, deposed_before=False)
+    table.acknowledge(1, 11, 1)
+    table.confirm(110.0)
+    table.grant(1, 11, 110.5, 111.0)
+    table.depose({1: 11}, 2)
+    assert table.deposed(110.9) == {1}
+    assert not table.deposed(111.0)
+
+
 def test_new_leader_waits_for_the_deposed_one(table: LeaseTable) -> None:
     table.grant(1, 11, 110.5)
     table.depose({1: 11}, 2)

@@ -41,10 +41,11 @@ def store_parts(
     peers = Peers(ports.network, lambda: view.image, between, config.node_id, prove, tls.connector(between), limits)
     link = ControllerLink(controller, view, peers, config)
     view.subscribe(link.follow)
+    view.subscribe(controller.leases.follow)
     leadership = Leadership(config.node_id, ports.clock.monotonic)
     replicas = replicas_of(config, ports, storage, link, peers, leadership)
     leases = LeaseHolder(config, ports.clock, leadership, view, link, peers, replicas.partitions.opened)
-    controller.watch_leases(leases.wake)
+    controller.leases.watch_changes(leases.wake)
 
     def registered(broker: Broker) -> None:
         view.registered(broker)

@@ -15,6 +15,7 @@ from typing import Final, Protocol, TypeVar
 from odradek.api.requests.long_work import LongWork
 from odradek.api.services.controller_service import NotTheController
 from odradek.broker.cluster.broker_events import RETRY_SECONDS, BrokerEvents, OfflineReplicas
+from odradek.broker.cluster.contacts import Contacts
 from odradek.broker.cluster.controller_channel import Connect, ControlTimeouts
 from odradek.broker.cluster.controller_channels import ControllerChannels
 from odradek.broker.cluster.controller_store import ControllerStore
@@ -93,7 +94,6 @@ class Controller:
         "_config",
         "_events",
         "_has_published",
-        "_leases",
         "_mark",
         "_node_id",
         "_random",
@@ -108,6 +108,7 @@ class Controller:
         "fencing",
         "image",
         "is_active",
+        "leases",
     )
 
     def __init__(
@@ -132,12 +133,13 @@ class Controller:
             config.number("broker.session.timeout.ms"), config.number("controller.socket.timeout.ms")
         )
         self._channels = ControllerChannels(config.node_id, connect, timeouts)
-        self._leases = LeaseGrants(self._store, clock, connect, config.number("odradek.leadership.lease.ms") / 1000)
+        self.leases = LeaseGrants(self._store, clock, connect, config)
+        """The leases that it grants."""
         self._has_published = False
-        self._brokers = BrokerEvents(self._store, config, clock, self._channels, self._leases, self, offline_here)
-        self._mark = DeposedMark(config.node_id, self._store, self._leases, self)
+        self._brokers = BrokerEvents(self._store, config, clock, self._channels, self.leases, self, offline_here)
+        self._mark = DeposedMark(config.node_id, self._store, self.leases, self)
         self._balance = LeaderBalance(config, self)
-        self.fencing = Fencing(config, clock, self)
+        self.fencing = Fencing(config, clock, self, Contacts(config, connect))
         """The watch over brokers that no longer reach this controller."""
         self._unwatch: list[Callable[[], None]] = []
         self._stale = True
@@ -168,7 +170,7 @@ class Controller:
         self.is_active = True
         self._stale = True
         self._has_published = False
-        self._leases.elected()
+        self.leases.elected(epoch)
         self.fencing.begin()
         self.image = ClusterImage(version=self.image.version)
         self._unwatch = self._brokers.watch()
@@ -187,7 +189,8 @@ class Controller:
         self._unwatch.clear()
         self._events.cancel_timers()
         self._channels.close()
-        self._leases.end()
+        self.leases.end()
+        self.fencing.end()
         if self.is_active:
             self.is_active = False
             logger.info("broker %d is no longer the controller of epoch %d", self._node_id, self.epoch)
@@ -287,17 +290,13 @@ class Controller:
             raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
         self.fencing.note_request(broker_id, broker_epoch)
         try:
-            return await self._leases.lease(broker_id, broker_epoch)
+            return await self.leases.lease(broker_id, broker_epoch, self.fencing.session_end(broker_id))
         except SessionExpired as error:
             raise NotTheController(ErrorCode.NOT_CONTROLLER) from error
 
     def share_turns(self, work: LongWork) -> None:
         """Slice long decisions by the turns that the broker's long requests have."""
         self._work = work
-
-    def watch_leases(self, changed: Callable[[], None]) -> None:
-        """Call when this broker may get a lease, or begin to lead, that it could not before."""
-        self._leases.watch_changes(changed)
 
     async def broker_failed(self, broker: Broker) -> None:
         """The process of this registration is known to be dead: end it before its session does. Raises KafkaError."""
@@ -389,7 +388,7 @@ class Controller:
         if decision.image is not self.image:
             # Where a deposed broker is looked for, though its registration has ended.
             known = {**self._view.image.brokers, **before.brokers}
-            self._leases.depose(deposed, decision.image, known)
+            self.leases.depose(deposed, decision.image, known)
             if deposed:
                 self._mark.clear_later()
             await self._publish(decision.image)
@@ -398,7 +397,7 @@ class Controller:
     async def _apply(self, transactions: Iterable[Sequence[Operation]]) -> None:
         try:
             for operations in transactions:
-                await self._leases.apply(operations)
+                await self.leases.apply(operations)
         except SessionExpired:
             raise
         except StoreError as error:
@@ -434,7 +433,7 @@ class Controller:
                 await waiting
             own = image.brokers.get(self._node_id)
             if own is not None:
-                self._leases.acknowledge(own, image.version)
+                self.leases.acknowledge(own, image.version)
         finally:
             # The others must not wait for what this broker fails to do.
             if self.is_active:
@@ -449,7 +448,7 @@ class Controller:
         """Load the cluster and complete the operations that are half done. Raises StoreError, KafkaError."""
         store = self._store.store
         if not self._has_published:
-            await self._leases.begin()
+            await self.leases.begin()
         found = await read_registrations(store)
         image = (await load_image(store, self.image.version + 1)).with_controller(self._node_id, self.epoch)
         image = image.with_brokers(with_states_of(self.image.brokers, found.brokers))

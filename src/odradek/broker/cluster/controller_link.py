@@ -216,7 +216,7 @@ class ControllerLink:
         request = LeadershipLeaseRequest(self._node_id, epoch)
         answer = await self._ask(request, LeadershipLeaseResponse, timeout_ms, Purpose.LEASES)
         _raise(answer.error_code)
-        return Grant(answer.lease_ms / 1000, answer.may_begin)
+        return Grant(answer.lease_ms / 1000, answer.may_begin, answer.is_ending)
 
     async def alter_partitions(self, changes: Sequence[IsrChange]) -> Sequence[IsrChanged]:
         """Ask for other in-sync replicas of partitions that this broker leads. Raises KafkaError."""

@@ -27,6 +27,10 @@ DEPOSED: Final = "/odradek/deposed"
 """Odradek's own node: whether brokers are deposed that may still act as leaders."""
 YIELDED: Final = "/odradek/yielded"
 """Odradek's own node: the registration of the controller that yielded last, and gave up its lease before."""
+REIGN: Final = "/odradek/reign"
+"""Odradek's own node: the newest election of a controller whose session the store bounds, and the one before it."""
+REIGNS: Final = "/odradek/reigns"
+"""Odradek's own nodes: one of each such election, which nothing but the end of the controller's session removes."""
 _MARKED: Final = b"1"
 _CLEAR: Final = b"0"
 
@@ -88,6 +92,18 @@ class ControllerStore:
         node = await self.store.get(YIELDED)
         return None if node is None else _decode_yielded(node.data)
 
+    async def read_ended(self, epoch: int) -> tuple[int, int] | None:
+        """Epoch and broker id of the controller before that epoch, if its session with the store has ended."""
+        node = await self.store.get(REIGN)
+        found = None if node is None else _numbers(node.data, 4)
+        if found is None:
+            return None
+        newest, _, former, broker_id = found
+        # A controller in between that wrote nothing here does not bound its lease by its session.
+        if (newest, former) != (epoch, epoch - 1) or await self.store.get(f"{REIGNS}/{former}") is not None:
+            return None
+        return former, broker_id
+
     async def is_elected(self) -> bool:
         """Whether no other controller has been elected."""
         node = await self.store.get(CONTROLLER_EPOCH)
@@ -118,11 +134,34 @@ class ControllerStore:
 
 def _decode_yielded(data: bytes) -> tuple[int, int] | None:
     """None for a content that is not of this version: the lease is waited for then."""
+    found = _numbers(data, 2)
+    return None if found is None else (found[0], found[1])
+
+
+def _numbers(data: bytes, count: int) -> list[int] | None:
     try:
-        broker_id, epoch = (int(word) for word in data.split())
+        found = [int(word) for word in data.split()]
     except ValueError:
         return None
-    return broker_id, epoch
+    return found if len(found) == count else None
+
+
+async def election(store: MetadataStore, epoch: int, broker_id: int) -> list[Operation]:
+    """The operations that note an election, besides those of Kafka; none where the store bounds no session.
+
+    The leases that a controller of this version grants to its own broker end before its session does, so that its
+    successor need not wait for them once the session has ended. Raises StoreError.
+    """
+    if store.renew_session() is None:
+        return []
+    node = await store.get(REIGN)
+    known = None if node is None else _numbers(node.data, 4)
+    former, former_id = (-1, -1) if known is None else known[:2]
+    data = b"%d %d %d %d" % (epoch, broker_id, former, former_id)
+    return [
+        Create(REIGN, data) if node is None else Put(REIGN, data, node.version),
+        Create(f"{REIGNS}/{epoch}", b"", ephemeral=True),
+    ]
 
 
 async def yielding(store: MetadataStore, controller: Broker, epoch: int) -> list[Operation]:

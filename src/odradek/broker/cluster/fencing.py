@@ -1,4 +1,4 @@
-"""The controller's watch over brokers that no longer reach it: it fences them, or yields if too few reach it.
+"""The controller's watch over brokers that it has no contact with: it fences them, or yields if too few reach it.
 
 `odradek.controller.broker_liveness` decides who is silent; this part has the clock and turns it into events.
 """
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from odradek.broker.cluster.broker_events import Events
+from odradek.broker.cluster.contacts import Contacts
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.controller.broker_liveness import BrokerLiveness, FencedBrokers
 from odradek.controller.brokers import fencing_changed
@@ -28,6 +29,7 @@ class Fencing:
     __slots__ = (
         "_clock",
         "_config",
+        "_contacts",
         "_events",
         "_fenced",
         "_has_yielded",
@@ -37,10 +39,11 @@ class Fencing:
         "_yields",
     )
 
-    def __init__(self, config: BrokerConfig, clock: Clock, events: Events) -> None:
+    def __init__(self, config: BrokerConfig, clock: Clock, events: Events, contacts: Contacts) -> None:
         self._config = config
         self._clock = clock
         self._events = events
+        self._contacts = contacts
         self._session = config.number("broker.session.timeout.ms") / 1000
         self._pause = self._session / _LOOKS
         self._liveness = BrokerLiveness(config.node_id, self._session, self._pause)
@@ -58,15 +61,27 @@ class Fencing:
         self._fenced.clear()
         self._liveness.begin(self._clock.monotonic())
 
+    def end(self) -> None:
+        """The reign is over."""
+        self._contacts.end()
+
     def follow(self, image: ClusterImage) -> None:
         """The newest image of the reign."""
         self._liveness.register(image.brokers, self._clock.monotonic())
+        self._contacts.follow(image, self._note_answer)
         if len(image.brokers) > 1:
             self._events.later("fencing", self._pause, self._look)
 
     def note_request(self, broker_id: int, epoch: int) -> None:
         """A broker has asked for a lease under this registration."""
         self._liveness.note_request(broker_id, epoch, self._clock.monotonic())
+
+    def _note_answer(self, broker: Broker) -> None:
+        self._liveness.note_answer(broker.id, broker.epoch, self._clock.monotonic())
+
+    def session_end(self, broker_id: int) -> float:
+        """When a broker is fenced unless it answers until then."""
+        return self._liveness.session_end(broker_id)
 
     def fences(self, broker: Broker) -> bool:
         """Whether the broker is fenced as silent, or the event that fences it is under way."""
@@ -84,7 +99,7 @@ class Fencing:
             if not self._has_yielded:
                 self._has_yielded = True
                 logger.warning(
-                    "no request from more than half of the brokers for %g s: another one is to be the controller",
+                    "no contact with more than half of the brokers for %g s: another one is to be the controller",
                     self._session,
                 )
             self._yields()
@@ -100,12 +115,12 @@ class Fencing:
         fence, release = self._fenced.changes(image.brokers, silent)
         if fence:
             logger.warning(
-                "no request from brokers %s for %g s: they are fenced until the next one",
+                "no contact with brokers %s for %g s: they are fenced until the next one",
                 _ids(broker.id for broker in fence),
                 self._session,
             )
         if release:
-            logger.info("requests from brokers %s arrive again", _ids(broker.id for broker in release))
+            logger.info("brokers %s are in contact again", _ids(broker.id for broker in release))
         self._fenced.fence(fence)
         self._fenced.release(broker.id for broker in release)
         decision = fencing_changed(image, fence, release, self._config)

@@ -8,15 +8,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from typing import Final
 
 from odradek.broker.cluster.controller_channel import Connect
 from odradek.broker.cluster.controller_store import ControllerStore
+from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.task_failures import logs_failure
 from odradek.client.errors import ClientError
 from odradek.client.network.connections import retrieve_failure
 from odradek.controller.lease_table import Grant, LeaseTable
-from odradek.metadata.image import Broker, ClusterImage
+from odradek.metadata.image import NO_BROKER, Broker, ClusterImage
 from odradek.ports.clock import Clock
 from odradek.ports.store import Operation, SessionExpired, StoreError
 
@@ -34,13 +36,30 @@ _CONFIRMED_SHARE: Final = 0.25
 class LeaseGrants:
     """Leases of one controller, for as long as it reigns."""
 
-    __slots__ = ("_clock", "_confirming", "_connect", "_listener", "_probes", "_reigned_at", "_store", "_table")
+    __slots__ = (
+        "_clock",
+        "_confirming",
+        "_connect",
+        "_epoch",
+        "_listener",
+        "_probes",
+        "_reigned_at",
+        "_seen",
+        "_session_share",
+        "_store",
+        "_table",
+    )
 
-    def __init__(self, store: ControllerStore, clock: Clock, connect: Connect, lease_seconds: float) -> None:
+    def __init__(self, store: ControllerStore, clock: Clock, connect: Connect, config: BrokerConfig) -> None:
+        lease_seconds = config.number("odradek.leadership.lease.ms") / 1000
         self._store = store
         self._clock = clock
         self._connect = connect
-        self._table = LeaseTable(lease_seconds)
+        self._table = LeaseTable(lease_seconds, config.node_id)
+        self._session_share = 1.0 - config.number("odradek.self.fence.margin.ms") / 1000 / lease_seconds
+        """Of a session: so much of it has passed for no other process when it has passed for this one."""
+        self._epoch = NO_BROKER
+        self._seen = (NO_BROKER, 0.0)
         self._confirming: asyncio.Task[None] | None = None
         self._probes: dict[int, asyncio.Task[None]] = {}
         self._reigned_at = 0.0
@@ -52,8 +71,14 @@ class LeaseGrants:
         """Call the listener, instead of an earlier one, when a broker may be granted more than before."""
         self._listener = listener
 
-    def elected(self) -> None:
+    def follow(self, _old: ClusterImage, new: ClusterImage) -> None:
+        """Note when this broker first knows of a controller."""
+        if new.controller_epoch != self._seen[0]:
+            self._seen = (new.controller_epoch, self._clock.monotonic())
+
+    def elected(self, epoch: int) -> None:
         """A reign begins: the election is written."""
+        self._epoch = epoch
         self._reigned_at = self._clock.monotonic()
         self._table.revoke_confirmation()
 
@@ -61,7 +86,12 @@ class LeaseGrants:
         """Before the first image of a reign. Raises StoreError."""
         deposed_before = await self._store.read_deposed()
         yielded = await self._store.read_yielded()
-        self._table.begin(self._reigned_at, deposed_before=deposed_before)
+        ended = await self._store.read_ended(self._epoch)
+        known: dict[int, float] = {}
+        if ended is not None:
+            former, broker_id = ended
+            known[broker_id] = self._seen[1] if self._seen[0] == former else self._reigned_at
+        self._table.begin(self._reigned_at, deposed_before=deposed_before, ended=known)
         if yielded is not None:
             # It gave up its lease before it yielded, as if its process were dead.
             self._table.bury(*yielded)
@@ -75,20 +105,20 @@ class LeaseGrants:
 
     async def confirm(self) -> None:
         """Have the store confirm that no other controller has been elected. Raises StoreError."""
-        asked_at = self._clock.monotonic()
-        await self._store.apply(())
-        self._table.confirm(asked_at)
+        await self.apply(())
 
     async def apply(self, operations: Sequence[Operation]) -> None:
         """Write under the epoch, which is a confirmation too. Raises StoreError."""
         asked_at = self._clock.monotonic()
+        session_until = self._store.store.renew_session()
         await self._store.apply(operations)
-        self._table.confirm(asked_at)
+        own = inf if session_until is None else asked_at + (session_until - asked_at) * self._session_share
+        self._table.confirm(asked_at, own)
 
     # --- leases ---
 
-    async def lease(self, broker_id: int, broker_epoch: int) -> Grant:
-        """A lease for a registered broker. Raises SessionExpired."""
+    async def lease(self, broker_id: int, broker_epoch: int, session_end: float) -> Grant:
+        """A lease for a registered broker that is fenced at `session_end`. Raises SessionExpired."""
         age = self._clock.monotonic() - self._table.confirmed_at
         if age > self._table.lease_seconds * _CONFIRMED_SHARE:
             try:
@@ -97,7 +127,7 @@ class LeaseGrants:
                 raise
             except StoreError as error:
                 logger.debug("the metadata store does not confirm the controller: %s", error)
-        return self._table.grant(broker_id, broker_epoch, self._clock.monotonic())
+        return self._table.grant(broker_id, broker_epoch, self._clock.monotonic(), session_end)
 
     async def _confirm_soon(self) -> None:
         """One question at a time, shared by all that wait for it."""

@@ -136,7 +136,8 @@ class LeaseHolder:
             lease = self._config.number("odradek.leadership.lease.ms") / 1000
             self._begin(partial(self._leadership.begin_after, lease))
             now = self._clock.monotonic()
-            if self._leadership.lease_until - now < lease / 2 and len(self._view.image.brokers) > 1:
+            is_old = self._leadership.lease_until - now < lease / 2
+            if is_old and not grant.is_ending and len(self._view.image.brokers) > 1:
                 self._ask_for_promises()
             if not grant.seconds:
                 self._release_clients()
@@ -174,8 +175,10 @@ class LeaseHolder:
         except KafkaError as error:
             logger.debug("no lease of leadership: %s; asking again", error)
             grant = NO_GRANT
-        if generation != self._generation or not grant.seconds:
+        if generation != self._generation:
             return NO_GRANT
+        if not grant.seconds:
+            return grant
         leadership.extend(asked_at, grant.seconds - self._margin())
         if grant.may_begin:
             self._begin(partial(leadership.begin, sequence))

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from odradek.broker.cluster.controller_store import yielding
+from odradek.broker.cluster.controller_store import election, yielding
 from odradek.broker.cluster.registrations import AlreadyRegistered, announce_failed_directory, burial, register
 from odradek.broker.task_failures import logs_failure
 from odradek.metadata.image import NO_BROKER, Broker
@@ -480,6 +480,7 @@ class Membership:
                 [
                     Create(CONTROLLER, ControllerNode.encode(self._broker.id, self._clock.now_ms()), ephemeral=True),
                     Create(CONTROLLER_EPOCH, data) if found is None else Put(CONTROLLER_EPOCH, data, found.version),
+                    *await election(self._store, epoch, self._broker_id),
                 ]
             )
         except (NodeExists, BadVersion):

@@ -25,6 +25,7 @@ from odradek.client.errors import (
 from odradek.client.metrics.measures import ProducerMeasures
 from odradek.client.network.cluster import Cluster, error_of, is_retriable, is_stale_metadata
 from odradek.client.network.connection import Connection
+from odradek.client.network.connections import retrieve_failure
 from odradek.client.network.failure_log import FailureLog
 from odradek.client.producer.accumulator import Accumulator, Batch, Delivery, Queue
 from odradek.client.producer.sequence_numbers import NO_SEQUENCE, ProducerIdentity
@@ -453,10 +454,19 @@ class Sender:
         return any(each.batches and accumulator.is_due(each, now, linger_s, force=force) for each in queues)
 
     async def _connect(self, node_id: int) -> None:
+        """Open the connection; while that takes long, see whether another broker leads: this one may stand still."""
+        attempt = self._loop.create_task(self._cluster.connections.get(node_id))
+        attempt.add_done_callback(retrieve_failure)
         try:
-            await self._cluster.connections.get(node_id)
+            while not (await asyncio.wait({attempt}, timeout=LOOK_S))[0]:
+                with contextlib.suppress(ClientError, KafkaError):
+                    await self._cluster.refresh_metadata()
+                self.wake()
+            await attempt
         except ClientError:
             await self._cluster.pause_after_failed_connection(node_id)
+        finally:
+            attempt.cancel()
 
     def _in_background(self, key: int, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)

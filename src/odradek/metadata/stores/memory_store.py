@@ -165,6 +165,9 @@ class MemoryStore:
         self.watches = Watches()
         self.session = self._tree.join(self)
 
+    def renew_session(self) -> None:
+        """Implements MetadataStore: sessions end when a test ends them."""
+
     async def get(self, path: str) -> Node | None:
         """Implements MetadataStore."""
         self._ensure_open()

@@ -32,6 +32,7 @@ class Neighbours:
         "_loop",
         "_path",
         "_peers",
+        "_renewed",
         "_session",
         "_silent",
         "_timeout",
@@ -62,11 +63,13 @@ class Neighbours:
         self._session = 0
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
+        self._renewed = 0.0
 
     def begin(self, session: int, lease: Lease) -> None:
         """Begin with this process's session and lease; other processes can wake it from here on."""
         self._session = session
         self._lease = lease
+        self._renewed = 0.0
         lease.listen(self._loop, self._woken)
 
     def update(self, sessions: Iterable[int]) -> None:
@@ -140,6 +143,18 @@ class Neighbours:
 
     # --- leases ---
 
+    def renew(self) -> float:
+        """Renew this process's lease; the time before which no other process ends its session as silent."""
+        now = self._loop.time()
+        if self._lease is not None:
+            try:
+                self._lease.renew(now)
+            except OSError as error:
+                logger.warning("metadata store: cannot renew the lease: %s; trying again", error.strerror)
+            else:
+                self._renewed = now
+        return self._renewed + self._timeout
+
     def _tick_at(self, due: float) -> None:
         self._due = due
         self._timer = self._loop.call_at(due, self._tick)
@@ -150,6 +165,7 @@ class Neighbours:
         if self._lease is None:
             return
         self._lease.renew(now)
+        self._renewed = now
         if now - self._due > interval:
             # This process was stopped itself: the others may have written meanwhile.
             for peer in self._peers.values():

@@ -197,6 +197,10 @@ class SqliteStore:
 
     # --- sessions ---
 
+    def renew_session(self) -> float:
+        """Implements MetadataStore."""
+        return self._neighbours.renew()
+
     async def _begin(self) -> None:
         assert self._tree is not None
         opened: Opened = await self._disk.run(_LANE, self._tree.begin_session, self._loop.time())

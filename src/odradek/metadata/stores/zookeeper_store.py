@@ -316,6 +316,9 @@ class ZooKeeperStore:
             raise SessionExpired("the session is over")
         return client
 
+    def renew_session(self) -> None:
+        """Implements MetadataStore: no bound, since a follower reports requests of a session to the leader later."""
+
     # --- reading ---
 
     async def get(self, path: str) -> Node | None:

@@ -58,6 +58,7 @@ def shape_of(world: World) -> None:
         world.unclean_topics = frozenset({"plain"})
     if name == "stale":
         world.clocks_drift = True
+        world.bound_seconds = BROKER_SESSION_SECONDS
     if name == "handover":
         # Nothing but the smallest changes is done in one write.
         world.store_faults.max_transaction_bytes = 600

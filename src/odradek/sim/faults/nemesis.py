@@ -130,6 +130,8 @@ async def pause_broker(world: World, host: BrokerHost, rng: random.Random) -> No
     seconds = rng.choice((0.2, 1.0, 3.0, 8.0)) * rng.uniform(0.5, 1.5)
     assert host.process is not None
     world.loop.pause(host.process, seconds)
+    if host.store is not None:
+        host.store.expire_if_silent(world.now() + seconds)
     await asyncio.sleep(seconds)
 
 

@@ -243,6 +243,7 @@ class BrokerHost(Machine):
                 world.tree, process, world.loop, world.store_faults, random.Random(f"{world.seed}:store:{name}"),
                 world.session_seconds,
             )  # fmt: skip
+            self.store.bound_sessions(world.bound_seconds, self.clock.monotonic)
         network, chance = world.network.port_of(process), SeededRandom(f"{world.seed}:{name}")
         ports = Ports(self.clock, disk, network, chance, self.store)
         broker = self.broker = Broker(BrokerConfig(self.settings), ports)
@@ -356,9 +357,9 @@ class World:
     """Hosts, network, metadata store, history: all of one seed."""
 
     __slots__ = (
-        "brokers", "client_options", "clients", "clocks_drift", "controllers", "faults", "history", "keeps_producers",
-        "loop", "marks", "membership", "network", "power", "profile", "racks", "rng", "seed", "session_seconds",
-        "stopping", "store_faults", "stored", "tree", "unclean_topics",
+        "bound_seconds", "brokers", "client_options", "clients", "clocks_drift", "controllers", "faults", "history",
+        "keeps_producers", "loop", "marks", "membership", "network", "power", "profile", "racks", "rng", "seed",
+        "session_seconds", "stopping", "store_faults", "stored", "tree", "unclean_topics",
     )  # fmt: skip
 
     membership: Membership
@@ -383,6 +384,8 @@ class World:
         """Whether the brokers' monotonic clocks have different rates, by as much as leases allow."""
         self.session_seconds = 0.0
         """How long the metadata store may believe in a dead broker."""
+        self.bound_seconds = 0.0
+        """For so long the metadata store ends the session of no live process that has renewed it; 0 for no bound."""
         self.stored = StoredStates(frozenset())
         """What the controllers of a cluster have written."""
         self.power = ""

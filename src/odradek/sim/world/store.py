@@ -44,10 +44,13 @@ class SimulatedStore:
     """The MetadataStore port of one process."""
 
     __slots__ = (
+        "_bound",
         "_faults",
         "_loop",
         "_memory",
+        "_monotonic",
         "_process",
+        "_renewed_at",
         "_rng",
         "_session_seconds",
         "cut_until",
@@ -68,6 +71,9 @@ class SimulatedStore:
         session_seconds: float = 0.0,
     ) -> None:
         """`session_seconds`: how long the session of a dead process may last."""
+        self._bound = 0.0
+        self._monotonic: Callable[[], float] = loop.time
+        self._renewed_at = loop.time()
         self._memory = MemoryStore(tree)
         self._process = process
         self._loop = loop
@@ -95,10 +101,46 @@ class SimulatedStore:
         else:
             self._memory.expire()
 
+    def bound_sessions(self, seconds: float, monotonic: Callable[[], float]) -> None:
+        """End the session of a live process only this time after it was renewed; `monotonic` is the process's clock."""
+        self._bound = seconds
+        self._monotonic = monotonic
+
     def expire(self) -> None:
-        """The store gives the session up although its client lives."""
-        self.troubled_at = self._loop.time()
-        self._memory.expire()
+        """The store gives the session up although its client lives.
+
+        A store that bounds sessions does so only when their time is over: until then the process does not reach it.
+        """
+        now = self._loop.time()
+        self.troubled_at = now
+        ends = self._renewed_at + self._bound
+        if ends <= now:
+            self._memory.expire()
+        else:
+            self.cut_until = max(self.cut_until, ends)
+            self._loop.call_at(ends, self._expire_unless_renewed, context=contextvars.Context())
+
+    def expire_if_silent(self, until: float) -> None:
+        """End the session of a process that stands still until then, if that is longer than the store waits."""
+        if not self._bound:
+            return
+        self.renew_session()
+        ends = self._renewed_at + self._bound
+        if ends < until:
+            self._loop.call_at(ends, self._expire_unless_renewed, context=contextvars.Context())
+
+    def _expire_unless_renewed(self) -> None:
+        if self._renewed_at + self._bound <= self._loop.time():
+            self._memory.expire()
+
+    def renew_session(self) -> float | None:
+        """As `MetadataStore.renew_session`; a process that does not reach the store renews nothing."""
+        if not self._bound:
+            return None
+        now = self._loop.time()
+        if self.cut_until <= now:
+            self._renewed_at = now
+        return self._monotonic() + self._renewed_at + self._bound - now
 
     def reconnect(self) -> None:
         """The store is reached again, as by a client of it that gives requests up soon."""

@@ -8,12 +8,25 @@ from struct import Struct
 from typing import ClassVar, Self
 
 from odradek.wire.message import message_eq, message_repr
-from odradek.wire.primitives import DECODE_FAULTS, ENCODE_FAULTS, DecodeError, EncodeError, skip_tags, unsupported
+from odradek.wire.primitives import (
+    DECODE_FAULTS,
+    ENCODE_FAULTS,
+    DecodeError,
+    EncodeError,
+    read_tag,
+    read_unsigned_varint,
+    skip_tags,
+    tag_mismatch,
+    unsupported,
+    write_tag,
+)
 
 _pack_HIIZ = Struct(">hii?").pack
 _pack_IQ = Struct(">iq").pack
+_pack_Z = Struct(">?").pack
 _unpack_HIIZ = Struct(">hii?").unpack_from
 _unpack_IQ = Struct(">iq").unpack_from
+_unpack_Z = Struct(">?").unpack_from
 
 
 class LeadershipLeaseRequest:
@@ -62,7 +75,7 @@ class LeadershipLeaseResponse:
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_FROM: ClassVar[int] = 0
 
-    __slots__ = ("error_code", "controller_epoch", "lease_ms", "may_begin")
+    __slots__ = ("error_code", "controller_epoch", "lease_ms", "may_begin", "is_ending")
 
     __eq__ = message_eq
     __repr__ = message_repr
@@ -73,11 +86,13 @@ class LeadershipLeaseResponse:
         controller_epoch: int = -1,
         lease_ms: int = 0,
         may_begin: bool = False,
+        is_ending: bool = False,
     ) -> None:
         self.error_code = error_code
         self.controller_epoch = controller_epoch
         self.lease_ms = lease_ms
         self.may_begin = may_begin
+        self.is_ending = is_ending
 
     @classmethod
     def decode(cls, view: memoryview, position: int, version: int) -> tuple[Self, int]:
@@ -87,7 +102,17 @@ class LeadershipLeaseResponse:
         try:
             self.error_code, self.controller_epoch, self.lease_ms, self.may_begin = _unpack_HIIZ(view, position)
             position += 11
-            position = skip_tags(view, position)
+            self.is_ending = False
+            tags, position = read_unsigned_varint(view, position)
+            for _ in range(tags):
+                tag, position, end = read_tag(view, position)
+                if tag == 0:
+                    (self.is_ending,) = _unpack_Z(view, position)
+                    position += 1
+                else:
+                    position = end
+                if position != end:
+                    raise tag_mismatch(tag, position, end)
         except DECODE_FAULTS as fault:
             raise DecodeError(f"LeadershipLeaseResponse version {version}: {fault}") from fault
         return self, position
@@ -95,6 +120,14 @@ class LeadershipLeaseResponse:
     def encode(self, out: bytearray, version: int) -> None:
         try:
             out += _pack_HIIZ(self.error_code, self.controller_epoch, self.lease_ms, self.may_begin)
-            out.append(0)
+            count = 0
+            tags = bytearray()
+            if self.is_ending:
+                value = bytearray()
+                value += _pack_Z(self.is_ending)
+                write_tag(tags, 0, value)
+                count += 1
+            out.append(count)
+            out += tags
         except ENCODE_FAULTS as fault:
             raise EncodeError(f"LeadershipLeaseResponse version {version}: {fault}") from fault

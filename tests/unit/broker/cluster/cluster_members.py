@@ -24,6 +24,7 @@ from odradek.ports.randomness import SeededRandom
 from odradek.ports.store import MetadataStore, Operation, StoreError, StoreUnavailable
 from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import KafkaError
+from odradek.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from odradek.wire.messages.leader_and_isr import (
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
@@ -82,6 +83,8 @@ class Member:
         self.store = store
         self.alive = True
         self.silent = False
+        self.unreachable = False
+        """Whether it does not answer the controller's questions for a sign of life."""
         self.refusing = False
         """Whether connections are rejected, as by a closed port, though it is alive."""
         # Members ask for no leases: a test that takes its time must not fence them.
@@ -164,6 +167,10 @@ class Member:
             raise Disconnected("reset")
         while self.silent:
             await asyncio.sleep(0.01)
+        if isinstance(request, ApiVersionsRequest):
+            while self.unreachable:
+                await asyncio.sleep(0.01)
+            return ApiVersionsResponse()
         self.asked.append(request)
         try:
             if isinstance(request, LeaderAndIsrRequest):
@@ -283,7 +290,7 @@ class DyingStore:
         """What becomes of the next writes, one each."""
         self.get, self.children, self.subtree = inner.get, inner.children, inner.subtree
         self.watch, self.watch_session, self.reopen = inner.watch, inner.watch_session, inner.reopen
-        self.close = inner.close
+        self.close, self.renew_session = inner.close, inner.renew_session
 
     @property
     def session(self) -> int:

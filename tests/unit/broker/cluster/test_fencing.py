@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from odradek.broker.cluster import membership
-from odradek.broker.cluster.controller_store import YIELDED, ControllerStore, yielding
+from odradek.broker.cluster.controller_store import REIGN, REIGNS, YIELDED, ControllerStore, election, yielding
 from odradek.controller.topics import NewTopic
 from odradek.metadata.image import PartitionState
 from odradek.metadata.nodes import CONTROLLER, BrokerNode
@@ -19,6 +19,13 @@ from odradek.wire.errors import KafkaError
 from tests.unit.broker.cluster.cluster_members import Cluster, DyingStore, run
 
 SETTINGS = {"broker.session.timeout.ms": "300", "min.insync.replicas": "2"}
+
+
+class Bounded(MemoryStore):
+    """Says until when it keeps a session at least."""
+
+    def renew_session(self) -> float | None:  # type: ignore[override]
+        return 1e9
 
 
 class Renewals:
@@ -74,6 +81,35 @@ def test_silent_broker_loses_leadership_and_leaves_isrs() -> None:
         assert {state.leader for state in states(cluster)} <= {1, 2}
         assert cluster.reigning.image.brokers[3].fenced
         assert cluster.members[3].membership.broker_epoch == cluster.reigning.image.brokers[3].epoch
+
+    with_renewals(test)
+
+
+def test_broker_that_does_not_answer_is_fenced_although_it_asks() -> None:
+    """Its incoming paths alone are cut: its followers cannot copy."""
+
+    async def test(cluster: Cluster, renewals: Renewals) -> None:
+        cluster.members[3].unreachable = True
+        await cluster.until(lambda: all(set(state.isr) == {1, 2} for state in states(cluster)))
+        assert cluster.reigning.image.brokers[3].fenced
+        grant = await cluster.reigning.lease(3, cluster.members[3].epoch)
+        assert grant.seconds == 0.0
+        assert grant.is_ending
+        cluster.members[3].unreachable = False
+        await cluster.until(lambda: not cluster.reigning.image.brokers[3].fenced)
+
+    with_renewals(test)
+
+
+def test_controller_without_answers_from_most_brokers_yields(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(membership, "AWAY_SECONDS", 0.2)
+
+    async def test(cluster: Cluster, renewals: Renewals) -> None:
+        epoch = cluster.members[1].epoch
+        cluster.members[2].unreachable = cluster.members[3].unreachable = True
+        await cluster.until(lambda: cluster.tree.find(YIELDED) is not None)
+        cluster.members[2].unreachable = cluster.members[3].unreachable = False
+        await cluster.until(lambda: cluster.members[1].epoch > epoch and cluster.controller is not None)
 
     with_renewals(test)
 
@@ -155,3 +191,56 @@ def test_mark_of_another_version_is_ignored() -> None:
         assert await ControllerStore(store).read_yielded() is None
 
     asyncio.run(test())
+
+
+@pytest.mark.parametrize("way", ["session ends", "another session", "lasts", "unbounded", "in between"])
+def test_former_controller_is_known_to_have_ended_only_with_its_session(way: str) -> None:
+    async def test() -> None:
+        tree = MemoryTree()
+        former, store = Bounded(tree), Bounded(tree)
+        await former.apply(await election(former, 6, 1))
+        later = 7
+        if way in ("session ends", "another session"):
+            former.expire()
+        if way == "another session":
+            await former.reopen()
+        if way == "in between":
+            former.expire()
+            later = 8
+        if way == "unbounded":
+            former.expire()
+            assert await election(MemoryStore(tree), later, 2) == []
+        else:
+            await store.apply(await election(store, later, 2))
+        found = await ControllerStore(store).read_ended(later)
+        assert found == ((6, 1) if way in ("session ends", "another session") else None)
+
+    asyncio.run(test())
+
+
+def test_notes_of_another_version_say_nothing_of_the_former_controller() -> None:
+    async def test() -> None:
+        store = MemoryStore(MemoryTree())
+        assert await ControllerStore(store).read_ended(7) is None
+        await store.apply([Create(REIGN, b"7 2 6")])
+        assert await ControllerStore(store).read_ended(7) is None
+
+    asyncio.run(test())
+
+
+def test_controller_that_takes_over_notes_its_election() -> None:
+    async def test(cluster: Cluster) -> None:
+        store = Bounded(cluster.tree)
+        member = await cluster.add(1, store=store)
+        node = cluster.tree.find(REIGN)
+        assert node is not None
+        assert node.data == b"%d 1 -1 -1" % member.controller.epoch
+        assert cluster.tree.find(f"{REIGNS}/{member.controller.epoch}") is not None
+        store.expire()
+        await cluster.until(lambda: member.controller.epoch > 1 and member.controller.is_active)
+        node = cluster.tree.find(REIGN)
+        assert node is not None
+        assert node.data == b"2 1 1 1"
+        assert cluster.tree.find(f"{REIGNS}/1") is None
+
+    run(test)

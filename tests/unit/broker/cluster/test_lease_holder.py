@@ -185,3 +185,24 @@ def test_writes_of_clients_are_released_where_nothing_is_granted(world: World, m
         await released.wait()
 
     run(world, test)
+
+
+def test_no_promises_are_asked_for_when_the_controller_lets_the_lease_end(world: World) -> None:
+    """Its successors would have to wait for their own promises."""
+
+    async def test() -> None:
+        world.grant = Grant(0.3, may_begin=True, is_ending=True)
+        world.holder.registered()
+        await world.until_asked(1)
+        world.grant = NO_GRANT._replace(is_ending=True)
+        world.holder.wake()
+        await world.until_asked(2)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not world.promises
+        world.grant = NO_GRANT
+        world.holder.wake()
+        while not world.promises:
+            await asyncio.sleep(0)
+
+    run(world, test)

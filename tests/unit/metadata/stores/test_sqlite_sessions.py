@@ -338,6 +338,46 @@ def test_who_is_silent_for_the_timeout_is_found(neighbours: tuple[FakeLoop, Neig
     other.end()
 
 
+def test_renewed_session_is_not_ended_before_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the same clock in both processes, however late the observer looks."""
+    loop, silent = FakeLoop(), list[float]()
+    monkeypatch.setattr(asyncio, "get_running_loop", lambda: loop)
+    path = str(tmp_path / "metadata.db")
+    first = Neighbours(path, 9.0, lambda: None, lambda _: None, lambda *_: None)
+    first.begin(1, Lease(lease_path(path, 1), loop.now))
+    second = Neighbours(path, 9.0, lambda: None, lambda _: None, lambda *_: silent.append(loop.now))
+    second.begin(2, Lease(lease_path(path, 2), loop.now))
+    second.update([1, 2])
+    loop.run_to(104.5)
+    until = first.renew()
+    assert until == 113.5
+    loop.run_to(until - 0.01)
+    assert silent == []
+    loop.run_to(until)
+    assert silent == [until]
+    first.end()
+    second.end()
+
+
+def test_session_that_cannot_be_renewed_lasts_from_its_last_renewal(
+    neighbours: tuple[FakeLoop, Neighbours, Lease, list[int]],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail(_lease: Lease, _now: float) -> None:
+        raise OSError(errno.EIO, "broken")
+
+    loop, observer, other, _ = neighbours
+    loop.run_to(101.0)
+    assert observer.renew() == 110.0
+    monkeypatch.setattr(Lease, "renew", fail)
+    loop.now = 102.0
+    assert observer.renew() == 110.0
+    assert "cannot renew the lease" in caplog.text
+    observer.end()
+    other.end()
+
+
 def test_stopped_process_does_not_mistake_others_for_silent(
     neighbours: tuple[FakeLoop, Neighbours, Lease, list[int]],
 ) -> None:
