@@ -136,6 +136,8 @@ ONCE_FAILED: Final = {
     "acls-1": "a forwarded request whose entries were all denied got UNKNOWN_SERVER_ERROR",
     "cluster-79000": "a connection attempt without a remaining waiter ended in an error of the event loop",
     "holds-1": "a Metadata request opened the log of every partition that a broker without its lease leads",
+    "voters-548441000003": "checker: a voter whose disk was replaced after it had stored a record was not counted",
+    "controller-disks-548441000003": "simulator: a controller that ended by itself was never started again",
 }
 """Seed -> the fault that it found, in short; "simulator" and "checker" are faults of the test itself."""
 

@@ -6,6 +6,7 @@ In the place of `ModelQuorum`: Raft, its executor, the decisions and the answers
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import random
 from collections.abc import Callable, Collection
 from functools import partial
@@ -105,7 +106,9 @@ class ControllerHost(Machine):
         if self._is_ending or process is None:
             return
         self._is_ending = True
-        self.world.loop.create_task(self._stop_failed(node, process), name=f"end of {process.name}")
+        # Not in the context of the process: what starts the next one must outlive this one.
+        end = self._stop_failed(node, process)
+        self.world.loop.create_task(end, name=f"end of {process.name}", context=contextvars.Context())
 
     async def _stop_failed(self, node: ControllerNode, process: Process) -> None:
         loop = self.world.loop

@@ -34,6 +34,8 @@ class QuorumChecker:
         self.committed: list[Entry] = []
         """The committed records from offset 0 on."""
         self._disks = dict(disks)
+        self._lost: dict[ReplicaKey, QuorumDisk] = {}
+        """Disks that were replaced, as they were at the end."""
         self._static = VoterSet.of_ids(voters)
         self._leaders: dict[int, int] = {}
         self._epochs: dict[int, int] = {}
@@ -43,6 +45,8 @@ class QuorumChecker:
 
     def replace_disk(self, node: int, disk: QuorumDisk) -> None:
         """A host has an empty disk: its replica is another one."""
+        before = self._disks[node]
+        self._lost[replica_key(node, before.directory)] = before
         self._disks[node] = disk
         self._epochs.pop(node, None)
 
@@ -132,8 +136,13 @@ class QuorumChecker:
                 raise Violation("ConsistentCommittedData", f"{node} has another committed record at {offset}")
 
     def _check_majority(self, node: int, offset: int, entry: Entry) -> None:
+        # A voter whose disk was replaced counts with what it had: it votes no more, so that the next leader needs a
+        # majority of the whole set among the others, and one of those has the record.
         voters = self.voters_of(node)
         holders = [
+            key.node_id for key, disk in self._lost.items() if key in voters.keys and disk.has_durably(offset, entry)
+        ]
+        holders += [
             each
             for each in voters.ids
             if voters.is_voter(replica_key(each, self._disks[each].directory))
