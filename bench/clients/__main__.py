@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -21,7 +22,7 @@ from rich.table import Table
 from bench.cases import topics
 from bench.clients import synchronous
 from bench.clients.drivers import DRIVERS, PARTITIONS, Task, confluent_produce, run
-from bench.servers import NAMES, Server
+from bench.servers import NAMES, Running, Server, processes
 
 CASES = {
     "100 B": (500_000, 100, "plain"),
@@ -77,14 +78,15 @@ class Measurement:
         self._args = args
         self.figures: dict[Key, list[float]] = {}
 
-    def of_broker(self, name: str, bootstrap: str, turn: int) -> None:
-        args = self._args
+    def of_broker(self, name: str, broker: Running, turn: int) -> None:
+        args, bootstrap = self._args, broker.bootstrap
         for label in args.case if args.work else ():
             for repeat in range(args.repeat):
                 self._case(name, bootstrap, label, turn * args.repeat + repeat)
         if args.synchronous:
+            apart = keep_apart(broker) if args.apart else None
             with topics.fresh(bootstrap, 1) as topic:
-                for work, client, found in synchronous.measure(bootstrap, topic, 100, args.client, args.blocks):
+                for work, client, found in synchronous.measure(bootstrap, topic, 100, args.client, args.blocks, apart):
                     self._note(name, f"{work}, 100 B", client, found)
 
     def _case(self, name: str, bootstrap: str, label: str, turn: int) -> None:
@@ -115,6 +117,18 @@ class Measurement:
             for figure, value in found.items()
         )
         print(f"  {name:8} {case:18} {client:13} {shown}", file=sys.stderr, flush=True)
+
+
+def keep_apart(broker: Running) -> set[int]:
+    """Leave the upper half of the processors to the clients, and return it."""
+    available = sorted(os.sched_getaffinity(0))
+    half = len(available) // 2
+    if not half:
+        raise SystemExit("--apart needs two processors")
+    for process in processes(broker.pid):
+        for thread in Path(f"/proc/{process}/task").iterdir():
+            os.sched_setaffinity(int(thread.name), available[:half])
+    return set(available[half:])
 
 
 def ratio(ours: list[float], theirs: list[float]) -> float:
@@ -165,6 +179,12 @@ def main() -> int:
         "--blocks", type=int, default=10, help=f"of {synchronous.BLOCK_RECORDS} records that wait, in a round"
     )
     parser.add_argument(
+        "--apart",
+        action="store_true",
+        help="records that wait: broker and clients on different processors, as on different machines; else the "
+        "scheduler puts both on one processor for a while, where a round trip takes half as long",
+    )
+    parser.add_argument(
         "--check-crcs", action=argparse.BooleanOptionalAction, default=True, help="whether consumers verify checksums"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="every round's figures")
@@ -185,7 +205,7 @@ def main() -> int:
         print(f"round {number + 1} of {args.rounds}", file=sys.stderr, flush=True)
         for name in [args.only] if args.only else NAMES:
             with Server(name) as server:
-                measurement.of_broker(name, server.running.bootstrap, number)
+                measurement.of_broker(name, server.running, number)
     figures = measurement.figures
     show(figures, args.client)
     if args.json:

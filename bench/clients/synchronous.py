@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 import struct
 import subprocess
@@ -223,9 +224,12 @@ class _Client(NamedTuple):
 
 
 def measure(
-    bootstrap: str, topic: str, size: int, clients: Sequence[str], count: int
+    bootstrap: str, topic: str, size: int, clients: Sequence[str], count: int, processors: set[int] | None = None
 ) -> Iterator[tuple[str, str, Figures]]:
-    """(work, client, figures of a record) of `count` blocks of each; the order changes from block to block."""
+    """(work, client, figures of a record) of `count` blocks of each; the order changes from block to block.
+
+    The clients run on `processors`, None for any.
+    """
     with ExitStack() as stack:
         running = []
         for name in clients:
@@ -234,6 +238,8 @@ def measure(
                 process = stack.enter_context(
                     subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
                 )
+                if processors is not None:
+                    os.sched_setaffinity(process.pid, processors)
                 running.append(_Client(work, name, process))
         for each in running:
             each.wait_until_ready()
