@@ -56,6 +56,20 @@ def read_entries(data: bytes, *, whole: bool) -> Iterator[MetadataEntry | Contro
         raise CorruptMetadata(str(error)) from error
 
 
+def checked_end(data: bytes) -> int:
+    """The offset after the last of these batches, whose checksums are right. Raises CorruptMetadata.
+
+    Their records are not decoded: that is for whoever replays them.
+    """
+    view, end = memoryview(data), 0
+    try:
+        for position, _ in split_batches(view):
+            end = check_batch(view, position, from_client=False).next_offset
+    except CorruptRecords as error:
+        raise CorruptMetadata(str(error)) from error
+    return end
+
+
 def read_outline(data: bytes) -> Iterator[ControlEntry | None]:
     """The control records of a complete segment or checkpoint, and None for each batch of metadata records.
 

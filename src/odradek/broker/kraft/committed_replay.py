@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from odradek.broker.kraft.metadata_snapshots import MetadataSnapshots
 from odradek.kraft.checkpoints import Checkpoint, CheckpointId
-from odradek.kraft.metadata_log import MetadataEntry, read_entries
+from odradek.kraft.metadata_log import MetadataEntry, checked_end, read_entries
 from odradek.kraft.metadata_records import decode_metadata_record
 from odradek.metadata.image import ClusterImage
 from odradek.metadata.kraft.durable_log import DurableMetadataLog
@@ -75,8 +75,8 @@ class CommittedReplay:
             self._end_snapshot(snapshot, offset)
         self._snapshots.begun_at(self._clock.monotonic())
         while batches := self._log.read(offset, _READ_BYTES) if offset < self._log.log_end.offset else b"":
+            offset = checked_end(batches)
             self.appended(batches)
-            offset = list(read_entries(batches, whole=True))[-1].offset + 1
             await asyncio.sleep(0)
 
     def appended(self, batches: bytes | memoryview) -> None:
