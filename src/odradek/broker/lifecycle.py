@@ -40,6 +40,7 @@ from odradek.metadata.image import Broker as BrokerEntry
 from odradek.ports.disk import SystemDisk
 from odradek.ports.network import inherited_listener
 from odradek.ports.store import StoreError, WrongStore
+from odradek.replication.leadership import Leadership
 from odradek.wire.frames import ReceiveBuffers
 
 if TYPE_CHECKING:
@@ -81,6 +82,8 @@ class Inspection(NamedTuple):
     """Its controller, active or not."""
     participation: Participation
     """Its part in the cluster."""
+    leadership: Leadership | None
+    """Its right to act as a leader; None where no leases are needed."""
     audit: Audit | None
     """Its audit topic, if it has one."""
     groups: GroupService
@@ -125,6 +128,7 @@ class Broker:
             storage.view,
             cluster.controller,
             cluster.participation,
+            cluster.replication_parts.environment.leadership,
             parts.audit,
             parts.coordinators.groups,
         )

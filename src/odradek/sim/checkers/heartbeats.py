@@ -51,8 +51,13 @@ class _Heartbeats:
         if not request.want_fence and request.current_metadata_offset >= request.broker_epoch:
             self._ready.add((request.broker_id, request.broker_epoch))
 
-    def answered(self, broker_id: int, broker_epoch: int, answer: BrokerHeartbeatResponse) -> None:
-        """Judge the answer."""
+    def answered(self, broker_id: int, broker_epoch: int, received_at: float, answer: BrokerHeartbeatResponse) -> None:
+        """Judge the answer, and note it for the checkers that look at brokers."""
+        quorum = self._world.controllers
+        assert quorum is not None
+        quorum.heard_at[broker_id, broker_epoch] = received_at
+        if not answer.is_fenced:
+            quorum.unfenced_at[broker_id, broker_epoch] = self._world.now()
         if not answer.is_fenced and (broker_id, broker_epoch) not in self._ready:
             self._world.loop.broken = Violation(
                 "a broker is unfenced once it has applied its registration",
@@ -69,9 +74,10 @@ def judged_heartbeats(world: World) -> Iterator[None]:
     def judged(right: Callable[..., Awaitable[BrokerHeartbeatResponse]]) -> Any:
         async def heartbeat(self: Any, request: BrokerHeartbeatRequest, connection: int) -> BrokerHeartbeatResponse:
             broker_id, broker_epoch = request.broker_id, request.broker_epoch
+            received_at = world.now()
             heartbeats.received(request)
             answer = await right(self, request, connection)
-            heartbeats.answered(broker_id, broker_epoch, answer)
+            heartbeats.answered(broker_id, broker_epoch, received_at, answer)
             return answer
 
         return heartbeat

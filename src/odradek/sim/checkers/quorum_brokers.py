@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 from odradek.broker.kraft.metadata_follower import MetadataFollower
@@ -12,6 +13,7 @@ from odradek.metadata.image import ClusterImage
 from odradek.metadata.kraft.difference import difference
 from odradek.sim.checkers.heartbeats import check_report
 from odradek.sim.checkers.history import Violation
+from odradek.sim.controllers.active_controller import SESSION_SECONDS
 from odradek.sim.controllers.model_log import ModelBatch
 from odradek.sim.controllers.simulated_controllers import CommittedLog
 from odradek.sim.world.hosts import BrokerHost, World
@@ -26,8 +28,10 @@ _APPLIED_SECONDS: Final = 2.0
 class QuorumBrokersWatch:
     """Looks at each broker's copy of the metadata log, and at what the broker makes of it. Raises Violation."""
 
-    def __init__(self, world: World, quorum: CommittedLog) -> None:
+    def __init__(self, world: World, quorum: CommittedLog, look_at_controllers: Callable[[], None]) -> None:
+        """`look_at_controllers` is called with each look. Raises Violation."""
         self._world = world
+        self._look_at_controllers = look_at_controllers
         self._quorum = quorum
         self._leader_epochs: dict[tuple[bytes, int, int], int] = {}
         """The offset of the record with which a leader epoch of a partition began."""
@@ -44,6 +48,7 @@ class QuorumBrokersWatch:
             try:
                 for host in self._world.brokers:
                     self._look(host)
+                self._look_at_controllers()
             except Violation as violation:
                 self._world.loop.broken = violation
                 return
@@ -81,6 +86,8 @@ class QuorumBrokersWatch:
         follower = participation.follower
         assert isinstance(follower, MetadataFollower)
         self._look_at_log(name, follower)
+        assert found.leadership is not None
+        self._look_at_lease(host, name, found.leadership.lease_until, participation.broker_epoch)
         self._look_at_leaders(host, name, found, participation)
 
     def _look_at_log(self, name: str, follower: MetadataFollower) -> None:
@@ -97,6 +104,17 @@ class QuorumBrokersWatch:
             raise Violation("brokers apply whole batches", f"{name} has applied records to offset {end}")
         if changes := _changes(expected, follower.image):
             raise Violation("a broker's image is the replayed log", f"{name} at offset {end}: {changes}")
+
+    def _look_at_lease(self, host: BrokerHost, name: str, lease_until: float, epoch: int) -> None:
+        remaining = lease_until - host.clock.monotonic()
+        if remaining <= 0:
+            return
+        granted = self._quorum.unfenced_at.get((host.node_id, epoch))
+        if granted is None or self._world.now() + remaining > granted + SESSION_SECONDS:
+            raise Violation(
+                "a lease begins with an answer that the broker is unfenced",
+                f"{name} has one for {remaining:.3f} s in epoch {epoch}; the last such answer came at {granted}",
+            )
 
     def _look_at_leaders(
         self, host: BrokerHost, name: str, found: Inspection, participation: QuorumParticipation

@@ -141,6 +141,7 @@ class ActiveController:
             raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
         self._controller.quorum.reported(request)
         self._contacts[broker_id] = self._controller.quorum.reported_at[broker_id] = self._now()
+        self._controller.quorum.heard_at[broker_id, epoch] = self._now()
         self._offsets[broker_id] = request.current_metadata_offset
         if request.offline_log_dirs:
             await self.decide(lambda records: records.fail_directories(broker_id, request.offline_log_dirs))
@@ -156,6 +157,8 @@ class ActiveController:
         now_known = self.image.brokers[broker_id]
         if now_known.epoch != epoch:
             raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
+        if not now_known.fenced:
+            self._controller.quorum.unfenced_at[broker_id, epoch] = self._now()
         return BrokerHeartbeatResponse(
             is_caught_up=request.current_metadata_offset >= epoch,
             is_fenced=now_known.fenced,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.sim.checkers.quorum_brokers import QuorumBrokersWatch
+from odradek.sim.checkers.silent_brokers import SilentBrokers
 from odradek.sim.controllers.active_controller import SESSION_SECONDS, ActiveController
 from odradek.sim.controllers.answers import Answers
 from odradek.sim.controllers.controller_server import ControllerServer
@@ -27,7 +28,7 @@ def make_own_quorum(world: World) -> list[asyncio.Task[None]]:
     size = rng.choice((1, 3, 3, 5))
     quorum = OwnQuorum(world, size, rng)
     states = RecordedStates(world.unclean_topics)
-    watch = QuorumBrokersWatch(world, quorum)
+    watch = QuorumBrokersWatch(world, quorum, SilentBrokers(world, quorum).look)
     quorum.watch_commits(watch.committed)
     quorum.watch_commits(lambda batch: states.committed(batch.image))
     world.stored, world.controllers, world.membership = states, quorum, OwnMembership(quorum)
@@ -47,7 +48,7 @@ def make_quorum(world: World) -> list[asyncio.Task[None]]:
     config = BrokerConfig({"min.insync.replicas": "2", "default.replication.factor": "3"})
     balances = rng.random() < 0.5
     states = RecordedStates(world.unclean_topics)
-    watch = QuorumBrokersWatch(world, quorum)
+    watch = QuorumBrokersWatch(world, quorum, lambda: None)
 
     def committed(batch: ModelBatch) -> None:
         watch.committed(batch)

@@ -188,6 +188,10 @@ class OwnQuorum:
         """Committed batches by the offset after them."""
         self.images: dict[int, ClusterImage] = {0: ClusterImage(CLUSTER_ID)}
         """The image after each committed batch, by the offset after it."""
+        self.heard_at: dict[tuple[int, int], float] = {}
+        """See `CommittedLog`."""
+        self.unfenced_at: dict[tuple[int, int], float] = {}
+        """See `CommittedLog`."""
         self._watchers: list[Committed] = []
         self._replay = MetadataReplay(ClusterImage(CLUSTER_ID))
         self._read: dict[str, int] = {}

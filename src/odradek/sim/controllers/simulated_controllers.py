@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from typing import Protocol
 
 from odradek.metadata.image import ClusterImage
@@ -20,6 +20,16 @@ class CommittedLog(Protocol):
     @property
     def committed_batches(self) -> Mapping[int, ModelBatch]:
         """Committed batches."""
+        ...
+
+    @property
+    def heard_at(self) -> MutableMapping[tuple[int, int], float]:
+        """When the active controller last accepted a heartbeat, by broker and epoch."""
+        ...
+
+    @property
+    def unfenced_at(self) -> MutableMapping[tuple[int, int], float]:
+        """When it last answered one that the broker is unfenced, by broker and epoch."""
         ...
 
     @property
