@@ -31,6 +31,7 @@ from odradek.api.requests.long_work import Slices
 from odradek.api.requests.registry import api
 from odradek.api.requests.throttling import pause
 from odradek.log.append import AppendResult, RejectedRecords
+from odradek.log.partition_log import PartitionLog
 from odradek.metadata.image import AUDIT_TOPIC, INTERNAL_TOPICS
 from odradek.ports.network import Part
 from odradek.replication.delayed_produce import Append, DelayedProduce
@@ -52,6 +53,18 @@ SLICED_PARTITIONS: Final = 1000
 _SLOW_SECONDS: Final = 0.00005
 """An append that takes longer for each partition opens their logs: the kernel may need milliseconds for a new file, so
 that the time is looked at after each of them."""
+
+_WITHOUT_LOG_START: Final = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
+"""Errors of an append whose answer has no log start offset in Kafka (`ReplicaManager.appendRecordsToLeader`)."""
 
 Produced = list[tuple[TopicKey, list[ProducedPartition]]]
 _AnswerPlace = tuple[TopicKey, int, list[ProducedPartition], int]
@@ -193,6 +206,7 @@ def _produce(
     for topic, partitions in request.topics:
         answers = []
         for index, records in partitions:
+            log = None
             try:
                 if denied is not None and topic in denied:
                     raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -211,12 +225,13 @@ def _produce(
                     partition.refuse(records, code, now_ms)
                     raise KafkaError(code)
                 evidence = examined.get((topic, index)) if examined else None
+                log = partition.log
                 result = partition.append(records, now_ms=now_ms, all_in_sync=acks == ALL, examined=evidence)
             except KafkaError as error:
                 failed = True
                 if records is not None and error.code in SENT_AGAIN:
                     context.services.partitions.refused(topic, index, records, error.code, now_ms)
-                answers.append(_failed(topic, index, error, context))
+                answers.append(_failed(topic, index, error, context, log))
                 continue
             last_offset = result.last_offset
             # What is below the high watermark is written.
@@ -320,8 +335,7 @@ class _SlicedAnswer:
 
             def fail(index: int, error: KafkaError) -> None:
                 self._failed = True
-                topic, partition, answers, position = places[index]
-                answers[position] = _failed(topic, partition, error, self.context)
+                _fail_at(places[index], error, self.context)
 
             _wait(DelayedProduce(waiting, fail, self._confirmed), self._request)
 
@@ -379,12 +393,25 @@ def _appended(index: int, result: AppendResult) -> ProducedPartition:
     return tuple.__new__(ProducedPartition, fields)
 
 
-def _failed(topic: TopicKey, index: int, error: KafkaError, context: RequestContext[Uses]) -> ProducedPartition:
+def _failed(
+    topic: TopicKey, index: int, error: KafkaError, context: RequestContext[Uses], log: PartitionLog | None = None
+) -> ProducedPartition:
+    """The answer for a partition; `log` is the one that rejected the batch, if one did."""
     context.note_error(error.code)
     record_errors = error.record_errors if isinstance(error, RejectedRecords) else ()
     leader = current_leader(context, topic, index) if error.code in MOVED else None
-    return ProducedPartition(
-        index, error.code, record_errors=record_errors, error_message=error.message, current_leader=leader
+    start = -1 if log is None or error.code in _WITHOUT_LOG_START else log.log_start_offset
+    return ProducedPartition(index, error.code, -1, -1, start, record_errors, error.message, leader)
+
+
+def _fail_at(place: _AnswerPlace, error: KafkaError, context: RequestContext[Uses]) -> None:
+    """Put the error of an append that is not confirmed in the place of its success. Its offsets stay, as in Kafka."""
+    topic, partition, answers, position = place
+    appended = answers[position]
+    answers[position] = _failed(topic, partition, error, context)._replace(
+        base_offset=appended.base_offset,
+        log_append_time_ms=appended.log_append_time_ms,
+        log_start_offset=appended.log_start_offset,
     )
 
 
@@ -426,8 +453,7 @@ class _LateAnswer:
     def fail(self, index: int, error: KafkaError) -> None:
         """Put the error in the place of the append's success."""
         self._failed = True
-        topic, partition, answers, position = self._places[index]
-        answers[position] = _failed(topic, partition, error, self._context)
+        _fail_at(self._places[index], error, self._context)
 
     def send(self) -> None:
         """All appends are confirmed or have failed."""

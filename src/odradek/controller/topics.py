@@ -275,7 +275,7 @@ def delete_topics(
     replies = []
     gone: dict[str, Topic] = {}
     repeated = _repeated_references(image, references)
-    for reference in references:
+    for reference in _answered_references(references):
         name = image.topic_names.get(reference.id) if reference.name is None else reference.name
         topic = None if name is None else image.topics.get(name)
         failure: Failure | None = None
@@ -303,6 +303,16 @@ def delete_topics(
         operations += steps.operations
         cuts += [start, *(start + cut for cut in steps.cuts)]
     return Decision(operations, image.without_topics(gone), replies, cuts[1:])
+
+
+def _answered_references(references: Iterable[TopicReference]) -> Iterator[TopicReference]:
+    """What is named twice is answered once, as in Kafka (`ControllerApis.deleteTopics`)."""
+    seen: set[TopicReference] = set()
+    for reference in references:
+        is_valid = (reference.name is None) == (reference.id != ZERO_UUID)
+        if not is_valid or reference not in seen:
+            yield reference
+        seen.add(reference)
 
 
 def _repeated_references(image: ClusterImage, references: Collection[TopicReference]) -> dict[TopicReference, str]:

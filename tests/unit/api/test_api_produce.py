@@ -203,6 +203,38 @@ def test_unconfirmed_batch_is_answered_as_appended(tmp_path: Path) -> None:
     (row,) = answer.responses[0].partition_responses
     assert row.error_code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
     assert row.error_message == "appended, but not confirmed: this broker no longer leads the partition"
+    assert (row.base_offset, row.log_start_offset) == (0, 0), "as in Kafka: the batch is in the log"
+
+
+@pytest.mark.parametrize(
+    ("spoiled", "code", "log_start_offset"),
+    [(False, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 0), (True, ErrorCode.CORRUPT_MESSAGE, -1)],
+)
+def test_rejected_batch_is_answered_with_the_log_start_where_kafka_does(
+    tmp_path: Path, spoiled: bool, code: ErrorCode, log_start_offset: int
+) -> None:
+    partition = led(tmp_path, 0)
+    context = context_of({0: partition})
+    context.services.image = ClusterImage
+    context.session = Session("PLAINTEXT", "127.0.0.1")
+    context.services.partitions.refused = lambda *_: None
+
+    def records(sequence: int) -> memoryview:
+        fields = BatchFields(producer_id=5, producer_epoch=0, base_sequence=sequence)
+        return memoryview(bytearray(encode_batch([(NOW_MS, None, b"x", ())], fields)))
+
+    async def play() -> Any:
+        handle(ProduceRequest(None, 1, 30_000, [("t", [(0, records(0))])]), context)
+        partition.log.durability.finish_writes()
+        second = records(7)
+        if spoiled:
+            second[-1] ^= 1
+        return handle(ProduceRequest(None, 1, 30_000, [("t", [(0, second)])]), context)
+
+    (parts,) = asyncio.run(play())
+    answer, _ = ProduceResponse.decode(memoryview(bytes(parts)), 9, 9)
+    (row,) = answer.responses[0].partition_responses
+    assert (row.error_code, row.base_offset, row.log_start_offset) == (code, -1, log_start_offset)
 
 
 COUNT = 9

@@ -77,6 +77,23 @@ def test_batch_leaves_a_leader_that_accepts_connections_and_stands_still(idempot
     run(cluster, body, enable_idempotence=idempotent, request_timeout_ms=600_000, delivery_timeout_ms=1_200_000)
 
 
+def test_metadata_is_asked_of_another_broker_than_one_that_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A producer whose leader has moved does not wait for the metadata of a broker that stands still."""
+    monkeypatch.setattr("odradek.client.network.cluster.SILENT_S", 0.02)
+    cluster = FakeCluster(brokers=2, topics={"t": 2})
+
+    async def body(producer: Producer) -> None:
+        for partition in (0, PARTITION):
+            await producer.send_and_wait("t", b"first", partition=partition)
+        cluster.script(ApiKey.METADATA, silent)
+        cluster.move_leader("t", PARTITION, 1)
+        await producer.send_and_wait("t", b"second", partition=PARTITION)
+        asked = [node_id for node_id, key, _, _ in cluster.requests if key == ApiKey.METADATA]
+        assert sorted(asked[-2:]) == [1, 2]
+
+    run(cluster, body, request_timeout_ms=600_000, delivery_timeout_ms=1_200_000)
+
+
 def test_silent_leader_that_still_leads_is_waited_for() -> None:
     """Its replicas may be slow. Another broker is asked who leads, and the request stays."""
     cluster = FakeCluster(brokers=2, topics={"t": 2})

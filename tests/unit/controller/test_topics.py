@@ -241,7 +241,9 @@ def test_deletions_are_rejected_as_kafka_does() -> None:
         TopicReference("a", a.id),
         TopicReference(None),
         TopicReference("twice"),
+        TopicReference(None, b"y" * 16),
         TopicReference("twice"),
+        TopicReference(None, b"y" * 16),
     ]
     decision = delete_topics(image, references, SETTINGS)
     assert [reply.failure for reply in decision.replies] == [
@@ -250,7 +252,7 @@ def test_deletions_are_rejected_as_kafka_does() -> None:
         (ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id."),
         (ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified."),
         (ErrorCode.INVALID_REQUEST, "Duplicate topic name."),
-        (ErrorCode.INVALID_REQUEST, "Duplicate topic name."),
+        (ErrorCode.INVALID_REQUEST, "Duplicate topic id."),
     ]
     assert not decision.operations
     both = delete_topics(image, [TopicReference("a"), TopicReference(None, a.id)], SETTINGS)

@@ -66,6 +66,8 @@ _TOPIC_FAILURES: Final = frozenset(
     }
 )
 """Errors of a topic that do not pass by themselves."""
+SILENT_S: Final = 1.0
+"""A broker that has not answered Metadata for this time is not waited for where there is another one."""
 _QUIET_S: Final = 1.0
 """A retriable error of a broker is normal for this long: a leader moves, a coordinator loads."""
 _LOST_COORDINATOR: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
@@ -403,14 +405,10 @@ class Cluster:
     async def _ask_metadata(self, topics: list[str] | None) -> dict[str, int]:
         """Fetch and merge the metadata of topics, None for all; error codes by topic."""
         connection = await self.connections.any(other_than=self._doubted)
-        version = connection.version_of(MetadataRequest)
-        request = MetadataRequest(
-            topics=None if topics is None else [MetadataRequestTopic(name=each) for each in topics],
-            allow_auto_topic_creation=self._auto_create or version < 4,
-        )
-        if topics is None and version == 0:
-            request.topics = []
-        response = await self.ask(connection, request, MetadataResponse)
+        if len(self.connections.brokers) > 1:
+            connection, response = await self._ask_two(connection, topics)
+        else:
+            response = await self._request_metadata(connection, topics)
         if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
             raise error_of(response.error_code)
         if not response.brokers:
@@ -421,6 +419,27 @@ class Cluster:
         # A broker that is cut off from the others does not learn of new leaders: the next request asks another one.
         self._doubted = connection if self._lacks_leaders(topics) else None
         return errors
+
+    async def _ask_two(self, connection: Connection, topics: list[str] | None) -> tuple[Connection, MetadataResponse]:
+        """Ask another broker when this one is silent: it may stand still, and all wait for this answer."""
+        asked = self.loop.create_task(self._request_metadata(connection, topics))
+        asked.add_done_callback(retrieve_failure)
+        if not (await asyncio.wait({asked}, timeout=SILENT_S))[0]:
+            other = await self.connections.any(other_than=connection)
+            if other is not connection:
+                asked.cancel()
+                return other, await self._request_metadata(other, topics)
+        return connection, await asked
+
+    async def _request_metadata(self, connection: Connection, topics: list[str] | None) -> MetadataResponse:
+        version = connection.version_of(MetadataRequest)
+        request = MetadataRequest(
+            topics=None if topics is None else [MetadataRequestTopic(name=each) for each in topics],
+            allow_auto_topic_creation=self._auto_create or version < 4,
+        )
+        if topics is None and version == 0:
+            request.topics = []
+        return await self.ask(connection, request, MetadataResponse)
 
     @property
     def _rebootstraps(self) -> bool:
