@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -299,3 +301,24 @@ def test_broker_in_the_process_reports_why_it_does_not_start(tmp_path: Path) -> 
         asyncio.run(main({"num.partitions": "many"}))
     with pytest.raises(BrokerTimedOut, match="does not serve after 0 s"):
         asyncio.run(main({}, 0))
+
+
+def test_child_broker_leaves_sockets_of_other_libraries_alone() -> None:
+    """PySpark closes its connection to Java in a forked process, and uvloop's subprocesses are forked."""
+    program = """
+import os, socket, uvloop
+from odradek.testing import Broker
+
+kept, peer = socket.socketpair()
+os.register_at_fork(after_in_child=lambda: kept.shutdown(socket.SHUT_RDWR))
+
+async def main():
+    async with Broker() as broker:
+        await broker.topic("orders")
+
+uvloop.run(main())
+kept.sendall(b"alive")
+print(peer.recv(5).decode())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "alive\n", done.stderr
