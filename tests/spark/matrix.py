@@ -31,6 +31,8 @@ POINTS: Final = tuple(f"{when}-{step}" for step in STEPS for when in ("before", 
 TASK_POINTS: Final = ("before-produce", "after-produce")
 ROWS: Final = 200
 PER_BATCH: Final = 100
+FEW: Final = 40
+"""Rows of a small micro-batch, which Spark gets with the plan."""
 MASTER: Final = "local[2,4]"
 CLUSTER: Final = "local-cluster[2,1,1024]"
 # A broker that is away for seconds must not cost minutes.
@@ -43,6 +45,13 @@ class Kind(NamedTuple):
     name: str
     what: str
     points: tuple[str, ...] = POINTS
+    few: bool = False
+    """Whether micro-batches are small, so that no task reads their rows."""
+
+    def pipeline(self, world: "World", name: str) -> Pipeline:
+        """A new query of this kind, whose checkpoint has the name."""
+        path = world.home / f"checkpoint-{name}{'-few' if self.few else ''}"
+        return Pipeline(world.topics, path, FEW if self.few else PER_BATCH, in_tasks=not self.few)
 
 
 KINDS: Final = {
@@ -131,7 +140,7 @@ class Cell(NamedTuple):
 
 def in_session(world: World, kind: Kind) -> Iterator[Cell]:
     """The faults that a Spark session survives: the query is started again until it comes to its end."""
-    pipeline = Pipeline(world.topics, world.home / f"checkpoint-{kind.name}", PER_BATCH)
+    pipeline = kind.pipeline(world, kind.name)
     frame = None
     if kind.name == "stage":
         # More tasks than run at once: some still have to fetch when the files are gone.
@@ -155,7 +164,7 @@ def in_session(world: World, kind: Kind) -> Iterator[Cell]:
         except Exception:
             failure = traceback.format_exc()
             world.faults.unlink(missing_ok=True)
-            pipeline = Pipeline(world.topics, world.home / f"checkpoint-{kind.name}-{point}", PER_BATCH)
+            pipeline = kind.pipeline(world, f"{kind.name}-{point}")
         yield Cell(kind.name, point, time.monotonic() - began, runs, failure)
 
 
@@ -178,7 +187,7 @@ def _stages_run_again(spark: Any) -> int:
 def as_jobs(world: World, kind: Kind) -> Iterator[Cell]:
     """The faults that take processes of Spark: each run recovers from the one before, and dies at its own point."""
     master = CLUSTER if kind.name == "executor" else MASTER
-    pipeline = Pipeline(world.topics, world.home / f"checkpoint-{kind.name}", PER_BATCH)
+    pipeline = kind.pipeline(world, kind.name)
     job = Job(pipeline, world.target.bootstrap, world.faults, master)
     log = world.home / f"{kind.name}.log"
     for point in kind.points:
@@ -249,12 +258,13 @@ def main() -> int:
     )
     parser.add_argument("kind", nargs="*", help="default: all of them")
     parser.add_argument("--target", choices=NAMES, action="append", help="default: odradek; may be given again")
+    parser.add_argument("--few", action="store_true", help=f"micro-batches of {FEW} rows, which no task reads")
     parser.add_argument("--point", choices=POINTS, action="append", help="only these")
     args = parser.parse_args()
     if unknown := set(args.kind) - set(KINDS):
         parser.error(f"no kind {', '.join(sorted(unknown))}")
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    kinds = [KINDS[name] for name in args.kind or KINDS]
+    kinds = [KINDS[name]._replace(few=args.few) for name in args.kind or KINDS]
     if args.point:
         kinds = [kind._replace(points=tuple(p for p in kind.points if p in args.point)) for kind in kinds]
     ensure_java()

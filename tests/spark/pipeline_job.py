@@ -1,8 +1,9 @@
 """A query from topic to topic, exactly once, as a program of its own, so that a test can kill it.
 
-python -m tests.spark.pipeline_job BOOTSTRAP SOURCE TARGET CHECKPOINT ROWS_PER_BATCH MASTER
+python -m tests.spark.pipeline_job BOOTSTRAP SOURCE TARGET CHECKPOINT ROWS_PER_BATCH MASTER SOURCE_OPTIONS
 """
 
+import json
 import os
 import sys
 
@@ -11,7 +12,9 @@ from pyspark.sql import SparkSession
 from odradek.spark.java import ensure_java
 
 
-def main(bootstrap: str, source: str, target: str, checkpoint: str, rows_per_batch: str, master: str) -> None:
+def main(
+    bootstrap: str, source: str, target: str, checkpoint: str, rows_per_batch: str, master: str, options: str
+) -> None:
     ensure_java()
     builder = SparkSession.builder.master(master).appName("pipeline")
     for name in ("spark.driver.bindAddress", "spark.driver.host"):
@@ -23,7 +26,7 @@ def main(bootstrap: str, source: str, target: str, checkpoint: str, rows_per_bat
     spark.sparkContext.setLogLevel("ERROR")
     rows = spark.readStream.format("odradek").option("kafka.bootstrap.servers", bootstrap)
     rows = rows.option("subscribe", source).option("startingOffsets", "earliest")
-    rows = rows.option("minPartitions", "2")  # two tasks, although they have little to do
+    rows = rows.options(**json.loads(options))
     writer = (
         rows.option("maxOffsetsPerTrigger", rows_per_batch)
         .load()

@@ -25,11 +25,13 @@ TARGET_PARTITIONS = 3
 class Pipeline:
     """Values are numbers from 0 on; number n lies in source partition n % 2."""
 
-    def __init__(self, topics: Topics, checkpoint: Path, per_batch: int = 100) -> None:
+    def __init__(self, topics: Topics, checkpoint: Path, per_batch: int = 100, *, in_tasks: bool = True) -> None:
+        """`in_tasks`: each partition is a task, though it has little; otherwise few rows come with the plan."""
         self.topics = topics
         self.source, self.target = topics.create(SOURCE_PARTITIONS), topics.create(TARGET_PARTITIONS)
         self.checkpoint = checkpoint
         self.per_batch = per_batch
+        self.source_options = {"minPartitions": str(SOURCE_PARTITIONS)} if in_tasks else {}
         self.filled = 0
 
     def fill(self, count: int) -> None:
@@ -97,8 +99,7 @@ def start_query(
     """Start the pipeline's query on all that is there. `frame` changes the rows, `client` are kafka.* options."""
     read = spark.readStream.format("odradek").option("kafka.bootstrap.servers", bootstrap).options(**client or {})
     read = read.options(subscribe=pipeline.source, startingOffsets="earliest", maxOffsetsPerTrigger=pipeline.per_batch)
-    read = read.option("minPartitions", SOURCE_PARTITIONS)  # two tasks, although they have little to do
-    rows = read.load().select("value", "key")
+    rows = read.options(**pipeline.source_options).load().select("value", "key")
     writer = (rows if frame is None else frame(rows)).writeStream.format("odradek").options(**client or {})
     writer = writer.option("kafka.bootstrap.servers", bootstrap).option("topic", pipeline.target)
     writer = writer.option("sourceGroup", f"{pipeline.target}-lag").options(**options or {})
@@ -132,7 +133,8 @@ class Job:
 
     def __init__(self, pipeline: Pipeline, bootstrap: str, faults: Path, master: str = "local[2]") -> None:
         arguments = [bootstrap, pipeline.source, pipeline.target, str(pipeline.checkpoint), str(pipeline.per_batch)]
-        self._command = [sys.executable, "-m", "tests.spark.pipeline_job", *arguments, master]
+        options = json.dumps(pipeline.source_options)
+        self._command = [sys.executable, "-m", "tests.spark.pipeline_job", *arguments, master, options]
         path = os.pathsep.join([str(FAULTS), str(ROOT / "src"), str(ROOT)])
         self._environment = {
             **os.environ,

@@ -19,14 +19,16 @@ def world(spark: Any, faults_file: Path, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.mark.parametrize(
-    ("kind", "points"),
+    ("kind", "points", "few"),
     [
-        ("lose", ("before-produce", "before-end")),
-        ("cut", ("after-offsets",)),
-        ("broker", ("before-end",)),
-        ("worker", ("after-offset-log",)),
+        ("lose", ("before-produce", "before-end"), False),
+        ("cut", ("after-offsets",), False),
+        ("broker", ("before-end",), False),
+        ("worker", ("after-offset-log",), False),
+        ("worker", ("before-commit-log",), True),
+        ("task", ("after-produce",), True),
     ],
 )
-def test_cells_of_the_matrix(world: World, kind: str, points: tuple[str, ...]) -> None:
-    for cell in in_session(world, KINDS[kind]._replace(points=points)):
+def test_cells_of_the_matrix(world: World, kind: str, points: tuple[str, ...], few: bool) -> None:
+    for cell in in_session(world, KINDS[kind]._replace(points=points, few=few)):
         assert not cell.failure, cell.failure
