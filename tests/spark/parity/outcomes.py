@@ -28,6 +28,7 @@ KINDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "too large": ("RecordTooLargeException", "MESSAGE_TOO_LARGE"),
     "no such partition": ("not present in metadata after|Invalid partition: -", r"a row asks for -?\d+"),
+    "null header": ('Cannot invoke ".*(UTF8String|InternalRow|UnsafeRow)\\.', "a header and its key may not be null"),
     "null topic": ("contains a null topic", "a row has a null topic"),
     "option": (
         (

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from tests.spark.parity.streams import Abort, Create, Delete, DeleteRecords, Fill, Grow, Run, Scenario
+from tests.spark.parity.streams import Abort, Create, Delete, DeleteRecords, Fill, Grow, Make, Run, Scenario
 
 _LENIENT: Final = {"failOnDataLoss": "false"}
 _EARLIEST: Final = {"startingOffsets": "earliest"}
@@ -218,4 +218,34 @@ START_SCENARIOS: Final = [
     ),
 ]
 
-SCENARIOS: Final = [*TOPIC_SCENARIOS, *LIMIT_SCENARIOS, *START_SCENARIOS]
+_APPEND_TIME: Final = {"message.timestamp.type": "LogAppendTime"}
+_HEADERS: Final = {"includeHeaders": "true"}
+
+
+def _made(name: str, dataset: str, **options: str) -> Scenario:
+    """A scenario about a topic of the batch cases, in one run and in small micro-batches."""
+    steps = (Make(dataset), Run(), Run({"maxOffsetsPerTrigger": "9"}))
+    return Scenario(f"stream: {name}", steps, {"subscribe": f"${dataset}", **_EARLIEST, **options})
+
+
+COLUMN_SCENARIOS: Final = [
+    _made("headers", "headers", **_HEADERS),
+    _made("headers in small micro-batches", "headers", maxOffsetsPerTrigger="9", **_HEADERS),
+    _made("headers left out", "headers"),
+    _made("headers where there are none", "nulls", **_HEADERS),
+    _made("null and empty keys and values", "nulls"),
+    _made("times that jump", "times"),
+    _made("records that were compacted", "compacted"),
+    _made("times of the broker", "append"),
+    _named(
+        "few rows with times of the broker",
+        Create("a", 2, _APPEND_TIME),
+        Fill("a", (3, 2)),
+        Run(),
+        Fill("a", (1, 0)),
+        Run(),
+    ),
+    _named("includeHeaders later", *_FILLED, Run(), Fill("a", (3, 1)), Run(_HEADERS)),
+]
+
+SCENARIOS: Final = [*TOPIC_SCENARIOS, *LIMIT_SCENARIOS, *START_SCENARIOS, *COLUMN_SCENARIOS]

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-from tests.spark.parity.data import Filler, numbered
+from tests.spark.parity.data import Filler, make, numbered
 from tests.spark.parity.outcomes import FORMATS, failure
 from tests.spark.support import run_to_end
 
@@ -26,9 +26,19 @@ class Create(NamedTuple):
 
     topic: str
     partitions: int = 1
+    configs: Mapping[str, str] = {}
 
     def apply(self, filler: Filler) -> None:
-        filler.topics.create(self.partitions, filler.name(self.topic))
+        filler.topics.create(self.partitions, filler.name(self.topic), **self.configs)
+
+
+class Make(NamedTuple):
+    """A topic of the batch cases, filled."""
+
+    dataset: str
+
+    def apply(self, filler: Filler) -> None:
+        make(filler, [self.dataset])
 
 
 class Fill(NamedTuple):
@@ -176,13 +186,9 @@ class Query:
 
     def _reading(self, error: Exception | None = None) -> Reading:
         failed = ("", "") if error is None else failure(error, self._side)[-2:]
-        rows = [
-            (row.topic, row.partition, row.offset, bytes(row.key or b""), bytes(row.value or b""), row.timestamp)
-            for batch in self._rows.values()
-            for row in batch
-        ]
+        rows = [_plain(row) for batch in self._rows.values() for row in batch]
         batches = [len(batch) for _, batch in sorted(self._rows.items()) if batch]
-        return Reading(sorted(rows), batches, self._offsets(), *failed)
+        return Reading(sorted(rows, key=lambda row: row[:3]), batches, self._offsets(), *failed)
 
     def _offsets(self) -> dict[str, Any]:
         files = [each for each in (self._checkpoint / "offsets").glob("*") if each.name.isdecimal()]
@@ -190,6 +196,14 @@ class Query:
             return {}
         last = max(files, key=lambda each: int(each.name)).read_text().splitlines()[-1]
         return {name: each for name, each in json.loads(last).items() if each}
+
+
+def _plain(row: Any) -> tuple[Any, ...]:
+    """All columns of a row; headers only where the query has them."""
+    columns = row.asDict(recursive=True)
+    headers = columns.pop("headers", ())
+    place = (columns.pop("topic"), columns.pop("partition"), columns.pop("offset"))
+    return (*place, *columns.values(), headers and [(each["key"], each["value"]) for each in headers])
 
 
 def run_scenario(spark: Any, filler: Filler, scenario: Scenario, home: Path) -> list[tuple[Reading, Reading]]:

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 
+from odradek.spark.stores.databases import Sqlite
+from odradek.spark.stores.sql import SqlSink, read_rows
 from tests.spark.parity import recording
 from tests.spark.parity.batches import run_case
 from tests.spark.parity.cases import CASES, Case
@@ -17,7 +19,8 @@ from tests.spark.parity.outcomes import FORMATS
 from tests.spark.parity.recording import plain
 from tests.spark.parity.stream_cases import SCENARIOS
 from tests.spark.parity.streams import Create, Fill, Query, Run, Scenario, run_scenario
-from tests.spark.parity.writes import WRITES, Write, run_write
+from tests.spark.parity.writes import STREAMED, WRITES, Write, run_write, stream_write
+from tests.spark.support import run_to_end
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -57,6 +60,12 @@ def test_write_equals_official(spark: Any, filler: Filler, write: Write) -> None
     check(write.name, official.difference(ours))
 
 
+@pytest.mark.parametrize("write", STREAMED, ids=lambda write: write.name)
+def test_streamed_write_equals_official(spark: Any, filler: Filler, write: Write, tmp_path: Path) -> None:
+    official, ours = (stream_write(spark, filler, write, side, tmp_path / side) for side in FORMATS)
+    check(write.name, official.difference(ours))
+
+
 def test_used_frame_keeps_its_end_in_ours_only(spark: Any, filler: Filler) -> None:
     """A difference that the documentation lists: Spark plans a Python source once per DataFrame."""
     there = filler.renamed()
@@ -83,6 +92,32 @@ def test_checkpoint_continues_under_either_connector(spark: Any, filler: Filler,
         reading = Query(spark, there, scenario, side, tmp_path / "checkpoint").run(Run())
         found.append([(partition, offset) for _, partition, offset, *_ in reading.rows])
     assert found == [[*((0, 5 * turn + n) for n in range(5)), (1, 2 * turn), (1, 2 * turn + 1)] for turn in range(4)]
+
+
+@pytest.mark.parametrize("side", FORMATS)
+def test_database_is_resumed_only_where_it_ends(spark: Any, filler: Filler, tmp_path: Path, side: str) -> None:
+    """Each connector shows in the checkpoint where a query began, in its own way."""
+    there = filler.renamed()
+    Create("a", 2).apply(there)
+    Fill("a", (5, 2)).apply(there)
+    database = Sqlite(str(tmp_path / "store.db"))
+
+    def run(folder: str, starting: str = "") -> None:
+        checkpoint = str(tmp_path / folder)
+        sink = SqlSink(database, "records", checkpoint, key=(), resumed=True)
+        source = spark.readStream.format(FORMATS[side]).option("kafka.bootstrap.servers", there.topics.bootstrap)
+        source = source.options(subscribe=there.name("a"), startingOffsets=starting or sink.starting_offsets())
+        writer = source.load().selectExpr("partition", "offset").writeStream.foreachBatch(sink)
+        run_to_end(writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start)
+
+    run("first")
+    with pytest.raises(PySparkException, match="did not begin where the database is"):
+        run("second", "earliest")
+    Fill("a", (1, 3)).apply(there)
+    run("third")
+    run("third")
+    found = sorted(read_rows(database, "records", ["partition", "offset"]))
+    assert found == [*((0, n) for n in range(6)), *((1, n) for n in range(5))]
 
 
 def test_continuous_trigger_is_of_official_only(spark: Any, filler: Filler, tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
-"""Batch writes with both connectors: the same rows and options, each into a topic of its own."""
+"""Writes with both connectors, as batches and as streams: the same rows and options, each into a topic of its own."""
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from py4j.protocol import Py4JJavaError
@@ -8,6 +10,7 @@ from pyspark.errors import PySparkException
 
 from tests.spark.parity.data import Filler
 from tests.spark.parity.outcomes import FORMATS, failure
+from tests.spark.support import run_to_end
 
 PARTITIONS: Final = 4
 """As many as brokers give a topic that they create for a producer."""
@@ -43,6 +46,7 @@ _KEY: Final = "cast(concat('k', id) as binary) key"
 _HEADER: Final = (
     "array(struct('a' as key, cast(concat('h', id) as binary) as value), struct('a' as key, null as value))"
 )
+_NULL_HEADER: Final = "array(struct(if(id = 3, null, 'a') as key, cast('h' as binary) as value))"
 _QUICK: Final = {"kafka.delivery.timeout.ms": "6000", "kafka.request.timeout.ms": "3000", "kafka.max.block.ms": "4000"}
 
 WRITES: Final = [
@@ -60,6 +64,8 @@ WRITES: Final = [
     Write("write: headers without includeHeaders", (_KEY, _VALUE, f"{_HEADER} headers")),
     Write("write: headers are null", (_KEY, _VALUE, f"if(id < 3, {_HEADER}, null) headers")),
     Write("write: no headers in the array", (_KEY, _VALUE, f"filter({_HEADER}, each -> false) headers")),
+    Write("write: a header's key is null", (_KEY, _VALUE, f"{_NULL_HEADER} headers")),
+    Write("write: a header is null", (_KEY, _VALUE, "array(cast(null as struct<key:string,value:binary>)) headers")),
     Write("write: other columns", (_KEY, _VALUE, "id", "1.5 ratio")),
     Write("write: timestamp columns have no effect", (_KEY, _VALUE, "timestamp_millis(5) timestamp", "7L offset")),
     Write("write: names in capitals", ("concat('k', id) KEY", "concat('v', id) Value")),
@@ -85,18 +91,55 @@ WRITES: Final = [
 ]
 
 
+_STREAMED: Final = (
+    "keys and values", "only values", "tombstones", "empty keys and values", "a column names the topic",
+    "the option wins over the column", "partitions", "some partitions are null", "headers", "headers are null",
+    "no headers in the array", "a header's key is null", "timestamp columns have no effect", "compressed",
+    "the topic is created by the broker", "no value", "no topic", "a topic is null", "the value is a number",
+    "headers are strings", "a partition that does not exist", "a negative partition",
+    "a value beyond max.request.size", "acks are nonsense",
+)  # fmt: skip
+STREAMED: Final = [each for each in WRITES if each.name.removeprefix("write: ") in _STREAMED]
+"""The writes that are done by streaming queries, too."""
+
+
 def run_write(spark: Any, filler: Filler, write: Write, side: str) -> Written:
     """What the topic holds after the write."""
+
+    def save(there: Filler, options: Mapping[str, str]) -> None:
+        frame = spark.range(0, 30, 1, 1).selectExpr(*(there.expand(each) for each in write.columns))
+        frame.write.format(FORMATS[side]).options(**options).mode("append").save()
+
+    return _run(filler, write, side, save)
+
+
+def stream_write(spark: Any, filler: Filler, write: Write, side: str, home: Path) -> Written:
+    """What the topic holds after a query has written ten rows in each of three micro-batches, one of them later."""
+    numbers = home / "numbers"
+
+    def save(there: Filler, options: Mapping[str, str]) -> None:
+        for first in (0, 10, 20):
+            numbers.mkdir(parents=True, exist_ok=True)
+            (numbers / f"{first}.json").write_text("".join(f'{{"id": {first + n}}}\n' for n in range(10)))
+            # Spark takes files in the order of their times
+            os.utime(numbers / f"{first}.json", (first, first))
+            if first:
+                frame = spark.readStream.schema("id bigint").option("maxFilesPerTrigger", "1").json(str(numbers))
+                writer = frame.selectExpr(*(there.expand(each) for each in write.columns)).writeStream
+                writer = writer.format(FORMATS[side]).options(**options).trigger(availableNow=True)
+                run_to_end(writer.option("checkpointLocation", str(home / "checkpoint")).start)
+
+    return _run(filler, write, side, save)
+
+
+def _run(filler: Filler, write: Write, side: str, save: Callable[[Filler, Mapping[str, str]], None]) -> Written:
     there = filler.renamed()
     if write.topic_exists:
         there.topics.create(PARTITIONS, there.name("out"))
-    frame = spark.range(0, 30, 1, 1).selectExpr(*(there.expand(each) for each in write.columns))
-    writer = frame.write.format(FORMATS[side]).option("kafka.bootstrap.servers", there.topics.bootstrap)
-    for name, value in write.options.items():
-        if side == "ours" or name != "deliveryGuarantee":
-            writer = writer.option(name, there.expand(value))
+    given = {name: each for name, each in write.options.items() if side == "ours" or name != "deliveryGuarantee"}
+    options = {"kafka.bootstrap.servers": there.topics.bootstrap, **given}
     try:
-        writer.mode("append").save()
+        save(there, {name: there.expand(each) for name, each in options.items()})
     except (PySparkException, Py4JJavaError) as error:
         return Written((), *failure(error, side)[-2:])
     there.wait_for_markers(there.name("out"), PARTITIONS)
