@@ -256,6 +256,10 @@ class LogDurability:
         """Whether the next batch is queued, whatever its size."""
         return self._queued > 0 or self._writer.slow
 
+    def disk_lags(self) -> bool:
+        """Whether the disk does not keep up at this moment."""
+        return self._writer.is_lagging()
+
     @property
     def is_dirty(self) -> bool:
         """Whether a part of the log is not synced."""

@@ -478,7 +478,7 @@ class PartitionLog:
                 return 0
             count = min(decided[0], MOST_DELETED)
             if count == len(self.segments):
-                if self.durability.is_queueing:
+                if self.durability.disk_lags():
                     count -= 1
                 else:
                     self.roll()

@@ -98,6 +98,10 @@ class Writer(Protocol):
         """A write on the loop took that long, or `look_at` has come: is the disk keeping up?"""
         ...
 
+    def is_lagging(self) -> bool:
+        """Whether the disk does not keep up at this moment: `slow` stays where no write ends it."""
+        ...
+
     def put(self, write: QueuedWrite) -> None:
         """Write it after all that was put before, then call `log.written`, or `log.write_failed`. May raise OSError."""
         ...
@@ -121,6 +125,10 @@ class DirectWrites:
 
     def look(self, started: float, finished: float) -> None:
         """See `Writer`."""
+
+    def is_lagging(self) -> bool:
+        """See `Writer`."""
+        return False
 
     def put(self, write: QueuedWrite) -> None:
         """See `Writer`."""
@@ -222,12 +230,23 @@ class WriteQueue:
         if over > self._settings.stall_s and self._is_disks_fault(over):
             if self.slow:
                 self._lag(now)
-        elif self.slow and now >= self._calm_at:
-            if self._disk.keeps_up():
-                self.slow = False
-                self._report(f"{self._path}: the disk keeps up again; small appends are no longer queued")
-            else:
-                self._lag(now)
+        elif self.slow:
+            self._end_probation(now)
+
+    def _end_probation(self, now: float) -> None:
+        if now < self._calm_at:
+            return
+        if self._disk.keeps_up():
+            self.slow = False
+            self._report(f"{self._path}: the disk keeps up again; small appends are no longer queued")
+        else:
+            self._lag(now)
+
+    def is_lagging(self) -> bool:
+        """See `Writer`."""
+        if self.slow:
+            self._end_probation(self.now())
+        return self.slow
 
     # --- the queue ---
 
