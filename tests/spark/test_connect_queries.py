@@ -24,9 +24,11 @@ from odradek.client.model import ConsumerRecord
 from odradek.client.reports import dead_letters
 from odradek.connect.plugins import TaskPlace, check_config, find
 from odradek.connect.topics import read_all
+from odradek.spark.interpreter import launcher
 from odradek.wire.errors import KafkaError
 from tests.integration.test_connect import Run, process_of
 from tests.integration.waiting import until
+from tests.spark.standalone import WORKERS, bare_environment, standalone_cluster
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -160,7 +162,9 @@ def test_query_keeps_its_groups_in_a_table_of_a_database(spark: Any, numbers: Nu
 
 
 @contextmanager
-def worker(folder: Path, numbers: Numbers, config: dict[str, str]) -> Iterator[Run]:
+def worker(
+    folder: Path, numbers: Numbers, config: dict[str, str], master: str = "local[2]", *conf: str
+) -> Iterator[Run]:
     path = folder / "query.json"
     path.write_text(json.dumps({"name": config["name"], "config": config}))
     line = [
@@ -172,7 +176,8 @@ def worker(folder: Path, numbers: Numbers, config: dict[str, str]) -> Iterator[R
         "--listen",
         "127.0.0.1:0",
         "--master",
-        "local[2]",
+        master,
+        *(part for each in conf for part in ("--conf", each)),
     ]
     line += ["--conf", "spark.sql.shuffle.partitions=1", "--spark-log", str(folder / "spark.log"), str(path)]
     with process_of(line, {**os.environ, "ODRADEK_BOOTSTRAP_SERVER": numbers.bootstrap}) as run:
@@ -205,6 +210,32 @@ def test_query_writes_each_row_once_when_its_worker_is_killed(numbers: Numbers, 
         run.process.send_signal(signal.SIGTERM)
         assert run.process.wait(60) == 0
     assert sorted(found()) == list(range(0, COUNT, 2))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(500)
+def test_query_on_a_cluster_writes_each_row_once_when_processes_die(
+    numbers: Numbers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A standalone master with two workers: the connectors' process is killed, then a worker with its executor."""
+    monkeypatch.setenv("PYSPARK_PYTHON", launcher())
+    config = config_of(numbers, tmp_path, topic=numbers.target, max_offsets_per_trigger="120")
+    numbers.produce(*({"n": n, "text": "a"} for n in range(COUNT)))
+    executors = ("spark.executor.memory=512m", "spark.driver.host=127.0.0.1", "spark.ui.enabled=false")
+    with standalone_cluster(tmp_path, bare_environment()) as cluster:
+        with worker(tmp_path, numbers, config, cluster.address, *executors) as run:
+            until(lambda: bool(list(tmp_path.glob("worker-*/app-*"))), "executors")
+            until((tmp_path / "state" / "offsets" / "0").exists, "a first batch")
+            until(lambda: len(numbers.written()) > 0, "the first rows")
+            run.process.kill()
+        with worker(tmp_path, numbers, config, cluster.address, *executors) as run:
+            until(lambda: len(list(tmp_path.glob("worker-*/app-*"))) > WORKERS, "other executors")
+            until(lambda: len(numbers.written()) > COUNT // 6, "more rows")
+            cluster.workers[0].kill()
+            until(lambda: len(numbers.written()) >= COUNT // 2, "all rows")
+            run.process.send_signal(signal.SIGTERM)
+            assert run.process.wait(60) == 0
+    assert sorted(each["n"] for each in numbers.written()) == list(range(0, COUNT, 2))
 
 
 @pytest.mark.long

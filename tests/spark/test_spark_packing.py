@@ -1,6 +1,5 @@
 """A cluster whose Python lacks the package: `odradek pipeline pack` and Spark's archives or artifacts bring it."""
 
-import os
 import subprocess
 import sys
 import venv
@@ -10,45 +9,27 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from odradek.spark.java import ensure_java
 from odradek.spark.packing import pack, settings
-from tests.spark.connect_server import BIN, connect_server, free_port
+from tests.spark.connect_server import BIN, connect_server
+from tests.spark.standalone import bare_environment, standalone_cluster
 from tests.spark.support import Record, Topics
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
 
 HERE = Path(__file__).resolve().parent
-WORKERS = 2
 
 
 @pytest.fixture
 def environment() -> dict[str, str]:
-    """What Spark's processes start with: a Java, no path to this package, nothing that listens beyond this machine."""
-    found = {**os.environ, "JAVA_HOME": ensure_java(), "SPARK_LOCAL_IP": "127.0.0.1"}
-    found.pop("PYTHONPATH", None)
-    return found
+    """What Spark's processes start with."""
+    return bare_environment()
 
 
 @pytest.fixture
 def master(tmp_path: Path, environment: Mapping[str, str]) -> Iterator[str]:
-    """The address of a standalone master with two workers, each a process of its own."""
-    port = free_port()
-    address = f"spark://127.0.0.1:{port}"
-    deploy, here = "org.apache.spark.deploy", ["--host", "127.0.0.1", "--webui-port", "0"]
-    commands = [[f"{deploy}.master.Master", *here, "--port", str(port)]]
-    for number in range(WORKERS):
-        limits = ["--cores", "1", "--memory", "1g", "--work-dir", str(tmp_path / f"worker-{number}")]
-        commands.append([f"{deploy}.worker.Worker", *here, *limits, address])
-    with (tmp_path / "cluster.log").open("w") as log:
-        started = [
-            subprocess.Popen([str(BIN / "spark-class"), *each], env=environment, stdout=log, stderr=log)
-            for each in commands
-        ]
-    yield address
-    for each in reversed(started):
-        each.terminate()
-    for each in started:
-        each.wait(60)
+    """The address of a standalone master with two workers."""
+    with standalone_cluster(tmp_path, environment) as cluster:
+        yield cluster.address
 
 
 @pytest.mark.long
