@@ -152,6 +152,7 @@ def test_the_last_kip_848_member_leaves_a_classic_group(shard: VirtualShard) -> 
     group = shard.coordinator.classic.by_id["g"]
     assert (group.state.value, group.generation_id, group.leader) == ("PreparingRebalance", epoch, old.member_id)
     assert read_assignment(group.members[old.member_id].assignment) == {"a": frozenset(half)}
+    assert group.members[old.member_id].assignment[:2] == b"\x00\x01", "not the version of the member's metadata"
     assert old.heartbeat() is ErrorCode.REBALANCE_IN_PROGRESS
     result = old.join()
     assert (result.generation_id, result.leader) == (epoch + 1, old.member_id)

@@ -77,7 +77,7 @@ class ConsumerGroups:
         elif isinstance(record, CurrentAssignmentRecord):
             self._members.assigned(group_id, record.member_id, None if record.value is None else record.value.state)
         elif isinstance(record, GroupEpochRecord):
-            self._members.stale.discard(group_id)
+            self._members.epoch_stored(group_id)
             if record.value is None:
                 del self.by_id[group_id]
 

@@ -74,7 +74,7 @@ class Memberships:
     `stale` holds the groups whose subscribed topics may have changed since their epoch's hash was made.
     """
 
-    __slots__ = ("groups", "image", "random", "settings", "stale", "timers")
+    __slots__ = ("_unmatched", "groups", "image", "random", "settings", "stale", "timers")
 
     def __init__(
         self,
@@ -90,6 +90,8 @@ class Memberships:
         self.random = random
         self.image = image
         self.stale: set[str] = set()
+        self._unmatched: set[str] = set()
+        """Stale groups whose latest decision did not match their patterns: its epoch leaves them stale."""
 
     # --- configuration ---
 
@@ -243,12 +245,21 @@ class Memberships:
             return
         image = self.image()
         changed = self._resolve_patterns(now_ms, draft, image, may_see) or changed
+        if may_see is None and draft.group.regexes and group_id in self.stale:
+            self._unmatched.add(group_id)
+        else:
+            self._unmatched.discard(group_id)
         metadata_hash = hash_of_topics(image, draft.group.subscribed_topics())
         if changed or metadata_hash != draft.group.metadata_hash:
             draft.bump(metadata_hash)
             if draft.group.has_old_metadata:
                 draft.emit(OldMetadataRecord(group_id, exists=False))
         elif may_see is not None or not draft.group.regexes:
+            self.stale.discard(group_id)
+
+    def epoch_stored(self, group_id: str) -> None:
+        """The epoch of the last decision is in the log; its hash is of the newest topics that patterns matched."""
+        if group_id not in self._unmatched:
             self.stale.discard(group_id)
 
     def _resolve_patterns(self, now_ms: int, draft: Draft, image: ClusterImage, may_see: MaySee | None) -> bool:
@@ -340,12 +351,6 @@ class Memberships:
             timeout_ms = None if classic is None else classic.session_timeout_ms
             self.touch(now_ms, group.group_id, member.member_id, timeout_ms)
             self._await_revocation(now_ms, group.group_id, member)
-
-    def forget(self, group: ConsumerGroup) -> None:
-        """The group is deleted: cancel its deadlines."""
-        self.stale.discard(group.group_id)
-        for member_id in group.members:
-            self.cancel_timers(group.group_id, member_id)
 
 
 def _is_old(now_ms: int, resolved: ResolvedRegex) -> bool:
