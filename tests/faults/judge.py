@@ -165,9 +165,9 @@ def _aborted(history: History, value: bytes) -> bool:
     return send is not None and send.transaction is not None and send.transaction.state == ABORTED
 
 
-def violations(history: History, *, is_cluster: bool = False) -> list[str]:
-    """The first violation that each checker finds."""
-    promises = Promises(frozenset(), loses_power=False, is_cluster=is_cluster)
+def violations(history: History, *, is_cluster: bool = False, has_apache: bool = False) -> list[str]:
+    """The first violation that each checker finds. `has_apache`: some brokers do not fence themselves."""
+    promises = Promises(frozenset(), loses_power=False, is_cluster=is_cluster, deposed_leaders_answer=has_apache)
     found = []
     for checker in CHECKERS:
         try:

@@ -129,7 +129,9 @@ def _judge(deployment: Deployment, place: Place, clients: Crowd, say: Say) -> li
     except Exception as failure:
         problems.append(f"the end: {type(failure).__name__}: {failure}")
     say(f"{place.now():7.1f} s  {len(place.history.sends)} records are judged")
-    found = judge.violations(place.history, is_cluster=deployment.shape.brokers > 1)
+    shape = deployment.shape
+    has_apache = shape.peer or shape.apache > 0
+    found = judge.violations(place.history, is_cluster=shape.brokers > 1, has_apache=has_apache)
     return [*place.failures, *found, *judge.lost(place.history), *problems]
 
 

@@ -56,6 +56,14 @@ def test_end_of_a_log_that_goes_back_is_a_violation(epoch: int, is_cluster: bool
     assert any("goes back" in violation for violation in judge.violations(history, is_cluster=is_cluster))
 
 
+@pytest.mark.parametrize(("epoch", "is_violation"), [(2, False), (3, True)])
+def test_deposed_leader_of_apache_may_answer_with_an_earlier_end(epoch: int, is_violation: bool) -> None:
+    history = history_of(0, 1, 2, 3)
+    history.looks += [Looked(10, 11, "latest", KEY, 4, 3), Looked(12, 13, "latest", KEY, 2, epoch)]
+    found = judge.violations(history, is_cluster=True, has_apache=True)
+    assert any("goes back" in violation for violation in found) is is_violation
+
+
 @pytest.mark.parametrize(
     ("numbers", "figures", "invariant"),
     [

@@ -44,6 +44,9 @@ class Promises(NamedTuple):
     corrupted: frozenset[str] = frozenset()
     """Topics in whose files bits were flipped: reads of them may fail, never lie."""
     is_cluster: bool = False
+    deposed_leaders_answer: bool = False
+    """Some brokers are Apache's, which answer as a leader until they learn of their successor: ends of logs go forward
+    in the answers of one leader only."""
     unclean: frozenset[str] = frozenset()
     """Topics whose leader may be elected among replicas that are not in sync: they may lose what was acknowledged, and
     offsets mean something else then. What is left is the same in all replicas, written once, in order."""
@@ -421,7 +424,13 @@ def check_offsets_move_forward(history: History, promises: Promises) -> None:
         if not promises.is_cluster:
             _check_forward(found, acked[key])
             continue
-        _check_leaders(key[0], found, acked[key])
+        if promises.deposed_leaders_answer:
+            _check_each_leader(found, [])
+        elif key[0] == "earliest":
+            _check_each_leader(found, acked[key])
+        else:
+            # A deposed leader answers no client once its successor does.
+            _check_forward(found, acked[key])
     for partition, log in history.final.items():
         deleted = max((look.offset for look in acked["earliest", partition]), default=0)
         if log.start < deleted and partition[0] not in promises.unclean:
@@ -443,14 +452,8 @@ def _acknowledged(history: History) -> dict[tuple[str, PartitionKey], list[Looke
     return acked
 
 
-def _check_leaders(what: str, looks: list[Looked], acked: list[Looked]) -> None:
-    """A deposed leader answers no client once its successor does, so that the ends of a log go forward for all.
-
-    Log starts are compared within an epoch: a leader may have deleted records of which the next one has not learned.
-    """
-    if what != "earliest":
-        _check_forward(looks, acked)
-        return
+def _check_each_leader(looks: list[Looked], acked: list[Looked]) -> None:
+    """Within an epoch alone: of log starts, a leader may have deleted records of which the next one has not learned."""
     for epoch in {look.epoch for look in looks}:
         if epoch >= 0:
             known = [look for look in acked if look.epoch <= epoch]
