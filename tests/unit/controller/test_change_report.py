@@ -236,3 +236,18 @@ def test_end_of_a_move_is_completed_or_cancelled() -> None:
     assert one_line(moving, STATE) == "reassignment cancelled, replicas [1, 2, 3], of 1 partition: orders-0"
     only = STATE._replace(replicas=(1, 2), isr=(1, 2), removing_replicas=(1, 2))
     assert "cancelled" in one_line(only, only._replace(removing_replicas=()))
+
+
+def test_changed_features_are_named_in_order() -> None:
+    old, new = image(), image()
+    assert lines(old, new) == []
+    new.features = {"kraft.version": 1, "group.version": 2}
+    assert lines(old, new) == ["features changed to {'group.version': 2, 'kraft.version': 1}"]
+    assert lines(new, new) == []
+    assert lines(new, old) == []
+
+
+def test_created_topics_hide_no_change_of_another() -> None:
+    moved = STATE._replace(leader=2)
+    found = lines(image(topic("m", STATE)), image(topic("a", STATE), topic("m", moved), topic("z", STATE)))
+    assert [line for line in found if "leader" in line] == ["broker 2 replaces broker 1 as leader of 1 partition: m-0"]
