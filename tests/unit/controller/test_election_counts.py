@@ -43,3 +43,9 @@ def test_elections_add_up_and_new_partitions_have_none() -> None:
     counts.add(image(STATE, STATE, STATE), image(STATE, moved, unclean, STATE))
     counts.add(image(STATE, STATE, STATE), image(unclean, STATE, moved))
     assert (counts.elected, counts.unclean) == (4, 2)
+
+
+def test_partition_whose_leader_stays_hides_no_election_of_the_next() -> None:
+    counts = ElectionCounts()
+    counts.add(image(STATE, STATE), image(STATE._replace(isr=(1,)), STATE._replace(leader=2)))
+    assert (counts.elected, counts.unclean) == (1, 0)
