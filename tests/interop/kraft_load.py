@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any, Self
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -48,6 +49,12 @@ def in_sync(nodes: KraftNodes, node: int) -> bool:
         return False
     partitions = [each for topic in topics for each in topic.partitions.values()]
     return bool(partitions) and all(node in each.isrs for each in partitions)
+
+
+def seconds_since_unfenced(nodes: KraftNodes, node: int) -> float:
+    """How long ago the newest process of Odradek on this node noted that the controller had unfenced it."""
+    line = [each for each in nodes.output(node).splitlines() if "the controller has unfenced this broker" in each][-1]
+    return (datetime.now().astimezone() - datetime.fromisoformat(line[:23]).astimezone()).total_seconds()
 
 
 class Load:

@@ -23,7 +23,7 @@ from confluent_kafka.admin import (
 )
 
 from tests.interop.conftest import JavaTools
-from tests.interop.kraft_load import Load, create, everything, in_sync, number_of, until
+from tests.interop.kraft_load import Load, create, everything, in_sync, number_of, seconds_since_unfenced, until
 from tests.interop.kraft_nodes import CONTROLLER, KraftNodes, free_ports
 
 pytestmark = pytest.mark.long
@@ -54,6 +54,8 @@ def test_brokers_move_to_odradek_in_place_and_back_under_load(nodes: KraftNodes)
                 start(node)
                 nodes.wait_until_serving(node)
                 until(partial(in_sync, nodes, node), f"{node} is not in sync:\n{nodes.output(node)[-3000:]}")
+                if start == nodes.start_odradek:
+                    print(f"broker {node} is in sync {seconds_since_unfenced(nodes, node):.2f} s after its unfencing")
                 until(
                     partial(load.has_written, before[0] + 100, before[1] + 10),
                     f"no progress: {load.failures}",

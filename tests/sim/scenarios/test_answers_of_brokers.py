@@ -231,8 +231,11 @@ def test_transactions_are_listed_described_and_aborted() -> None:
         async with TransactionalProducer(transactional_id="one", bootstrap_servers=servers) as producer:
             async with producer.transaction():
                 await producer.send("t", b"committed")
-            listed = await admin.transactions.list()
-            assert [(each.transactional_id, str(each.state)) for each in listed] == [("one", "CompleteCommit")]
+            # The commit is answered once it is decided; the coordinator notes afterwards that its markers are written.
+            while [(each.transactional_id, str(each.state)) for each in await admin.transactions.list()] != [
+                ("one", "CompleteCommit")
+            ]:
+                await asyncio.sleep(0.01)
         lost = TransactionalProducer(transactional_id="two", bootstrap_servers=servers)
         await lost.start()
         await lost.initialize()

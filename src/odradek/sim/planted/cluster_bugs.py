@@ -539,9 +539,9 @@ def _(right: Any) -> Any:
 @_bug("unconfirmed controller grants", "a controller grants leases without a confirmation by the store",
       "stale", "odradek.controller.lease_table:LeaseTable.grant")  # fmt: skip
 def _(right: Any) -> Any:
-    def grant(self: Any, broker_id: int, epoch: int, now: float) -> Any:
+    def grant(self: Any, broker_id: int, epoch: int, now: float, session_end: float) -> Any:
         self.confirm(now)
-        return right(self, broker_id, epoch, now)
+        return right(self, broker_id, epoch, now, session_end)
 
     return grant
 

@@ -74,7 +74,7 @@ def _(right: Any) -> Any:
 @_bug("new segments at once", "the files of a new segment are made on the event loop, however slow the disk is",
       "odradek.log.history:LogHistory.roll", profile="slow")  # fmt: skip
 def _(right: Any) -> Any:
-    return lambda self, offset, later: right(self, offset)
+    return lambda self, offset, *, later=False: right(self, offset)
 
 
 @_bug("queued batches reported", "a follower reports batches to its leader that wait for its disk",
