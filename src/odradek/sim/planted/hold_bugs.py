@@ -74,7 +74,11 @@ def _(right: Any) -> Any:
 @_bug("new segments at once", "the files of a new segment are made on the event loop, however slow the disk is",
       "odradek.log.history:LogHistory.roll", profile="slow")  # fmt: skip
 def _(right: Any) -> Any:
-    return lambda self, offset, *, later=False: right(self, offset)
+    def roll(self: Any, offset: int, *, later: bool = False) -> None:
+        del later
+        right(self, offset)
+
+    return roll
 
 
 @_bug("queued batches reported", "a follower reports batches to its leader that wait for its disk",
