@@ -421,13 +421,12 @@ def check_offsets_move_forward(history: History, promises: Promises) -> None:
     for key, found in looks.items():
         if key[1][0] in promises.unclean:
             continue
-        if not promises.is_cluster:
-            _check_forward(found, acked[key])
-            continue
-        if promises.deposed_leaders_answer:
-            _check_each_leader(found, [])
-        elif key[0] == "earliest":
+        if promises.is_cluster and key[0] == "earliest":
+            # A leader may have deleted records of which the next one has not learned.
             _check_each_leader(found, acked[key])
+        elif promises.deposed_leaders_answer:
+            # Acknowledgements have no epoch.
+            _check_each_leader(found, [])
         else:
             # A deposed leader answers no client once its successor does.
             _check_forward(found, acked[key])
@@ -453,7 +452,7 @@ def _acknowledged(history: History) -> dict[tuple[str, PartitionKey], list[Looke
 
 
 def _check_each_leader(looks: list[Looked], acked: list[Looked]) -> None:
-    """Within an epoch alone: of log starts, a leader may have deleted records of which the next one has not learned."""
+    """A later request to the leader of an epoch returns no lower offset, nor one below what is known of that epoch."""
     for epoch in {look.epoch for look in looks}:
         if epoch >= 0:
             known = [look for look in acked if look.epoch <= epoch]
