@@ -57,14 +57,7 @@ async def odradek(task: Task) -> None:
 
     async with Producer(bootstrap_servers=task.bootstrap, linger_ms=0) as producer:
         value = b"x" * task.size
-        await producer.send_and_wait(task.topic, value, partition=0)  # the first one connects
-        for records in blocks():
-            block = Block()
-            for _ in range(records):
-                began = time.perf_counter()
-                await producer.send_and_wait(task.topic, value, partition=0)
-                block.took(time.perf_counter() - began)
-            block.report()
+        await _in_awaited_blocks(lambda: producer.send_and_wait(task.topic, value, partition=0))
 
 
 def odradek_in_a_thread(task: Task) -> None:
@@ -84,14 +77,7 @@ async def aiokafka(task: Task) -> None:
 
     async with AIOKafkaProducer(bootstrap_servers=task.bootstrap, enable_idempotence=True) as producer:
         value = b"x" * task.size
-        await producer.send_and_wait(task.topic, value, partition=0)
-        for records in blocks():
-            block = Block()
-            for _ in range(records):
-                began = time.perf_counter()
-                await producer.send_and_wait(task.topic, value, partition=0)
-                block.took(time.perf_counter() - began)
-            block.report()
+        await _in_awaited_blocks(lambda: producer.send_and_wait(task.topic, value, partition=0))
 
 
 def confluent(task: Task) -> None:
@@ -161,6 +147,18 @@ def plain_socket(task: Task) -> None:
             block.report()
             if offset(size) != before + records:
                 raise RuntimeError(f"{records} records after offset {before} ended at {offset(size)}")
+
+
+async def _in_awaited_blocks(send: Callable[[], Awaitable[object]]) -> None:
+    """As `_in_blocks`, for clients of an event loop."""
+    await send()
+    for records in blocks():
+        block = Block()
+        for _ in range(records):
+            began = time.perf_counter()
+            await send()
+            block.took(time.perf_counter() - began)
+        block.report()
 
 
 def _in_blocks(send: Callable[[], object]) -> None:
