@@ -349,7 +349,7 @@ class Sender:
         )
         leader = metadata.leader(*queue.key)
         now = self._loop.time()
-        if self.fatal is not None or not is_ready or leader < 0 or now - metadata.updated_at > self._max_age_s:
+        if self.fatal is not None or not is_ready or leader < 0 or self._cluster.metadata_is_old():
             self._run()
             return
         connection = self._cluster.connections.opened(leader)
