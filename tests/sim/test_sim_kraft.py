@@ -67,7 +67,7 @@ def test_answer_to_a_late_heartbeat_is_judged_by_all_that_came(monkeypatch: pyte
 
     monkeypatch.setattr(BrokerRequests, "heartbeat", unfenced)
     loop = SimpleNamespace(broken=None)
-    controllers = SimpleNamespace(heard_at={}, unfenced_at={})
+    controllers = SimpleNamespace(heartbeats_at={}, unfenced_at={})
     world: Any = SimpleNamespace(
         brokers=[SimpleNamespace(is_up=False)], loop=loop, controllers=controllers, now=lambda: 7.0
     )
@@ -82,7 +82,7 @@ def test_answer_to_a_late_heartbeat_is_judged_by_all_that_came(monkeypatch: pyte
         asyncio.run(send(reported))
         asyncio.run(send(40))
     assert (loop.broken is None) == (reported == 42)
-    assert controllers.heard_at == controllers.unfenced_at == {(1, 42): 7.0}
+    assert controllers.heartbeats_at == controllers.unfenced_at == {(1, 42): 7.0}
     assert BrokerRequests.heartbeat is unfenced
 
 

@@ -26,6 +26,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.client.model import ConsumerRecord
 from odradek.client.surroundings import Surroundings, simulate_surroundings
 from odradek.sim.faults import nemesis
@@ -41,7 +42,6 @@ Scenario: TypeAlias = Callable[["Simulation"], Awaitable[Any]]
 _SEED_VARIABLE: Final = "ODRADEK_SEED"
 _TRACE_LINES: Final = 40
 _SESSION_SECONDS: Final = 4.0
-_BROKER_SESSION_MS: Final = 9000
 _REPLICAS: Final = 3
 
 
@@ -102,9 +102,7 @@ class SimulatedBroker:
     def pause(self, seconds: float) -> None:
         """It stands still for so long, as in a pause of its machine."""
         if self._host.process is not None:
-            self._world.loop.pause(self._host.process, seconds)
-            if self._host.store is not None:
-                self._host.store.expire_if_silent(self._world.now() + seconds)
+            self._host.pause(seconds)
 
     def slow_disk(self, seconds: float) -> None:
         """Each sync takes up to so many seconds longer, until `heal_disk`."""
@@ -355,8 +353,9 @@ def simulate(
 async def _live(
     world: World, scenario: Scenario, brokers: int, settings: Mapping[str, object], time_limit_s: float
 ) -> Any:
-    world.bound_seconds = float(str(settings.get("broker.session.timeout.ms", _BROKER_SESSION_MS))) / 1000
     simulation = Simulation(world, brokers, settings)
+    config = BrokerConfig(world.brokers[0].settings)
+    world.bound_seconds = config.number("broker.session.timeout.ms") / 1000
     await asyncio.gather(*(broker.start() for broker in simulation.brokers))
     host = world.client("scenario")
     # Faults of programs are not for the scenario itself.

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from odradek.broker.kraft.quorum_participation import QuorumParticipation
 from odradek.sim.checkers.history import Violation
+from odradek.sim.controllers.own_controllers import OwnQuorum
 from odradek.sim.targets import replaced
 from odradek.sim.world.hosts import World
 from odradek.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
@@ -53,9 +54,8 @@ class _Heartbeats:
 
     def answered(self, broker_id: int, broker_epoch: int, received_at: float, answer: BrokerHeartbeatResponse) -> None:
         """Judge the answer, and note it for the checkers that look at brokers."""
-        quorum = self._world.controllers
-        assert quorum is not None
-        quorum.heard_at[broker_id, broker_epoch] = received_at
+        quorum = cast(OwnQuorum, self._world.controllers)  # there are no others whose heartbeats are judged
+        quorum.heartbeats_at[broker_id, broker_epoch] = received_at
         if not answer.is_fenced:
             quorum.unfenced_at[broker_id, broker_epoch] = self._world.now()
         if not answer.is_fenced and (broker_id, broker_epoch) not in self._ready:

@@ -33,13 +33,13 @@ class SilentBrokers:
         active = {(each.id, each.epoch) for each in self._quorum.image.brokers.values() if each.is_active}
         self._active_since = {key: self._active_since.get(key, now) for key in active}
         for key, active_since in self._active_since.items():
-            heard_at = self._quorum.heard_at.get(key, 0.0)
-            silent_since = max(heard_at, active_since, self._reigns_since)
+            reported_at = self._quorum.heartbeats_at.get(key, 0.0)
+            silent_since = max(reported_at, active_since, self._reigns_since)
             if now - silent_since > SESSION_SECONDS + _SLACK_SECONDS:
                 raise Violation(
                     "a silent broker is fenced",
                     f"b{key[0]} is unfenced in epoch {key[1]}; {self._reign} leads since {self._reigns_since:.3f} "
-                    f"and heard of the broker at {heard_at:.3f}",
+                    f"and accepted the last heartbeat of the broker at {reported_at:.3f}",
                 )
 
     def _look_at_leader(self, now: float) -> None:

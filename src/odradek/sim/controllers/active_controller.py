@@ -141,7 +141,6 @@ class ActiveController:
             raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
         self._controller.quorum.reported(request)
         self._contacts[broker_id] = self._controller.quorum.reported_at[broker_id] = self._now()
-        self._controller.quorum.heard_at[broker_id, epoch] = self._now()
         self._offsets[broker_id] = request.current_metadata_offset
         if request.offline_log_dirs:
             await self.decide(lambda records: records.fail_directories(broker_id, request.offline_log_dirs))

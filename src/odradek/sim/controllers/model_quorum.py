@@ -226,8 +226,6 @@ class ModelQuorum:
         self.controllers = [ModelController(self, _FIRST_NODE_ID + index) for index in range(size)]
         self.reported_at: dict[int, float] = {}
         """When a controller last took a heartbeat of each broker."""
-        self.heard_at: dict[tuple[int, int], float] = {}
-        """See `CommittedLog`."""
         self.unfenced_at: dict[tuple[int, int], float] = {}
         """See `CommittedLog`."""
         self._parts = Parts(_unset, _unset, _ignored, _ignored, _ignored)

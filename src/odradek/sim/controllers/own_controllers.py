@@ -188,8 +188,8 @@ class OwnQuorum:
         """Committed batches by the offset after them."""
         self.images: dict[int, ClusterImage] = {0: ClusterImage(CLUSTER_ID)}
         """The image after each committed batch, by the offset after it."""
-        self.heard_at: dict[tuple[int, int], float] = {}
-        """See `CommittedLog`."""
+        self.heartbeats_at: dict[tuple[int, int], float] = {}
+        """When a controller got the last heartbeat that it accepted, by broker and epoch."""
         self.unfenced_at: dict[tuple[int, int], float] = {}
         """See `CommittedLog`."""
         self._watchers: list[Committed] = []

@@ -23,13 +23,8 @@ class CommittedLog(Protocol):
         ...
 
     @property
-    def heard_at(self) -> MutableMapping[tuple[int, int], float]:
-        """When the active controller last accepted a heartbeat, by broker and epoch."""
-        ...
-
-    @property
     def unfenced_at(self) -> MutableMapping[tuple[int, int], float]:
-        """When it last answered one that the broker is unfenced, by broker and epoch."""
+        """When the active controller last answered a heartbeat that the broker is unfenced, by broker and epoch."""
         ...
 
     @property

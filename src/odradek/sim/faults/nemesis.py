@@ -128,10 +128,7 @@ async def restart(world: World, host: BrokerHost, rng: random.Random) -> None:
 async def pause_broker(world: World, host: BrokerHost, rng: random.Random) -> None:
     """Stop the broker's process for a while, as SIGSTOP does."""
     seconds = rng.choice((0.2, 1.0, 3.0, 8.0)) * rng.uniform(0.5, 1.5)
-    assert host.process is not None
-    world.loop.pause(host.process, seconds)
-    if host.store is not None:
-        host.store.expire_if_silent(world.now() + seconds)
+    host.pause(seconds)
     await asyncio.sleep(seconds)
 
 

@@ -226,6 +226,13 @@ class BrokerHost(Machine):
         """Call with the broker whenever its process ends, in whatever way."""
         self._watchers.append(ended)
 
+    def pause(self, seconds: float) -> None:
+        """Let the process, which must run, stand still; its session ends if the store does not wait for so long."""
+        assert self.process is not None
+        self.world.loop.pause(self.process, seconds)
+        if self.store is not None:
+            self.store.expire_if_silent(self.world.now() + seconds)
+
     async def start(self) -> bool:
         """Start the broker; whether it serves. A refusal without an injected fault is a violation."""
         world = self.world
