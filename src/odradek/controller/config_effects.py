@@ -54,7 +54,7 @@ def with_effects(before: ClusterImage, decision: Decision[T], defaults: Defaults
                 )
                 changes.put(topic, index, state, after)
     more: Decision[T] = changes.decision(())
-    if not more.operations:
+    if more.image is decision.image:
         return decision
     # The end of eligibility comes first: a controller that ends in between has promised too little, not too much.
     return Decision([*more.operations, *decision.operations], more.image, decision.replies)

@@ -7,8 +7,11 @@ import pytest
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.controller.aliveness import BY_RECORDS, BY_SESSIONS
 from odradek.controller.brokers import fencing_changed, leaders_sought, recovered_partitions, shutting_down
+from odradek.controller.config_effects import MIN_IN_SYNC
+from odradek.controller.configs import ConfigChange, ResourceChanges, ResourceType
 from odradek.controller.in_sync import IsrChange, alter_partitions
 from odradek.controller.reassignments import Reassignment, alter_reassignments
+from odradek.controller.record_controller import RecordController
 from odradek.controller.registrations import (
     ReplicaDirectory,
     assign_directories,
@@ -16,9 +19,11 @@ from odradek.controller.registrations import (
     register_broker,
 )
 from odradek.metadata.directories import LOST, MIGRATING
+from odradek.metadata.features import METADATA_VERSION
 from odradek.metadata.image import NO_LEADER, Broker, ClusterImage, PartitionState, Topic
 from odradek.metadata.kraft.difference import difference
 from odradek.metadata.kraft.replay import replay
+from odradek.ports.randomness import SeededRandom
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages import cluster_metadata as md
 
@@ -137,3 +142,17 @@ def test_empty_isr_is_led_by_its_last_known_leader(last_known: tuple[int, ...], 
     assert state.leader == leader
     if leader != NO_LEADER:
         assert (state.isr, state.elr, state.last_known_elr) == ((leader,), (), ())
+
+
+@pytest.mark.parametrize(("minimum", "eligible"), [("2", (2, 3)), ("1", ())])
+def test_lower_minimum_ends_the_eligibility_of_replicas(minimum: str, eligible: tuple[int, ...]) -> None:
+    """Else one of them is elected later, and lacks what the ISR alone has committed since."""
+    topic = Topic("t", TOPIC_ID, (PartitionState(1, 4, (1, 2, 3), (1,), 7, elr=(2, 3)),), configs={MIN_IN_SYNC: "3"})
+    image = cluster().with_features({METADATA_VERSION: 30}, 0).with_topic(topic)
+    controller = RecordController(image, CONFIG, SeededRandom(1))
+    change = ResourceChanges(ResourceType.TOPIC, "t", [ConfigChange(MIN_IN_SYNC, 0, minimum)])
+    decided = controller.alter_configs([change])
+    (state,) = decided.image.topics["t"].partitions
+    assert (state.elr, state.isr, state.leader_epoch) == (eligible, (1,), 4)
+    named = [each.eligible_leader_replicas for each in decided.records if isinstance(each, md.PartitionChangeRecord)]
+    assert named == ([] if eligible else [[]])
