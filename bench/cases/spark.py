@@ -1,8 +1,8 @@
 """Spark on local[2]: our data source beside the official connector, on the same broker and the same topics.
 
 Rows are a decimal key and a value of 100 bytes in 4 partitions. Ours writes exactly once, the official one at least
-once, which is all it can. Each job runs three times, the connectors in turn, and the best time counts; reads go to
-Spark's noop sink. The official connector's jars come from Maven Central.
+once, which is all it can. Each job runs three times, the connectors in turn, and the best time counts; standard error
+has all of them. Reads go to Spark's noop sink. The official connector's jars come from Maven Central.
 
     read        a topic to noop
     write       rows to a topic
@@ -230,6 +230,7 @@ class Figures:
 
     def __init__(self) -> None:
         self.values: dict[str, float] = {}
+        self._turns: dict[str, list[float]] = {}
 
     def note(self, metric: str, measure: Callable[[], float], best: Callable[[float, float], float] = max) -> None:
         """Measure again and keep the better figure. A job of Spark's that fails does not end the others."""
@@ -245,10 +246,15 @@ class Figures:
             print(f"{metric} failed: {cause(error)}", file=sys.stderr, flush=True)
             value = math.nan
         self.values[metric] = value if known is None or math.isnan(value) else best(known, value)
+        self._turns.setdefault(metric, []).append(value)
 
     def compare(self, what: str) -> None:
-        """Add the ratio of ours to the official connector's."""
-        self.values[f"{what}, ratio"] = self.values[f"{what}, odradek"] / self.values[f"{what}, official"]
+        """Add the ratio of ours to the official connector's, and print the figures of each turn."""
+        ours, official = f"{what}, odradek", f"{what}, official"
+        self.values[f"{what}, ratio"] = self.values[ours] / self.values[official]
+        for number, pair in enumerate(zip(self._turns[ours], self._turns[official], strict=False), 1):
+            turn = f"{what}, turn {number}: odradek {pair[0]:.4g}, official {pair[1]:.4g}, {pair[0] / pair[1]:.2f} ×"
+            print(turn, file=sys.stderr, flush=True)
 
 
 def cause(error: Exception) -> str:
@@ -311,8 +317,9 @@ def _rates(figures: Figures, jobs: Jobs, label: str) -> None:
 
 
 def _feed(figures: Figures, jobs: Jobs) -> None:
-    for name in SINKS:
-        figures.note(f"spark feed, {name}", partial(jobs.feed, name))
+    for _ in range(REPEATS):
+        for name in SINKS:
+            figures.note(f"spark feed, {name}", partial(jobs.feed, name))
     figures.compare("spark feed")
 
 
