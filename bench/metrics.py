@@ -173,13 +173,16 @@ METRICS = {
             )
             for who, unit in (("odradek", "rows/s"), ("official", "rows/s"), ("ratio", "×"))
         ),
+        Metric("spark feed, odradek at least once", "rows/s", True),
         Metric("spark feed, floor", "rows/s", True),
         Metric("spark trigger, floor", "ms", False),
         Metric("spark trigger, odradek", "ms", False, None, 300),
+        Metric("spark trigger, odradek at least once", "ms", False),
         Metric("spark trigger, official", "ms", False),
         Metric("spark trigger, ratio", "×", False, None, 1.0),
         Metric("spark batches, floor", "s", False),
         Metric("spark batches, odradek", "s", False),
+        Metric("spark batches, odradek at least once", "s", False),
         Metric("spark batches, official", "s", False),
         Metric("spark batches, ratio", "×", False, None, 1.0),
         Metric("spark batches growth, odradek", "×", False),
