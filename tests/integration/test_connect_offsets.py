@@ -11,11 +11,10 @@ from uuid import uuid4
 
 import pytest
 from deltalake import DeltaTable
-from pyiceberg.catalog import load_catalog
-from pyiceberg.exceptions import NoSuchTableError
 from starlette.testclient import TestClient
 
 from odradek.client.admin.blocking_admin import BlockingAdmin
+from odradek.connect.table_formats.iceberg import IcebergCatalog
 from odradek.connect.topics import read_all
 from odradek.testing.blocking import BlockingBroker
 from tests.integration.test_connect import produce, rows, state, worker_of
@@ -49,11 +48,11 @@ def iceberg(folder: Path, _topic: str, _other: BlockingBroker) -> Target:
     catalog = {"uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}/lake"}
 
     def numbers() -> list[int]:
-        opened = load_catalog("default", **catalog)
+        # this opens the catalog while the sink makes its tables
+        opened = IcebergCatalog(catalog)
         try:
-            return sorted(opened.load_table("lake.numbers").scan().to_arrow().column("n").to_pylist())
-        except NoSuchTableError:
-            return []
+            table = opened.load("lake.numbers")
+            return [] if table is None else sorted(table.scan().to_arrow().column("n").to_pylist())
         finally:
             opened.close()
 

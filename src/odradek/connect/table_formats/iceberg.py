@@ -8,15 +8,17 @@ since. PyIceberg would repeat such a commit behind the other one: here it must f
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from odradek.connect.errors import ConnectError, PositionMoved, TargetAway
 from odradek.connect.table_formats.partitioning import Division
 from odradek.spark.stores.patience import first_line
 
 _RETRIES: Final = "commit.retry.num-retries"
+
+T = TypeVar("T")
 
 
 class IcebergCatalog:
@@ -34,7 +36,8 @@ class IcebergCatalog:
 
         if self._catalog is None:
             options = dict(self._options)
-            self._catalog = load_catalog(options.pop("name", "default"), **options)
+            name_of_catalog = options.pop("name", "default")
+            self._catalog = _made_by_one(lambda: load_catalog(name_of_catalog, **options))
         try:
             return self._catalog.load_table(name)
         except NoSuchTableError:
@@ -50,7 +53,7 @@ class IcebergCatalog:
         """A new table, or the one that another process has made since `load` found none."""
         from pyiceberg.exceptions import TableAlreadyExistsError
 
-        self._catalog.create_namespace_if_not_exists(name.rpartition(".")[0])
+        _made_by_one(lambda: self._catalog.create_namespace_if_not_exists(name.rpartition(".")[0]))
         schema = _schema(columns)
         try:
             return self._catalog.create_table(
@@ -64,6 +67,21 @@ class IcebergCatalog:
         catalog, self._catalog = self._catalog, None
         if catalog is not None:
             catalog.close()
+
+
+def _made_by_one(make_if_absent: Callable[[], T]) -> T:
+    """The result of a step that looks for something in a catalog and makes it if there is none.
+
+    In a database, two tasks may both find none: then making it fails for the later one, which has to look again.
+    """
+    try:
+        from sqlalchemy.exc import DBAPIError
+    except ImportError:  # the catalog is not in a database
+        return make_if_absent()
+    try:
+        return make_if_absent()
+    except DBAPIError:
+        return make_if_absent()
 
 
 def exclusive(table: Any) -> Any:
