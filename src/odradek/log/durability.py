@@ -150,9 +150,15 @@ class LogDurability:
             state.waiters.add(last_offset, callback)
 
     def finish_writes(self) -> None:
-        """Wait in this thread until the queued writes are in their files."""
+        """Wait in this thread until the queued writes are in their files.
+
+        If they lack a descriptor, they stay queued: the error is retriable, and the log stays online.
+        """
         if self._queued:
-            self._writer.finish()
+            try:
+                self._writer.finish()
+            except OSError as error:
+                raise self._state.storage_error(error) from error
         self._state.check_online()
 
     # --- flushing ---

@@ -57,11 +57,13 @@ class StallingDisk(SystemDisk):
         self.failure = 0
         self.lags = False
         self.lacks = False
+        self.threads_without_descriptors: set[int] = set()
         self.syncs: list[str] = []
         self.queued_writes = 0
 
     def open(self, path: str, *, create: bool = False) -> SystemFile:
         if self.lacks:
+            self.threads_without_descriptors.add(threading.get_ident())
             raise OSError(errno.EMFILE, "too many open files", path)
         return StallingFile(self, path, create)
 
@@ -301,6 +303,26 @@ async def test_truncation_waits_for_the_files_of_a_new_segment(tmp_path: Path) -
     put(world.log, batch())
     await world.written()
     assert fetched(world.log, 0) == [0, 1, 2]
+
+
+@running
+async def test_truncation_is_rejected_at_the_first_lack_of_descriptors(tmp_path: Path) -> None:
+    world = World(tmp_path, ROLLING)
+    await roll_on_a_slow_disk(world)
+    await asyncio.sleep(0)  # the turn is in the thread
+    world.disk.lacks = True
+    threading.Timer(0.01, world.disk.gate.set).start()
+    with pytest.raises(KafkaError) as caught:
+        world.log.truncate_to(2)
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert len(world.disk.threads_without_descriptors) == 1
+    assert threading.get_ident() not in world.disk.threads_without_descriptors, "the event loop repeated the write"
+    assert (world.log.is_offline, world.offline, world.log.next_offset) == (False, [], 3)
+    world.disk.lacks = False
+    await world.written()
+    assert fetched(world.log, 0) == [0, 1, 2]
+    assert world.log.truncate_to(2)
+    assert (world.log.end_offset, fetched(world.log, 0)) == (2, [0, 1])
 
 
 @running

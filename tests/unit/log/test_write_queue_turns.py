@@ -44,7 +44,8 @@ class File:
         queue = self._queue
         queue.seconds += queue.write_seconds
         if queue.failing is self._log or queue.failing is True:
-            raise OSError(errno.EIO, "failed")
+            queue.failed_writes += 1
+            raise OSError(queue.error, "failed")
         queue.appended.append((self._log.name, len(data)))
 
     def truncate(self, position: int) -> None:
@@ -60,6 +61,8 @@ class Queue:
         self.keeps_up_now = True
         self.looks = 0
         self.failing: Log | bool = False
+        self.error = errno.EIO
+        self.failed_writes = 0
         self.appended: list[tuple[str, int]] = []
         self.truncated: list[tuple[str, int]] = []
         self.files: dict[str, File] = {}
@@ -227,3 +230,48 @@ def test_queue_without_a_loop_writes_at_once() -> None:
     queue.put(a, 10, 1)
     queue.put(a, 20, 2)
     assert (a.done, queue.turns, sum(queue.charged)) == ([1, 2], 0, 0)
+
+
+def test_finish_raises_a_lack_of_descriptors_and_the_thread_repeats() -> None:
+    queue, a, b = Queue(), Log("a"), Log("b")
+    queue.failing, queue.error = True, errno.EMFILE
+
+    async def scenario() -> None:
+        queue.put(a, 10, 1)
+        queue.put(b, 20, 1)
+        with pytest.raises(OSError, match="failed") as caught:
+            queue.queue.finish()
+        assert (caught.value.errno, queue.failed_writes) == (errno.EMFILE, 1), "the event loop waits for one attempt"
+        assert (queue.queue.depth_bytes, a.failures, b.failures) == (30, [], [])
+        queue.failing = False
+        await queue.queue.drained()
+
+    asyncio.run(scenario())
+    assert (a.done, b.done, sum(queue.charged)) == ([1], [1], 0)
+    assert queue.appended == [("a", 10), ("b", 20)], "each batch is written once, in its place in the order"
+
+
+def test_finish_writes_what_was_put_before_and_after_a_lack_in_order() -> None:
+    queue, a = Queue(), Log("a")
+    queue.failing, queue.error = True, errno.ENFILE
+
+    async def scenario() -> None:
+        queue.put(a, 10, 1)
+        with pytest.raises(OSError, match="failed"):
+            queue.queue.finish()
+        queue.put(a, 20, 2)
+        queue.failing = False
+        queue.queue.finish()
+        assert (a.done, queue.queue.depth_bytes) == ([1, 2], 0)
+        await queue.queue.drained()
+
+    asyncio.run(scenario())
+    assert (queue.appended, queue.turns) == ([("a", 30)], 0)
+
+
+def test_lack_of_a_descriptor_without_a_loop_is_final() -> None:
+    """No thread would repeat the write."""
+    queue, a = Queue(), Log("a")
+    queue.failing, queue.error = True, errno.EMFILE
+    queue.put(a, 10, 1)
+    assert (queue.failed_writes, len(a.failures), queue.queue.depth_bytes) == (1, 1, 0)

@@ -24,8 +24,6 @@ _CERTAIN_STALLS: Final = 10
 DEFAULT_INLINE_BYTES: Final = 1024 * 1024
 _LOOK_SECONDS: Final = 0.05
 _AGAIN_SECONDS: Final = 0.05
-_MOST_ATTEMPTS: Final = 20
-"""Of a turn that lacks descriptors, where the event loop waits for it."""
 _TURN_BYTES: Final = 8 * 1024 * 1024
 _FAIR_BYTES_PER_SECOND: Final = 200 * 1024 * 1024
 """What a thread that writes into the page cache does easily: a longer write has waited for the device."""
@@ -107,7 +105,10 @@ class Writer(Protocol):
         ...
 
     def finish(self) -> None:
-        """Wait in this thread for all that was put."""
+        """Wait in this thread for all that was put.
+
+        Raises OSError if a write lacks a descriptor: the writes stay queued, and the queue's thread repeats them.
+        """
         ...
 
 
@@ -334,17 +335,19 @@ class WriteQueue:
         turn = self._turn
         if turn is not None and not turn.is_complete:
             self._disk.wait(self._lane)
-            if is_transient(turn.failure):
-                self._take_back(turn)
-            else:
-                self._complete(turn)
+            self._complete_or_raise(turn)
         while self._pending:
             turn = _Turn(self._take(), self.now)
-            for _ in range(_MOST_ATTEMPTS):
-                turn.execute(self._disk)
-                if not is_transient(turn.failure):
-                    break
-            self._complete(turn)
+            turn.execute(self._disk)
+            self._complete_or_raise(turn)
+
+    def _complete_or_raise(self, turn: _Turn) -> None:
+        failure = turn.failure
+        if failure is not None and self._task is not None and is_transient(failure):
+            # The event loop waits: it must not repeat the write until another task returns a descriptor.
+            self._take_back(turn)
+            raise failure
+        self._complete(turn)
 
     async def drained(self) -> None:
         """Everything that was put before is written, or has failed."""
