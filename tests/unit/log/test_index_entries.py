@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from odradek.log.append import Origin
 from odradek.log.config import LogConfig
 from odradek.log.partition_log import PartitionLog
 from odradek.log.segments.indexes import OFFSET_ENTRY, TIME_ENTRY
@@ -170,4 +171,21 @@ def test_every_offset_and_time_is_found_where_the_batches_have_it(
             (part,) = found.ranges
             assert parse_header(part.file.read(part.position, part.size)).base_offset == header.base_offset
             assert found.size == header.size
+    log.close()
+
+
+@pytest.mark.parametrize("interval", [0, 100])
+def test_read_of_a_compacted_log_ends_below_the_upper_offset(tmp_path: Path, interval: int) -> None:
+    """Offsets that grow faster than the bytes are not mistaken for positions of batches."""
+    config = LogConfig(index_interval_bytes=interval, segment_bytes=1 << 20)
+    log = open_log(tmp_path, config)
+    for number in range(40):
+        put(log, batch(base_offset=1_000 * number), origin=Origin.REPLICATION)
+    log.roll()
+    put(log, batch(base_offset=40_000), origin=Origin.REPLICATION)
+    size = len(batch())
+    for first in range(0, 40, 3):
+        for upper in range(first + 1, 40):
+            found = log.reader.read(1_000 * first, 1 << 20, upper_offset=1_000 * upper)
+            assert found.size == size * (upper - first), (first, upper)
     log.close()

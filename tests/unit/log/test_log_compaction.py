@@ -353,6 +353,25 @@ def test_cleaned_abort_does_not_affect_later_commits_of_its_producer(tmp_path: P
     world.close()
 
 
+def test_left_over_of_a_compaction_does_not_abort_transactions(tmp_path: Path) -> None:
+    """A read_committed consumer would skip the committed records that the left-over names."""
+    other = World(tmp_path / "other")
+    transaction(other, 1, 0, b"a", commit=False)
+    left_over = Path(other.log.segments[0].path).with_suffix(".txnindex").read_bytes()
+    other.close()
+    world = World(tmp_path / "world")
+    transaction(world, 1, 0, b"a", commit=True)
+    for _ in range(2):
+        put(world.log, keyed((b"b", b"plain")))
+    Path(world.log.segments[0].path).with_suffix(".txnindex.cleaned").write_bytes(left_over)
+    roll_and_compact(world)
+    assert [record[2] for record in world.records()] == [b"a", b"b", b"active"], "it was compacted"
+    world.close()
+    again = World(tmp_path / "world")
+    assert again.log.reader.aborted_transactions(0, again.log.end_offset) == []
+    again.close()
+
+
 def test_a_producers_last_sequence_stays(tmp_path: Path) -> None:
     world = World(tmp_path)
     put(world.log, keyed((b"a", b"1"), producer_id=9, producer_epoch=4, base_sequence=0))
@@ -877,6 +896,9 @@ def test_transaction_whose_end_was_compacted_is_not_open_after_a_crash(tmp_path:
     assert world.log.history.first_unstable_offset is None
     assert [found.base_offset for found in world.log.segments][:2] == [0, second]
     world.close()
+    for path in tmp_path.glob("a-topic-0/*.snapshot"):
+        if int(path.stem) > second:
+            path.write_bytes(b"damaged")
     again = World(tmp_path)
     assert again.log.history.first_unstable_offset is None
     again.close()

@@ -638,6 +638,21 @@ def test_idle_logs_give_back_what_they_hold(tmp_path: Path) -> None:
     stop(directories)
 
 
+def test_log_that_becomes_idle_again_gives_back_its_memory_again(tmp_path: Path) -> None:
+    """Index entries in memory are written out when an idle log gives its memory back."""
+    directories = start(tmp_path)
+    log = directories.open("a-topic", 0, TOPIC, LogConfig(index_interval_bytes=0))
+    index = tmp_path / "a-topic-0" / f"{0:020d}.index"
+    for entries in (1, 3, 5):
+        put(log, batch())
+        put(log, batch())
+        assert not log.release_if_idle()
+        assert index.stat().st_size == 8 * max(0, entries - 2)
+        assert log.release_if_idle()
+        assert index.stat().st_size == 8 * entries
+    stop(directories)
+
+
 def test_a_truncation_below_the_recovery_point_is_written_down_at_once(tmp_path: Path) -> None:
     directories = start(tmp_path)
     log = topic(directories)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -149,6 +150,21 @@ def test_a_move_keeps_everything(tmp_path: Path) -> None:
     close(again)
 
 
+def test_batches_without_leader_epochs_are_not_copied_again(tmp_path: Path) -> None:
+    first = start(tmp_path)
+    log = open_partition(first)
+    for sequence in range(40):
+        put(log, produced(7, sequence), epoch=-1)
+    before = content(log)
+    copy_all(first, log)
+    close(first)
+    second = start(tmp_path)
+    log = open_partition(second)
+    assert asyncio.run(second.moves.copy(log)) == 0
+    assert content(asyncio.run(move(second, log))) == before
+    close(second)
+
+
 def test_what_happens_to_the_source_meanwhile(tmp_path: Path) -> None:
     directories = start(tmp_path)
     log = open_partition(directories)
@@ -237,6 +253,25 @@ def test_move_continues_after_a_restart(tmp_path: Path) -> None:
     moved = asyncio.run(move(second, open_partition(second)))
     assert content(moved) == before
     close(second)
+
+
+@pytest.mark.parametrize("is_source_unreadable", [False, True])
+def test_unfinished_copy_is_removed_once_its_source_is_gone(tmp_path: Path, is_source_unreadable: bool) -> None:
+    """A directory that cannot be read at this start may have the source, which the copy continues to follow."""
+    first = start(tmp_path)
+    log = open_partition(first)
+    fill(log)
+    source, target = Path(log.directory), Path(other(first).path)
+    first.moves.begin(log, other(first), TOPIC)
+    asyncio.run(first.moves.copy(log))
+    close(first, clean=False)
+    shutil.rmtree(source.parent if is_source_unreadable else source)
+    if is_source_unreadable:
+        source.parent.write_text("not a directory")
+    second = start(tmp_path)
+    asyncio.run(second.flusher.work(NOW + 1))
+    assert len(list(target.glob("a-topic-0*"))) == is_source_unreadable
+    close(second, clean=False)
 
 
 def test_what_the_source_has_lost_before_a_restart_is_not_taken_over(tmp_path: Path) -> None:

@@ -922,3 +922,90 @@ def test_batch_of_an_ended_transaction_is_no_repetition_after_a_restart(tmp_path
         put(log, sequenced(b"same", 0, transactional=True))
     assert rejected.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     log.release()
+
+
+class CountingDisk(SystemDisk):
+    """Counts the bytes that are read from segments."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes_read = 0
+
+    def open(self, path: str, *, create: bool = False) -> SystemFile:
+        return CountingFile(self, path, create)
+
+
+class CountingFile(SystemFile):
+    def __init__(self, disk: CountingDisk, path: str, create: bool) -> None:
+        plain = SystemDisk.open(disk, path, create=create)
+        self._fd, plain._fd = plain._fd, -1
+        self._size = plain._size
+        self.path = path
+        self.disk = disk
+
+    def read(self, position: int, size: int) -> bytes:
+        if self.path.endswith(".log"):
+            self.disk.bytes_read += size
+        return super().read(position, size)
+
+
+@pytest.mark.parametrize("size", [100, 30_000, 700_000, 1_500_000])
+def test_recovery_reads_a_large_log_about_once_and_keeps_all_of_it(tmp_path: Path, size: int) -> None:
+    """Batches that do not end where a read ends are read again from their beginning, and no others are."""
+    log = open_log(tmp_path, LogConfig(max_message_bytes=1 << 22))
+    while log.segments[0].size < 3_500_000:
+        number = log.end_offset
+        value = b"%d" % number * (size // len(b"%d" % number) + number % 7)
+        put(log, batch(max(1, 20_000 // size), value=value))
+    written, end = log.segments[0].size, log.end_offset
+    log.release()
+    disk = CountingDisk()
+    again = open_log(tmp_path, env=log_environment(disk), recovery_point=0, clean=False)
+    assert (again.end_offset, again.segments[0].size) == (end, written)
+    assert disk.bytes_read < 3 * written + (2 << 20)
+
+
+@pytest.mark.parametrize("recovery_point", [0, 5, 9, 13, 20])
+def test_recovered_log_knows_its_largest_timestamp(tmp_path: Path, recovery_point: int) -> None:
+    """It may be of a record below the recovery point. Retention by time and ListOffsets ask for it."""
+    log = open_log(tmp_path, LogConfig(index_interval_bytes=150))
+    for number in range(20):
+        put(log, batch(timestamps=[NOW - 50 * number]))
+    log.segments[0].flush_indexes()
+    log.release()
+    again = reopen(tmp_path, recovery_point=recovery_point, config=LogConfig(index_interval_bytes=150))
+    assert again.segments[0].load_max_timestamp() == (NOW, 0)
+    found = again.reader.max_timestamp(20)
+    assert found is not None
+    assert (found.offset, found.timestamp) == (0, NOW)
+
+
+def test_timestamp_of_a_batch_that_recovery_cuts_off_is_forgotten(tmp_path: Path) -> None:
+    """The index reaches beyond the log, which has lost its end, and is made again from all that the log still has."""
+    config = LogConfig(index_interval_bytes=100)
+    log = open_log(tmp_path, config)
+    for number in range(10):
+        put(log, batch(timestamps=[NOW + 50 * number]))
+    log.segments[0].flush_indexes()
+    path, size = Path(log.segments[0].path), log.segments[0].size // 10
+    log.release()
+    data = bytearray(path.read_bytes()[: 8 * size])
+    data[-1] ^= 1
+    path.write_bytes(data)
+    again = reopen(tmp_path, recovery_point=5, config=config)
+    assert (again.end_offset, again.segments[0].size) == (7, 7 * size)
+    assert again.segments[0].load_max_timestamp() == (NOW + 300, 6)
+    assert again.reader.max_timestamp(7) == (6, NOW + 300, 0)
+
+
+def test_log_that_retention_emptied_continues_its_offsets_after_a_crash(tmp_path: Path) -> None:
+    config = LogConfig(retention_ms=1000, file_delete_delay_ms=0)
+    log = open_log(tmp_path, config)
+    for _ in range(5):
+        put(log, batch())
+    log.durability.flush()
+    assert log.delete_old_segments(NOW + 5000, 5) == 1
+    log.release()
+    again = open_log(tmp_path, config, recovery_point=5, clean=False)
+    assert (again.log_start_offset, again.end_offset) == (5, 5)
+    assert put(again, batch()).first_offset == 5

@@ -121,6 +121,23 @@ def test_flipped_bits_in_a_segment(tmp_path: Path, position: int) -> None:
     assert recovered.end_offset <= found.offset
 
 
+@pytest.mark.parametrize("leader_epoch", [0, 2, 0x0202])
+@pytest.mark.parametrize("stray", [b"?", b"\x02", b"?" * 70])
+def test_whole_batches_are_found_after_bytes_of_none(tmp_path: Path, leader_epoch: int, stray: bytes) -> None:
+    """Bytes of the leader epoch, before the magic byte, may look like one."""
+    log = open_log(tmp_path)
+    for _ in range(3):
+        put(log, batch(), epoch=leader_epoch)
+    log.close()
+    path = Path(log.directory) / f"{0:020d}.log"
+    data, size = path.read_bytes(), len(batch())
+    found = read_batches(str(path), memoryview(data[:size] + stray + data[size:]), 0, None, is_last=True)
+    assert [position for position, _ in found.found] == [0, size + len(stray), 2 * size + len(stray)]
+    (finding,) = found.findings
+    assert (finding.position, finding.offset) == (size, 1)
+    assert f"from offset 1 at byte {size + len(stray)}; {len(stray)} bytes in between are lost" in finding.remedy
+
+
 REPAIRABLE = {
     "torn tail": cut("*.log", 700),
     "zero-length last segment": cut("*.log", 0),
@@ -331,3 +348,16 @@ def test_batch_after_one_stray_byte_is_found(tmp_path: Path) -> None:
     batches = read_batches(str(path), damaged, 0, None, is_last=True)
     assert [at for at, _ in batches.found] == [first[0], second[0] + 1]
     assert [each.position for each in batches.findings] == [second[0]]
+
+
+def test_findings_about_other_files_name_no_offset(tmp_path: Path) -> None:
+    directory = written(tmp_path)
+    max(directory.glob("*.log")).rename(directory / "kept")
+    min(directory.glob("*.index")).write_bytes(b"\1" * 12)
+    (directory / f"{0:020d}.log.swap").write_bytes(b"")
+    (directory / "leader-epoch-checkpoint").write_bytes(b"0\n9\n")
+    found = {finding.problem: finding.offset for finding in findings(directory)}
+    assert "an index without its segment" in found
+    assert "12 bytes are no multiple of 8" in found
+    assert len(found) >= 4
+    assert set(found.values()) == {-1}

@@ -14,6 +14,7 @@ from odradek.log.partition_log import PartitionLog
 from odradek.log.segments import queries
 from odradek.log.segments.segment import Segment
 from odradek.records.batch import parse_header
+from odradek.records.builder import BatchFields, finish_batch
 from odradek.wire.errors import KafkaError
 from tests.unit.log.support import NOW, batch, marker, open_log, produced, put
 
@@ -163,3 +164,15 @@ def test_aborted_transactions_are_those_that_overlap_the_read(tmp_path: Path) ->
                 (producer, first) for producer, (first, last) in known.items() if last >= start and first < upper
             ]
             assert found == expected, (start, upper)
+
+
+@pytest.mark.parametrize("start", [0, 1])
+def test_batch_without_records_does_not_have_the_largest_timestamp(tmp_path: Path, start: int) -> None:
+    """Compaction keeps a batch that lost its records, with their timestamp, for the sequence of its producer."""
+    log = open_log(tmp_path)
+    put(log, batch(timestamps=[NOW]))
+    put(log, batch(timestamps=[NOW + 1]), epoch=2)
+    emptied = finish_batch(b"", 0, None, (0, 0, -1, NOW + 9), BatchFields(2, 2, 7, 0, 0))
+    put(log, memoryview(emptied), epoch=2, origin=Origin.REPLICATION)
+    put(log, batch(timestamps=[NOW]), epoch=2)
+    assert queries.max_timestamp(log.segments, start, 3, 4) == (1, NOW + 1, 2)

@@ -209,6 +209,7 @@ async def test_files_of_a_new_segment_are_made_by_the_queued_write(tmp_path: Pat
     await roll_on_a_slow_disk(world)
     assert [each.base_offset for each in world.log.segments] == [0, 2]
     assert segments_on_disk(world) == [f"{0:020d}.log"], "the event loop has made no file"
+    assert not [name for name in world.disk.list(world.log.directory) if name.startswith(f"{2:020d}")]
     world.disk.gate.set()
     await world.written()
     made = [name for name in world.disk.list(world.log.directory) if name.startswith(f"{2:020d}")]

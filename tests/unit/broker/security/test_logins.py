@@ -15,9 +15,10 @@ from odradek.broker.network.connection import Disconnect
 from odradek.broker.security.gate import SaslGate, Step
 from odradek.broker.security.logins import Credentials, Logins
 from odradek.broker.security.sasl_listeners import SaslListener
-from odradek.metadata.image import ClusterImage
+from odradek.metadata.image import ClientEntity, ClusterImage
 from odradek.security.errors import SaslError
 from odradek.security.plain import PlainUsers
+from odradek.security.scram import Mechanism, ScramCredential
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode
 
@@ -48,7 +49,8 @@ class Broker:
             logged_in=lambda _session, *how: self.audited.append(("in", *how)),
             login_failed=lambda *how: self.audited.append(("failed", *how)),
         )
-        credentials = Credentials(self, ClusterImage)
+        self.image = ClusterImage()
+        credentials = Credentials(self, lambda: self.image)
         self.logins = Logins(1, config, {"SASL": listener}, credentials, clock, audit)
 
     def nonce(self) -> bytes:
@@ -374,3 +376,29 @@ def test_raw_message_of_a_failed_login_is_not_answered() -> None:
     answered, closed, session = raw(WRONG)
     assert (answered, closed) == ([], ["authentication failed"])
     assert session.authentication is not Authentication.COMPLETE
+
+
+def set_scram_users(broker: Broker, iterations: int, *names: str) -> None:
+    """Give these users credentials with that many iterations; no other users have any."""
+    credential = ScramCredential(b"salt" * 6, b"k" * 32, b"k" * 32, iterations)
+    configs = {ClientEntity(name): {Mechanism.SCRAM_SHA_256.config_name: credential.text()} for name in names}
+    broker.image = ClusterImage().with_client_configs(configs)
+
+
+def scram_challenge(broker: Broker, user: str) -> dict[str, str]:
+    answer = broker.log_in(broker.connect(), b"n,,n=%s,r=nonce" % user.encode(), "SCRAM-SHA-256")
+    assert answer.code is ErrorCode.NONE
+    return dict(field.split("=", 1) for field in answer.data.decode().split(","))
+
+
+def test_unknown_user_resembles_the_present_users() -> None:
+    """A client cannot find out by the number of iterations, or by the salt, which names are those of users."""
+    broker = Broker()
+    assert scram_challenge(broker, "stranger")["i"] == "4096", "there are no users to resemble"
+    for iterations in (8192, 10_000, 8192):
+        set_scram_users(broker, iterations, "alice", "bob")
+        known, unknown = scram_challenge(broker, "alice"), scram_challenge(broker, "stranger")
+        assert (known["i"], unknown["i"]) == (str(iterations), str(iterations))
+        assert len(known["s"]) == len(unknown["s"])
+        assert unknown == scram_challenge(broker, "stranger"), "it has the same salt each time"
+    assert scram_challenge(broker, "stranger")["s"] != scram_challenge(broker, "another")["s"]
