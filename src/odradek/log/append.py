@@ -31,6 +31,7 @@ from odradek.records.columns import RecordColumns
 from odradek.records.compression import content_bound
 from odradek.records.control import ControlRecord, decode_control_record
 from odradek.records.errors import CorruptRecords, InvalidRecords, TooLargeRecords, UnsupportedMagic
+from odradek.records.examination import examine_records
 from odradek.records.record import Record, decode_columns, decode_records, records_section
 from odradek.wire.errors import ErrorCode, KafkaError
 
@@ -274,16 +275,16 @@ def _check_records(batches: memoryview, position: int, header: BatchHeader, conf
         return
     check_each_time = _checks_each_time(config)
     check_each_offset = config.batch_validation == VALIDATE_RECORDS
-    columns = decode_columns(batches, header, position, max_uncompressed_bytes=config.max_decompressed_bytes)
-    # Column by column, in C: naming the invalid records is worth a loop only if there are any.
-    is_valid = not (config.compact and None in columns.keys)
+    facts = examine_records(batches, header, position, max_uncompressed_bytes=config.max_decompressed_bytes)
+    is_valid = not (config.compact and facts.has_null_key)
     if is_valid and check_each_offset:
-        is_valid = list(columns.offsets) == list(range(header.base_offset, header.base_offset + len(columns.offsets)))
-        is_valid = is_valid and max(map(len, columns.headers), default=0) <= config.max_record_headers
-    if is_valid and check_each_time and columns.timestamps:
-        least = min((each for each in columns.timestamps if each != NO_TIMESTAMP), default=NO_TIMESTAMP)
-        is_valid = _is_timely(least, config, now_ms) and _is_timely(max(columns.timestamps), config, now_ms)
+        is_valid = not facts.has_gaps and facts.most_headers <= config.max_record_headers
+    if is_valid and check_each_time:
+        is_valid = _is_timely(facts.least_timestamp, config, now_ms) and _is_timely(
+            facts.largest_timestamp, config, now_ms
+        )
     if not is_valid:
+        columns = decode_columns(batches, header, position, max_uncompressed_bytes=config.max_decompressed_bytes)
         _name_invalid(columns, header, config, now_ms, check_each_time=check_each_time)
 
 

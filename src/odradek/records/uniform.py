@@ -37,7 +37,7 @@ _INT64_MIN: Final = -(1 << 63)
 _INT64_MAX: Final = (1 << 63) - 1
 
 
-class _Shape(NamedTuple):
+class Shape(NamedTuple):
     """Where the parts of a record are, in bytes from the beginning of its length."""
 
     body: int
@@ -51,6 +51,22 @@ class _Shape(NamedTuple):
     headers: int
     size: int
 
+    @property
+    def has_headers(self) -> bool:
+        """Whether more than their count, zero, is where headers are."""
+        return self.size - self.headers > 1
+
+
+class Run(NamedTuple):
+    """Records of one size, one after the other."""
+
+    position: int
+    stop: int
+    records: int
+    shape: Shape
+    timestamps: list[int]
+    """In ms."""
+
 
 def decode_uniform(
     data: bytes | memoryview, source: bytes | memoryview, header: BatchHeader, *, copy: bool = False
@@ -59,61 +75,71 @@ def decode_uniform(
 
     `data` and `source` have the same bytes; with `copy`, keys, values and headers are bytes whatever they are.
     """
-    count, base_offset, base_timestamp = header[12], header[0], header[7]
-    if count < FEW_RECORDS or count > SHORT_OFFSETS or header[6] != count - 1:
-        return None
-    if not _INT64_MIN <= base_timestamp - _LONGEST_DELTA <= base_timestamp + _LONGEST_DELTA <= _INT64_MAX:
+    runs = uniform_runs(data, header)
+    if runs is None:
         return None
     timestamps: list[int] = []
     keys: list[Field] = []
     values: list[Field] = []
     headers: list[bytes | memoryview] = []
-    position = time_width = runs = 0
-    while (first := len(timestamps)) < count:
+    for position, stop, records, shape, times in runs:
+        timestamps += times
+        found = _copies(data, position, stop, shape) if copy else _slices(source, position, stop, shape)
+        keys += [None] * records if shape.key_length < 0 else next(found)
+        values += [None] * records if shape.value_length < 0 else next(found)
+        headers += next(found) if shape.has_headers else [b""] * records
+    base_offset = header[0]
+    return EncodedColumns(range(base_offset, base_offset + header[12]), timestamps, keys, values, headers)
+
+
+def uniform_runs(data: bytes | memoryview, header: BatchHeader) -> list[Run] | None:
+    """The runs that a section of records of one shape consists of, checked but for their headers. None for others."""
+    count, base_timestamp = header[12], header[7]
+    if count < FEW_RECORDS or count > SHORT_OFFSETS or header[6] != count - 1:
+        return None
+    if not _INT64_MIN <= base_timestamp - _LONGEST_DELTA <= base_timestamp + _LONGEST_DELTA <= _INT64_MAX:
+        return None
+    runs: list[Run] = []
+    first = position = time_width = 0
+    while first < count:
         try:
             shape = _shape_at(data, position, first)
         except (IndexError, CorruptRecords):  # unless its offset is as expected, its parts are elsewhere
             return None
         # A run ends where offsets or timestamps get wider; values of different lengths end it elsewhere.
-        if shape is None or (shape.time_width == time_width and first != OFFSETS_IN_BYTE) or runs == _MOST_RUNS:
+        if shape is None or (shape.time_width == time_width and first != OFFSETS_IN_BYTE) or len(runs) == _MOST_RUNS:
             return None
-        runs += 1
-        time_width, size = shape.time_width, shape.size
+        time_width = shape.time_width
         records = _run_length(data, position, first, count, shape)
-        stop = position + records * size
+        stop = position + records * shape.size
         times = _uniform_times(data, position, stop, first, shape, base_timestamp) if records else None
         if times is None:
             return None
-        timestamps += times
-        found = _copies(data, position, stop, shape) if copy else _slices(source, position, stop, shape)
-        keys += [None] * records if shape.key_length < 0 else next(found)
-        values += [None] * records if shape.value_length < 0 else next(found)
-        headers += [b""] * records if size - shape.headers == 1 else next(found)
+        runs.append(Run(position, stop, records, shape, times))
+        first += records
         position = stop
-    if position != len(data):
-        return None
-    return EncodedColumns(range(base_offset, base_offset + count), timestamps, keys, values, headers)
+    return runs if position == len(data) else None
 
 
-def _parts(shape: _Shape) -> list[tuple[int, int]]:
+def _parts(shape: Shape) -> list[tuple[int, int]]:
     """Where key, value and headers are, as far as the records have them: (place, length)."""
     parts = []
     if shape.key_length >= 0:
         parts.append((shape.key, shape.key_length))
     if shape.value_length >= 0:
         parts.append((shape.value, shape.value_length))
-    if shape.size - shape.headers > 1:
+    if shape.has_headers:
         parts.append((shape.headers, shape.size - shape.headers))
     return parts
 
 
-def _slices(source: bytes | memoryview, position: int, stop: int, shape: _Shape) -> Iterator[list[Any]]:
+def _slices(source: bytes | memoryview, position: int, stop: int, shape: Shape) -> Iterator[list[Any]]:
     """The columns of a run of records, as slices."""
     for place, length in _parts(shape):
         yield [source[index : index + length] for index in range(position + place, stop, shape.size)]
 
 
-def _copies(data: bytes | memoryview, position: int, stop: int, shape: _Shape) -> Iterator[Sequence[bytes]]:
+def _copies(data: bytes | memoryview, position: int, stop: int, shape: Shape) -> Iterator[Sequence[bytes]]:
     """The same as bytes, which `struct` copies faster than slices are made."""
     parts, size = tuple(_parts(shape)), shape.size
     rest = (stop - position) // size % _RECORDS_AT_ONCE
@@ -135,7 +161,7 @@ def _layout(size: int, parts: tuple[tuple[int, int], ...], records: int) -> Stru
     return Struct("=" + f"{layout}{size - end}x" * records)
 
 
-def _shape_at(data: bytes | memoryview, position: int, index: int) -> _Shape | None:
+def _shape_at(data: bytes | memoryview, position: int, index: int) -> Shape | None:
     """The shape of the record at a position, the batch's record number `index`; None if it is not for this module."""
     length, body = read_varint(data, position)
     time_width = 1 if data[body + 1] < 0x80 else 2
@@ -150,12 +176,12 @@ def _shape_at(data: bytes | memoryview, position: int, index: int) -> _Shape | N
         return None
     places = (key_prefix, key, key_length, value_prefix, value, value_length, headers, body + length)
     key_prefix, key, _, value_prefix, value, _, headers, end = (each - position for each in places)
-    return _Shape(
+    return Shape(
         body - position, time_width, key_prefix, key, key_length, value_prefix, value, value_length, headers, end
     )
 
 
-def _run_length(data: bytes | memoryview, position: int, first: int, count: int, shape: _Shape) -> int:
+def _run_length(data: bytes | memoryview, position: int, first: int, count: int, shape: Shape) -> int:
     """How many records from the position on have the same length, as far as offsets keep their width."""
     last = OFFSETS_IN_BYTE if first < OFFSETS_IN_BYTE < count else count
     most = min(last - first, (len(data) - position) // shape.size)
@@ -164,7 +190,7 @@ def _run_length(data: bytes | memoryview, position: int, first: int, count: int,
 
 
 def _uniform_times(
-    data: bytes | memoryview, position: int, stop: int, first: int, shape: _Shape, base: int
+    data: bytes | memoryview, position: int, stop: int, first: int, shape: Shape, base: int
 ) -> list[int] | None:
     """The timestamps of the records between two positions, or None if one of them has another shape."""
     size, body = shape.size, shape.body
