@@ -125,6 +125,9 @@ ONCE_FAILED: Final = {
     "the next ones",
     "kraft-dark-40": "a controller that was cut off answered a heartbeat after its successor was elected: the broker's "
     "lease outlived its session with the successor, and two brokers acted as a leader",
+    "kraft-409031000001": "a deposed controller that was cut off together with a broker kept answering its heartbeats "
+    "after its successor was elected: two brokers acted as a leader",
+    "early-4": "the same by controllers of Odradek, whose successor was elected sooner than a fetch timeout",
     "silent-5": "a promise not to begin to lead waited behind a request for a lease, on the same connection to a "
     "controller whose metadata store was silent: the leader could not act",
     "stale-5": "a new leader that a deposed one kept asking for promises denied them, and began none of its partitions",

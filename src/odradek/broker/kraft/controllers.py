@@ -103,6 +103,10 @@ class Controllers:
     async def _connection(self, server: Server, purpose: Purpose | None) -> Connection:
         key = (server, purpose)
         found = self._connections.get(key)
+        if found is not None and purpose is _METADATA and found.in_flight:
+            # The fetch before was given up. A leader takes a second one on a connection for the proof that its answer
+            # to the first one has come (`broker.quorum.followed_leader`).
+            found.close()
         if found is not None and found.closed is None:
             return found
         async with self._locks.setdefault(key, asyncio.Lock()):

@@ -37,8 +37,9 @@ Registers = Callable[[Broker], Registrar]
 def lease_ms(config: Configuration) -> float:
     """How long a broker may lead after it sent a heartbeat that found it unfenced.
 
-    A leader of the quorum that is cut off answers heartbeats until it resigns, 1.5 fetch timeouts after a majority has
-    fetched from it. The next one may be elected after one fetch timeout, and fences the broker a session later.
+    A controller answers a heartbeat only once a majority of the voters is known to have followed it half a fetch
+    timeout before the heartbeat came, or later (`broker.quorum.followed_leader`). A successor fences this broker no
+    earlier than a session after its own election, which that majority did not grant before.
     """
     session, margin = config.number("broker.session.timeout.ms"), config.number("odradek.self.fence.margin.ms")
     return session - margin - config.number("controller.quorum.fetch.timeout.ms") / 2

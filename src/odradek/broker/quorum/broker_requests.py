@@ -108,7 +108,11 @@ class BrokerRequests:
                 raise KafkaError(ErrorCode.INVALID_REGISTRATION, text)
 
     async def heartbeat(self, request: BrokerHeartbeatRequest, connection: int) -> BrokerHeartbeatResponse:
-        """Extend a broker's session, and fence, unfence or release it. `connection` is the one that it came on."""
+        """Extend a broker's session, and fence, unfence or release it. `connection` is the one that it came on.
+
+        The answer is a lease of leadership. It waits until no successor of this controller can have been elected more
+        than half a fetch timeout before the heartbeat came: see `broker.kraft.quorum_participation.lease_ms`.
+        """
         controller = self._controller
         if not controller.is_active:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
@@ -117,6 +121,10 @@ class BrokerRequests:
         sessions = controller.sessions
         sessions.touch(broker_id, broker.epoch, request.current_metadata_offset, self._clock.monotonic())
         self._watch.note_heartbeat(broker_id, connection)
+        await controller.wait_until_followed()
+        if not controller.is_active:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER)
+        broker = registered(controller.image, broker_id, request.broker_epoch)
         if request.offline_log_dirs:
             await controller.decide(lambda c: c.fail_directories(broker_id, request.offline_log_dirs))
             broker = registered(controller.image, broker_id, request.broker_epoch)

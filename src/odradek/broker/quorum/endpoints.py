@@ -126,7 +126,7 @@ def _own_endpoint(key: ApiKey) -> Endpoint:
 
 
 def _raft(request: Any, context: Context) -> Awaitable[Any]:
-    return context.services.raft.serve(request)
+    return context.services.raft.serve(request, context.connection.identifier)
 
 
 def _envelope(request: Any, context: Context) -> Awaitable[Any]:

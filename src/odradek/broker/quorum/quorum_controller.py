@@ -243,6 +243,12 @@ class QuorumController:
                 logger.log(level, "%s", text)
         return self._append(epoch, list(versioned(recorded.records, metadata_level(before))))
 
+    async def wait_until_followed(self) -> None:
+        """See `FollowedLeader.wait`. Raises NotTheController where this controller is not active."""
+        if self._active is None:
+            raise NotTheController(ErrorCode.NOT_CONTROLLER)
+        await self._replica.followed.wait(self._epoch)
+
     async def upgrade_kraft_version(self, level: int, *, validate_only: bool) -> None:
         """Let the voters finalize this kraft.version (KIP-853), or only ask whether they can.
 

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from odradek.api.services.controller_service import NotTheController
+from odradek.broker.quorum.followed_leader import FollowedLeader
 from odradek.broker.task_failures import logs_failure
 from odradek.client.network.connections import retrieve_failure
 from odradek.kraft.checkpoints import Checkpoint, CheckpointId
@@ -136,6 +137,7 @@ class RaftReplica:
         "_proposals",
         "_sends",
         "_timer",
+        "followed",
     )
 
     def __init__(self, machine: RaftMachine, log: DurableMetadataLog, disk: Disk, clock: Clock, ask: Ask) -> None:
@@ -151,6 +153,8 @@ class RaftReplica:
         self._timer: asyncio.TimerHandle | None = None
         self._sends: set[asyncio.Task[None]] = set()
         self._proposals: list[_Proposal] = []
+        self.followed = FollowedLeader(machine, clock)
+        """Waits until a majority follows this leader."""
 
     # --- what it knows ---
 
@@ -236,6 +240,7 @@ class RaftReplica:
         if self._timer is not None:
             self._timer.cancel()
         self._reject_proposals(0)
+        self.followed.close()
 
     # --- events ---
 
@@ -324,6 +329,7 @@ class RaftReplica:
         if effects.high_watermark is not None:
             self._accept_proposals(effects.high_watermark)
             follower.committed(effects.high_watermark)
+        self.followed.look()
         if effects.leader is not None:
             logger.info("the quorum's leader in epoch %d is %d", effects.leader.epoch, effects.leader.leader_id)
             follower.leader_changed(effects.leader)

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from odradek.broker.quorum.raft_replica import RaftReplica
 from odradek.broker.quorum.replica_addresses import ReplicaAddresses
+from odradek.kraft.raft.messages import FetchRequest, SnapshotRequest
 from odradek.kraft.raft.roles import Leader, Progress
 from odradek.kraft.raft.voters import ReplicaKey
 from odradek.kraft.raft.wire_answers import encode_answer
@@ -44,12 +45,17 @@ class RaftRequests:
         self._listener_name = listener_name
         self._clock = clock
 
-    async def serve(self, message: Any) -> ApiMessage:
-        """The answer to a request of another replica, or to a change of the voters. Raises KafkaError."""
+    async def serve(self, message: Any, connection: int) -> ApiMessage:
+        """The answer to a request of another replica, or to a change of the voters. Raises KafkaError.
+
+        `connection` is the one that the request came on.
+        """
         if isinstance(message, BeginQuorumEpochRequest):
             self._addresses.learn_leader(message)
         identity = self._replica.machine.quorum.identity
         request = decode_request(message, identity.node_id, cluster_id=identity.cluster_id)
+        if isinstance(request, FetchRequest | SnapshotRequest):
+            request = request._replace(connection=connection)
         served = await self._replica.receive(request)
         return encode_answer(request, served.answer, self._addresses, served.records)
 

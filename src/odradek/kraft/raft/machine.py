@@ -64,6 +64,11 @@ class RaftMachine:
         self._replication = Replication(self.quorum)
         self._changes = VoterChanges(self.quorum)
 
+    @property
+    def followed_ms(self) -> float:
+        """See `Replication.followed_ms`."""
+        return self._replication.followed_ms
+
     def step(self, event: Event, now_ms: float) -> Effects:
         """Take one event. Raises CorruptMetadata if the replica must stop: committed records would be lost."""
         quorum = self.quorum

@@ -103,6 +103,8 @@ class FetchRequest(NamedTuple):
     high_watermark: int
     max_wait_ms: float
     directory_id: bytes = ZERO_UUID
+    connection: int | None = None
+    """The one on which the receiver got it; not sent. A sender has one fetch without an answer on a connection."""
 
     @property
     def replica(self) -> ReplicaKey:
@@ -135,6 +137,8 @@ class SnapshotRequest(NamedTuple):
     snapshot: CheckpointId
     position: int
     directory_id: bytes = ZERO_UUID
+    connection: int | None = None
+    """See `FetchRequest`."""
 
     @property
     def replica(self) -> ReplicaKey:

@@ -22,7 +22,7 @@ from odradek.kraft.raft.messages import (
     SnapshotAnswer,
     SnapshotRequest,
 )
-from odradek.kraft.raft.quorum import BOOTSTRAP_NODE, Quorum, append_pending
+from odradek.kraft.raft.quorum import BOOTSTRAP_NODE, NEVER, Quorum, append_pending
 from odradek.kraft.raft.roles import Follower, Leader, ParkedFetch, Progress, Unattached
 from odradek.wire.errors import ErrorCode
 
@@ -69,8 +69,10 @@ class Replication:
         leader = quorum.role
         assert isinstance(leader, Leader)
         progress = leader.progress.setdefault(quorum.voters.key_of(request.replica), Progress())
-        progress.fetched_ms = quorum.now_ms
+        progress.note_fetch(request.connection, quorum.now_ms)
         found = quorum.log.check_position(request.log_end)
+        if found is not None:
+            progress.note_answer(request.connection, quorum.now_ms)
         if isinstance(found, CheckpointId):
             quorum.reply(token, FetchAnswer(error, quorum.leader_id, quorum.epoch, snapshot=found))
         elif found is not None:
@@ -104,9 +106,9 @@ class Replication:
         error = self._problem_of_epoch(request)
         if error is ErrorCode.NONE:
             assert isinstance(quorum.role, Leader)
-            quorum.role.progress.setdefault(
-                quorum.voters.key_of(request.replica), Progress()
-            ).fetched_ms = quorum.now_ms
+            progress = quorum.role.progress.setdefault(quorum.voters.key_of(request.replica), Progress())
+            progress.note_fetch(request.connection, quorum.now_ms)
+            progress.note_answer(request.connection, quorum.now_ms)
             if request.snapshot != quorum.log.snapshot:
                 error = ErrorCode.SNAPSHOT_NOT_FOUND
             elif not 0 <= request.position < quorum.log.snapshot_size:
@@ -127,6 +129,22 @@ class Replication:
             leader.has_committed = True
             quorum.advance_high_watermark(committed)
 
+    @property
+    def followed_ms(self) -> float:
+        """Each voter of a majority was in this leader's epoch then, or later; -infinity if this replica does not lead.
+
+        So no other replica had been elected by then. A sole voter has no successor: infinity.
+        """
+        quorum = self._quorum
+        leader = quorum.role
+        if not isinstance(leader, Leader):
+            return -NEVER
+        times = [leader.progress_of(each).followed_ms for each in quorum.other_keys]
+        if quorum.is_voter:
+            times.append(NEVER)
+        times.sort(reverse=True)
+        return times[len(quorum.voters.ids) // 2]
+
     def _answer_parked(self, leader: Leader) -> None:
         """Answer the fetches that have waited long enough, and those for which something is new."""
         quorum = self._quorum
@@ -139,6 +157,8 @@ class Replication:
                 found = quorum.log.check_position(each.request.log_end)
                 snapshot = found if isinstance(found, CheckpointId) else None
                 read_from = offset if found is None else -1
+                progress = leader.progress_of(quorum.voters.key_of(each.request.replica))
+                progress.note_answer(each.request.connection, quorum.now_ms)
                 quorum.reply(
                     each.token,
                     FetchAnswer(

@@ -56,6 +56,24 @@ class Progress:
     fetched_ms: float = -1.0
     caught_up_ms: float = float("-inf")
     """When it last had all records that the leader had."""
+    answered: tuple[int, float] | None = None
+    """The connection of the fetch that was answered last, and when."""
+    followed_ms: float = float("-inf")
+    """It was in this epoch then, or later: on the connection on which it was answered then, it has fetched again."""
+
+    def note_fetch(self, connection: int | None, now_ms: float) -> None:
+        """The replica has fetched in the leader's epoch, with the next request that came on this connection.
+
+        A fetch alone does not say when it was sent: it may have waited unread while the leader stood still.
+        """
+        self.fetched_ms = now_ms
+        if self.answered is not None and self.answered[0] == connection:
+            self.followed_ms = max(self.followed_ms, self.answered[1])
+
+    def note_answer(self, connection: int | None, now_ms: float) -> None:
+        """A fetch that `note_fetch` has taken is answered."""
+        if connection is not None:
+            self.answered = connection, now_ms
 
 
 @dataclass(slots=True)

@@ -368,7 +368,7 @@ HARMLESS = (
         ),
     ),
     Harmless(
-        "KRaft's metadata log, its snapshots and its quorum; metadata is in SQLite or ZooKeeper",
+        "fine tuning of KRaft's metadata log, its snapshots and its quorum, which is fixed here",
         (
             "controller.performance.always.log.threshold.ms",
             "controller.performance.sample.period.ms",
@@ -378,11 +378,15 @@ HARMLESS = (
             "internal.metadata.log.segment.bytes",
             "internal.metadata.max.batch.size.in.bytes",
             "metadata.log.segment.ms",
-            "metadata.max.idle.interval.ms",
             "metadata.max.retention.bytes",
             "metadata.max.retention.ms",
             "server.max.startup.time.ms",
         ),
+    ),
+    Harmless(
+        "no-ops by which Kafka's active controller learns that a majority follows it; here the followers' fetches show "
+        "it. Leave it at 500 on controllers of Apache Kafka: leases of brokers depend on it (decision 0011)",
+        ("metadata.max.idle.interval.ms",),
     ),
     Harmless(
         "connections of Kafka's brokers to ZooKeeper and of its controller to brokers",

@@ -142,6 +142,10 @@ class ActiveController:
         self._controller.quorum.reported(request)
         self._contacts[broker_id] = self._controller.quorum.reported_at[broker_id] = self._now()
         self._offsets[broker_id] = request.current_metadata_offset
+        await self._controller.wait_until_followed()
+        broker = self.image.brokers.get(broker_id)
+        if broker is None or broker.epoch != epoch:
+            raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
         if request.offline_log_dirs:
             await self.decide(lambda records: records.fail_directories(broker_id, request.offline_log_dirs))
         if broker.fenced:

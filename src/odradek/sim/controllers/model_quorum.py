@@ -70,9 +70,12 @@ class ModelController:
         """Its decisions, once a record of its epoch is committed."""
         self.acked: dict[int, tuple[int, float]] = {}
         """Of a leader: the end of each follower's log, and when it was learned."""
+        self.followed_at: dict[int, float] = {}
+        """Of a leader: when it sent what each follower has acknowledged last."""
         self.slow_until = 0.0
         """Until then its records are not replicated."""
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._doubts: list[tuple[float, asyncio.Future[None]]] = []
         self._changed: list[asyncio.Future[None]] = []
         self._incarnation = 0
 
@@ -106,6 +109,7 @@ class ModelController:
         if self.process is not None and self.process.alive:
             self.quorum.note(f"{self.host} is killed")
             self._waiting.clear()
+            self._doubts.clear()
             self._changed.clear()
             self.quorum.loop.kill(self.process)
 
@@ -141,6 +145,35 @@ class ModelController:
         done = self.quorum.loop.create_future()
         self._waiting.append((end, done))
         await done
+
+    async def wait_until_followed(self) -> None:
+        """Of a leader: wait until a majority was in its epoch half a fetch timeout ago or later. Raises Deposed.
+
+        Apache's controllers do so, too: they answer once all records before are committed, and write a no-op each half
+        second (`metadata.max.idle.interval.ms`).
+        """
+        since = self.quorum.loop.time() - FETCH_TIMEOUT_SECONDS / 2
+        if self._majority_followed_at() >= since:
+            return
+        done = self.quorum.loop.create_future()
+        self._doubts.append((since, done))
+        await done
+
+    def _majority_followed_at(self) -> float:
+        others = [self.followed_at.get(each.node_id, -1.0) for each in self.quorum.controllers if each is not self]
+        return sorted([*others, float("inf")], reverse=True)[len(self.quorum.controllers) // 2]
+
+    def acknowledged(self, node_id: int, end: int, sent_at: float) -> None:
+        """Of a leader: a follower has its log to this offset, as it was sent then."""
+        known = self.acked.get(node_id, (_UNKNOWN, 0.0))[0]
+        self.acked[node_id] = max(known, end), self.quorum.loop.time()
+        self.followed_at[node_id] = max(self.followed_at.get(node_id, sent_at), sent_at)
+        followed_at = self._majority_followed_at()
+        ready = [done for since, done in self._doubts if since <= followed_at]
+        self._doubts = [each for each in self._doubts if each[0] > followed_at]
+        for done in ready:
+            if not done.done():
+                done.set_result(None)
 
     async def wait_for_change(self, seconds: float) -> None:
         """Wait until the log grows, its high watermark advances, or the leader changes."""
@@ -180,7 +213,8 @@ class ModelController:
         was_leader = self.is_leader
         self.leader_id, self.epoch, self.active = leader_id, epoch, None
         if was_leader:
-            waiting, self._waiting = self._waiting, []
+            waiting = [*self._waiting, *self._doubts]
+            self._waiting, self._doubts = [], []
             for _, done in waiting:
                 if not done.done():
                     done.set_exception(Deposed())
@@ -335,6 +369,7 @@ class ModelQuorum:
         candidate.high_watermark = _UNKNOWN
         candidate.follow(candidate.node_id, epoch)
         candidate.acked = {each.node_id: (_UNKNOWN, now) for each in voters if each is not candidate}
+        candidate.followed_at = dict.fromkeys(candidate.acked, now)
         change = LeaderChangeMessage(0, candidate.node_id, [], [])
         base = candidate.log.end.offset
         data = encode_control_batch([change], base_offset=base, leader_epoch=epoch, timestamp_ms=self.now_ms())
@@ -359,9 +394,10 @@ class ModelQuorum:
         for each in self.controllers:
             if each is not leader and not self.is_cut(leader.host, each.host):
                 delay = self.rng.uniform(0.0005, 0.004)
-                self.loop.call_later(delay, self._deliver, leader, each, leader.epoch, context=self.network.context)
+                sent = leader, each, leader.epoch, self.loop.time()
+                self.loop.call_later(delay, self._deliver, *sent, context=self.network.context)
 
-    def _deliver(self, leader: ModelController, follower: ModelController, epoch: int) -> None:
+    def _deliver(self, leader: ModelController, follower: ModelController, epoch: int, sent_at: float) -> None:
         is_over = leader.epoch != epoch or not leader.is_leader or not leader.is_up
         if is_over or not follower.is_awake or follower.epoch > epoch:
             return
@@ -374,14 +410,13 @@ class ModelQuorum:
             follower.log.batches.pop()
         follower.commit(min(leader.high_watermark, follower.log.end.offset))
         if not self.is_cut(follower.host, leader.host):
-            delay, end = self.rng.uniform(0.0005, 0.004), follower.log.end.offset
-            self.loop.call_later(delay, self._acknowledge, leader, follower, epoch, end, context=self.network.context)
+            delay, acked = self.rng.uniform(0.0005, 0.004), (follower.node_id, follower.log.end.offset, sent_at)
+            self.loop.call_later(delay, self._acknowledge, leader, epoch, *acked, context=self.network.context)
 
-    def _acknowledge(self, leader: ModelController, follower: ModelController, epoch: int, end: int) -> None:
+    def _acknowledge(self, leader: ModelController, epoch: int, follower_id: int, end: int, sent_at: float) -> None:
         if not leader.is_awake or leader.epoch != epoch or not leader.is_leader:
             return
-        known = leader.acked.get(follower.node_id, (_UNKNOWN, 0.0))[0]
-        leader.acked[follower.node_id] = max(known, end), self.loop.time()
+        leader.acknowledged(follower_id, end, sent_at)
         self._count(leader)
 
     def _count(self, leader: ModelController) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 
+from odradek.sim.controllers.active_controller import SESSION_SECONDS
+from odradek.sim.controllers.model_quorum import FETCH_TIMEOUT_SECONDS
 from odradek.sim.controllers.own_controllers import ControllerHost, OwnQuorum
 from odradek.sim.world.hosts import BrokerHost, World
 
@@ -76,6 +78,48 @@ async def own_controller_is_cut_off(world: World, host: BrokerHost, rng: random.
             if each is not victim:
                 world.network.link(*way).cut_until = until
     world.note(f"{victim.host} is cut off until {until:.3f}")
+
+
+async def own_controller_is_succeeded_early(world: World, host: BrokerHost, rng: random.Random) -> None:
+    """The active controller is cut off together with a broker, and the other controllers elect another one soon.
+
+    Some of them have lost it before, and seek votes already; others restart and vote for whoever asks, or the fetches
+    of all wait unread while it stands still.
+    """
+    quorum = _quorum(world)
+    leader = quorum.leader
+    others = [each for each in quorum.controllers if each is not leader]
+    if leader is None or leader.process is None or not others:
+        return
+    seconds = rng.uniform(FETCH_TIMEOUT_SECONDS, FETCH_TIMEOUT_SECONDS + 2 * SESSION_SECONDS)
+    until = world.now() + FETCH_TIMEOUT_SECONDS + seconds
+
+    def cut(one: str, other: ControllerHost) -> None:
+        world.network.link(one, other.host).cut_until = until
+        world.network.link(other.host, one).cut_until = until
+
+    early = rng.sample(others, len(others) // 2)
+    if rng.random() < 0.3:
+        early = []
+        stands_still = FETCH_TIMEOUT_SECONDS * rng.uniform(0.8, 2.0)
+        world.loop.pause(leader.process, stands_still)
+        await asyncio.sleep(stands_still * rng.random())
+    for each in early:
+        cut(leader.host, each)
+    if early:
+        await asyncio.sleep(FETCH_TIMEOUT_SECONDS * rng.uniform(0.5, 1.1))
+    for each in others:
+        cut(host.host, each)
+        if each not in early:
+            cut(leader.host, each)
+    world.note(f"{host.host} is alone with {leader.host} until {until:.3f}")
+    restarted = [each for each in others if each not in early and rng.random() < 0.7]
+    for each in restarted:
+        each.kill()
+    await asyncio.sleep(rng.uniform(0.01, 0.5))
+    for each in restarted:
+        quorum.restart(each)
+    await asyncio.sleep(max(0.0, until - world.now()))
 
 
 async def broker_reaches_no_controller(world: World, host: BrokerHost, rng: random.Random) -> None:

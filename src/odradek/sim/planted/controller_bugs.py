@@ -134,6 +134,16 @@ def _(_right: Any) -> Any:
     return fence
 
 
+@_bug("heartbeats answered unfollowed",
+      "a controller answers heartbeats though a majority may have elected its successor long ago",
+      f"{_CONTROLLER}.wait_until_followed", profile="early")  # fmt: skip
+def _(_right: Any) -> Any:
+    async def wait_until_followed(self: Any) -> None:
+        return
+
+    return wait_until_followed
+
+
 @_bug("unfenced at once", "a broker is unfenced before it knows of its registration", f"{_REQUESTS}.heartbeat")
 def _(right: Any) -> Any:
     async def heartbeat(self: Any, request: Any, connection: int) -> Any:

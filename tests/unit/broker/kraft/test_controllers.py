@@ -29,6 +29,7 @@ class AConnection:
         self.closed: Exception | None = None
         self.failure: Exception | None = None
         self.is_silent = False
+        self.in_flight = 0
 
     def version_of(self, _request: type) -> int:
         if self.host == "old":
@@ -118,6 +119,29 @@ def test_broken_connection_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
         world.opened[1].failure = Disconnected("reset")
         with pytest.raises(ControllerAway, match="reset"):
             await world.ask()
+
+    run(monkeypatch, scenario)
+
+
+def test_fetch_after_one_that_was_given_up_has_a_connection_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader takes the next fetch on a connection for the proof that its last answer has come."""
+
+    async def scenario(world: World) -> None:
+        async def fetch() -> None:
+            await world.controllers.fetch(FIRST, REQUEST, AllocateProducerIdsResponse, 1000)
+
+        await fetch()
+        await fetch()
+        assert len(world.opened) == 1
+        world.opened[0].in_flight = 1
+        await fetch()
+        assert len(world.opened) == 2
+        assert world.opened[0].closed is not None
+        world.controllers.note_active(FIRST)
+        await world.ask()
+        world.opened[2].in_flight = 1
+        await world.ask()
+        assert len(world.opened) == 3, "requests of other kinds share one"
 
     run(monkeypatch, scenario)
 

@@ -250,6 +250,43 @@ def test_heartbeat_extends_the_session_of_its_broker(tmp_path: Path) -> None:
     run(scenario)
 
 
+def test_heartbeats_to_a_controller_that_is_followed_are_answered_at_once(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with quorum(tmp_path, controllers=3) as running:
+            await add_broker(running.active)
+            epoch, brokers = running.active.parts.controller.image.brokers[7].epoch, running.active.parts.brokers
+            longest = 0.0
+            for _ in range(30):  # an idle follower fetches twice a second
+                began = SystemClock().monotonic()
+                assert not (await brokers.heartbeat(BrokerHeartbeatRequest(7, epoch, 1 << 40), 1)).is_fenced
+                longest = max(longest, SystemClock().monotonic() - began)
+                await asyncio.sleep(0.04)
+            assert longest < 0.3
+
+    run(scenario)
+
+
+def test_controller_that_is_not_followed_answers_no_heartbeat(tmp_path: Path) -> None:
+    """It may have a successor, which counts the broker's session from its own election."""
+
+    async def scenario() -> None:
+        settings = {"controller.quorum.fetch.timeout.ms": "1600"}
+        async with quorum(tmp_path, controllers=3, settings=settings) as running:
+            node = running.active
+            await add_broker(node)
+            epoch = node.parts.controller.image.brokers[7].epoch
+            for each in [each for each in running.controllers.values() if each is not node]:
+                each.parts.replica.stop()  # as one that stands still
+            await asyncio.sleep(1.0)
+            assert node.parts.controller.is_active
+            with pytest.raises(KafkaError) as raised:
+                await node.parts.brokers.heartbeat(BrokerHeartbeatRequest(7, epoch, 1 << 40), 1)
+            assert raised.value.code is ErrorCode.NOT_CONTROLLER
+            assert not node.parts.controller.is_active
+
+    run(scenario)
+
+
 def test_heartbeat_of_another_registration_is_rejected(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with quorum(tmp_path) as running:

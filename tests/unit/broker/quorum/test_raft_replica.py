@@ -8,20 +8,22 @@ from pathlib import Path
 import pytest
 
 from odradek.api.services.controller_service import NotTheController
-from odradek.broker.quorum.raft_replica import Asked, RaftReplica
+from odradek.broker.quorum.raft_replica import Ask, Asked, RaftReplica
 from odradek.kraft.checkpoints import Checkpoint
 from odradek.kraft.metadata_log import read_entries
+from odradek.kraft.metadata_observer import LogEnd
 from odradek.kraft.metadata_records import VersionedRecord
 from odradek.kraft.raft.effects import LeaderAndEpoch
 from odradek.kraft.raft.machine import RaftMachine
-from odradek.kraft.raft.messages import Request
+from odradek.kraft.raft.messages import BeginEpochRequest, EpochAnswer, FetchRequest, Request, VoteAnswer, VoteRequest
 from odradek.kraft.raft.quorum import Identity
 from odradek.kraft.raft.settings import QuorumSettings
 from odradek.log.environment import LogEnvironment
 from odradek.metadata.kraft.durable_log import DurableMetadataLog
 from odradek.metadata.kraft.quorum_state_file import load_quorum_state
-from odradek.ports.clock import SystemClock
+from odradek.ports.clock import Clock, SystemClock
 from odradek.ports.disk import SystemDisk
+from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.cluster_metadata import NoOpRecord
 from odradek.wire.messages.quorum_state import QuorumStateData
 from tests.unit.broker.quorum.controllers_in_process import until
@@ -61,14 +63,34 @@ async def no_voter_answers(_to: int, _request: Request) -> Asked:
     return Asked(None)
 
 
-def replica(directory: Path, voters: frozenset[int] = frozenset((1,))) -> tuple[RaftReplica, DurableMetadataLog]:
-    disk, clock = SystemDisk(), SystemClock()
+async def voters_elect_whoever_asks(_to: int, request: Request) -> Asked:
+    if isinstance(request, VoteRequest):
+        return Asked(VoteAnswer(ErrorCode.NONE, -1, request.epoch, True))
+    return Asked(EpochAnswer(ErrorCode.NONE, 1, request.epoch))
+
+
+class MovingClock(SystemClock):
+    """The machine's, and as much further as a test says."""
+
+    __slots__ = ("ahead",)
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def monotonic(self) -> float:
+        return SystemClock.monotonic() + self.ahead
+
+
+def replica(
+    directory: Path, voters: frozenset[int] = frozenset((1,)), ask: Ask = no_voter_answers, clock: Clock | None = None
+) -> tuple[RaftReplica, DurableMetadataLog]:
+    disk, clock = SystemDisk(), clock or SystemClock()
     log = DurableMetadataLog.open(str(directory), LogEnvironment(disk, clock))
     state = load_quorum_state(disk, log.directory) or QuorumStateData()
     settings = QuorumSettings(append_linger_ms=0.0, election_timeout_ms=20.0)
     identity = Identity("cluster", 1, voters)
     machine = RaftMachine(identity, settings, log.index(), state, lambda: 0.0, clock.monotonic() * 1000)
-    return RaftReplica(machine, log, disk, clock, no_voter_answers), log
+    return RaftReplica(machine, log, disk, clock, ask), log
 
 
 def test_sole_voter_commits_what_is_synced(tmp_path: Path) -> None:
@@ -155,5 +177,108 @@ def test_step_that_a_mistake_interrupts_ends_the_replica(tmp_path: Path, monkeyp
         with pytest.raises(ZeroDivisionError):
             await own.propose(own.leader.epoch, [NO_OP])
         assert len(notes.failures) == 1
+
+    asyncio.run(scenario())
+
+
+# --- leaders that are followed ---
+
+
+class Followed:
+    """Replica 1 as the leader of voters 1, 2 and 3, whose clock a test moves."""
+
+    def __init__(self, directory: Path) -> None:
+        self.clock = MovingClock()
+        self.own, self._log = replica(directory, frozenset((1, 2, 3)), voters_elect_whoever_asks, self.clock)
+
+    async def begin(self) -> int:
+        """Lead; the epoch."""
+        self.own.start(Notes())
+        await until(lambda: self.own.leads_since is not None)
+        return self.own.leader.epoch
+
+    async def fetch(self, connection: int = 7) -> None:
+        """A fetch of voter 2, which is answered at once."""
+        request = FetchRequest("cluster", 2, self.own.leader.epoch, LogEnd(0, 0), 0, 0.0, connection=connection)
+        await self.own.receive(request)
+
+
+def test_leader_without_followers_waits_until_a_majority_follows(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = Followed(tmp_path)
+        epoch = await world.begin()
+        waiting = asyncio.ensure_future(world.own.followed.wait(epoch))
+        await world.fetch()
+        await asyncio.sleep(0.01)
+        assert not waiting.done(), "this fetch may have been sent before"
+        await world.fetch()
+        await waiting
+        await world.own.followed.wait(epoch)
+        world.own.stop()
+
+    asyncio.run(scenario())
+
+
+def test_fetch_that_was_sent_before_the_leader_stood_still_ends_no_wait(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = Followed(tmp_path)
+        epoch = await world.begin()
+        await world.fetch()
+        await world.fetch()
+        world.clock.ahead = 0.9
+        await world.own.followed.wait(epoch)
+        world.clock.ahead = 1.1  # half a fetch timeout is one second
+        waiting = asyncio.ensure_future(world.own.followed.wait(epoch))
+        await world.fetch()
+        await asyncio.sleep(0.01)
+        assert not waiting.done(), "it follows the answer of 1.1 s ago"
+        await world.fetch()
+        await waiting
+        world.own.stop()
+
+    asyncio.run(scenario())
+
+
+def test_leader_that_is_deposed_waits_no_longer(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = Followed(tmp_path)
+        epoch = await world.begin()
+        waiting = asyncio.ensure_future(world.own.followed.wait(epoch))
+        given_up = asyncio.ensure_future(world.own.followed.wait(epoch))
+        await asyncio.sleep(0)
+        given_up.cancel()
+        await world.own.receive(BeginEpochRequest("cluster", 1, epoch + 1, 2))
+        with pytest.raises(NotTheController):
+            await waiting
+        assert given_up.cancelled()
+        with pytest.raises(NotTheController):
+            await world.own.followed.wait(epoch)
+        world.own.stop()
+
+    asyncio.run(scenario())
+
+
+def test_leader_that_stops_waits_no_longer(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = Followed(tmp_path)
+        epoch = await world.begin()
+        waiting = asyncio.ensure_future(world.own.followed.wait(epoch))
+        await asyncio.sleep(0)
+        world.own.stop()
+        with pytest.raises(NotTheController):
+            await waiting
+
+    asyncio.run(scenario())
+
+
+def test_sole_voter_does_not_wait_for_followers(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        own, log = replica(tmp_path)
+        own.start(Notes())
+        await own.followed.wait(own.leader.epoch)
+        with pytest.raises(NotTheController):
+            await own.followed.wait(own.leader.epoch - 1)
+        own.stop()
+        log.close()
 
     asyncio.run(scenario())
