@@ -140,10 +140,12 @@ def _(right: Any) -> Any:
 
 
 @_bug("metadata is not refreshed", "only the age of its metadata makes a client ask for a new leader, no failure",
-      "odradek.client.network.cluster:Cluster.want_metadata")  # fmt: skip
+      "odradek.client.network.cluster:Cluster._ask_metadata")  # fmt: skip
 def _(right: Any) -> Any:
-    def want_metadata(self: Any) -> None:
-        if not self.metadata.version or self.metadata_is_old():
-            right(self)
+    async def ask_metadata(self: Any, topics: Any) -> Any:
+        known = self.metadata.topics
+        if topics and all(topic in known for topic in topics) and not self.metadata_is_old():
+            return {}
+        return await right(self, topics)
 
-    return want_metadata
+    return ask_metadata
