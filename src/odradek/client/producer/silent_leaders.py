@@ -18,7 +18,7 @@ from odradek.client.producer.accumulator import Batch
 SILENT_S: Final = 1.0
 """A leader that has answered nothing for this time may have been replaced: another broker is asked."""
 LOOK_S: Final = 0.5
-"""The time between two looks."""
+"""The time between two looks, and between two questions to other brokers."""
 
 
 class SentTo(NamedTuple):
@@ -31,7 +31,7 @@ class SentTo(NamedTuple):
 class SilentLeaders:
     """Looks after the batches in flight of one producer."""
 
-    __slots__ = ("_cluster", "_flying", "_looks_at", "_wake")
+    __slots__ = ("_asks_at", "_cluster", "_flying", "_looks_at", "_wake")
 
     def __init__(self, cluster: Cluster, flying: Mapping[Batch, SentTo], wake: Callable[[], None]) -> None:
         """`flying` has the batches in flight; `wake` has `look` called soon."""
@@ -39,6 +39,7 @@ class SilentLeaders:
         self._flying = flying
         self._wake = wake
         self._looks_at = 0.0
+        self._asks_at = 0.0
 
     def look(self, now: float) -> None:
         """Ask other brokers for the leaders of silent ones, and close connections to leaders that were replaced.
@@ -48,6 +49,7 @@ class SilentLeaders:
         if now < self._looks_at:
             return
         self._looks_at = now + LOOK_S
+        may_ask = now >= self._asks_at
         for sent_to in dict.fromkeys(self._flying.values()):
             connection, since = sent_to.connection, sent_to.connection.waits_since
             if since is None or now - since < SILENT_S:
@@ -55,10 +57,12 @@ class SilentLeaders:
             if self._is_replaced(sent_to, since):
                 peer = f"{connection.host}: broker {sent_to.node_id}"
                 connection.close(Disconnected(f"{peer} answers nothing, and its partitions have other leaders"))
-            else:
+            elif may_ask:
+                self._asks_at = now + LOOK_S
                 self._cluster.ask_another(connection).add_done_callback(self._asked)
 
     def _asked(self, _: object) -> None:
+        """Look at once at what the other broker said; where the silent leader still leads, that asks nothing."""
         if self._flying:
             self._looks_at = min(self._looks_at, self._cluster.metadata.updated_at)
             self._wake()
