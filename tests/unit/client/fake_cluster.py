@@ -181,7 +181,11 @@ class MemoryStream:
         self._scheduled = False
         if self._callback is not None:
             self._callback()
-            self.wake()
+        if self.ended and self._callback is not None:
+            # The client learns of the end in the turn of the last answer: if the loop stalls between two turns, a
+            # retry would be due before the client knows that the connection is gone.
+            self._callback()
+        self.wake()
 
 
 class FakeBroker:

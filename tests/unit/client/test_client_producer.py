@@ -1,6 +1,7 @@
 """The producer against a scripted cluster: retries, order, duplicates, leader moves, limits."""
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -184,6 +185,13 @@ def unanswered(broker: Any, request: Any, version: int, proper: Callable[[], Any
     proper()
 
 
+def lose_answer_while_the_loop_stalls(broker: Any, request: Any, version: int, proper: Callable[[], Any]) -> Any:
+    """The loop stands still for longer than a backoff before the client learns of the end of the connection."""
+    asyncio.get_running_loop().call_soon(time.sleep, 0.005)
+    return lose_answer(broker, request, version, proper)
+
+
+@pytest.mark.parametrize("lose", [lose_answer, lose_answer_while_the_loop_stalls])
 @pytest.mark.parametrize(
     "attempts",
     [
@@ -193,10 +201,10 @@ def unanswered(broker: Any, request: Any, version: int, proper: Callable[[], Any
         (written_but(-1),),
     ],
 )
-def test_a_batch_is_not_renumbered_after_one_that_may_be_written(attempts: tuple[Any, ...]) -> None:
+def test_a_batch_is_not_renumbered_after_one_that_may_be_written(attempts: tuple[Any, ...], lose: Any) -> None:
     """The first batch is refused in the end; the second was written behind it, only its answer was lost."""
     cluster = FakeCluster()
-    cluster.script(ApiKey.PRODUCE, pass_on, attempts[0], lose_answer, *attempts[1:])
+    cluster.script(ApiKey.PRODUCE, pass_on, attempts[0], lose, *attempts[1:])
 
     async def body(producer: Producer) -> None:
         await (await producer.send("t", b"a" * 60))

@@ -114,7 +114,9 @@ async def turns_between_batches(consumer: Consumer) -> list[int]:
     return found
 
 
-def test_batches_of_an_answer_are_returned_in_one_turn_of_the_loop() -> None:
+def test_batches_of_an_answer_are_returned_in_one_turn_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("odradek.client.consumer.consumer._TURN_S", 60.0)
+
     async def body(consumer: Consumer) -> None:
         assert (await turns_between_batches(consumer))[1:] == [0] * 5
 
