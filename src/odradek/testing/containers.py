@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from odradek.testing.blocking import BlockingBroker
+from odradek.testing.broker import Broker
 
 _PREFIX: Final = "KAFKA_"
 _OF_CONTAINERS: Final = frozenset(
@@ -31,6 +32,7 @@ class KafkaContainer:
         self.env: dict[str, str] = {}
         self._broker: BlockingBroker | None = None
         self._cluster_id: str | None = None
+        self._host_port = 0
 
     def with_env(self, key: str, value: str) -> Self:
         """Set a broker setting by the name that Kafka's images have for it: KAFKA_NUM_PARTITIONS is num.partitions."""
@@ -51,12 +53,33 @@ class KafkaContainer:
         self._cluster_id = cluster_id
         return self
 
-    def with_exposed_ports(self, *_: int) -> Self:
+    def with_bind_ports(self, container: int | str, host: int | str | None = None) -> Self:
+        """Have clients connect to the port `host` of 127.0.0.1; None for a free one.
+
+        LookupError for a `container` other than the `port` of the constructor.
+        """
+        self._check_port(int(str(container).removesuffix("/tcp")))
+        self._host_port = int(host or 0)
+        return self
+
+    def with_exposed_ports(self, *_: int | str) -> Self:
         """No effect: the broker's port is on 127.0.0.1."""
         return self
 
     def with_name(self, _: str) -> Self:
         """No effect: there is no container."""
+        return self
+
+    def with_network(self, _: Any) -> Self:
+        """No effect: the broker is a process on 127.0.0.1."""
+        return self
+
+    def with_network_aliases(self, *_: str) -> Self:
+        """No effect: the broker is a process on 127.0.0.1."""
+        return self
+
+    def with_kwargs(self, **_: Any) -> Self:
+        """No effect: these are arguments of Docker."""
         return self
 
     def start(self, timeout: float = 30) -> Self:
@@ -65,10 +88,12 @@ class KafkaContainer:
         Raises BrokerFailed, which is a TimeoutError if the broker does not serve within `timeout` seconds.
         """
         settings = {_setting(name): value for name, value in self.env.items() if name.startswith(_PREFIX)}
-        broker = BlockingBroker(
+        wrapped = Broker(
             {name: value for name, value in settings.items() if name not in _OF_CONTAINERS},
             cluster_id=self._cluster_id or self.env.get("CLUSTER_ID") or settings.get("cluster.id"),
         )
+        wrapped.port = self._host_port
+        broker = BlockingBroker(broker=wrapped)
         try:
             broker.start(timeout)
         except BaseException:
@@ -77,8 +102,8 @@ class KafkaContainer:
         self._broker = broker
         return self
 
-    def stop(self, **_: Any) -> None:
-        """Stop the broker and remove its data."""
+    def stop(self, *_: bool, **__: bool) -> None:
+        """Stop the broker and remove its data, whatever `force` and `delete_volume` are."""
         if self._broker is not None:
             self._broker.close()
             self._broker = None
@@ -108,13 +133,16 @@ class KafkaContainer:
 
     def get_exposed_port(self, port: int) -> int:
         """The broker's port for the `port` of the constructor. LookupError for another one."""
-        if port != self.port:
-            raise LookupError(f"port {port} is not exposed; {self.port} is")
+        self._check_port(port)
         return self.broker.port
 
     def get_logs(self) -> tuple[bytes, bytes]:
         """(standard output, standard error), of which the broker has the second."""
         return b"", self.broker.log().encode()
+
+    def _check_port(self, port: int) -> None:
+        if port != self.port:
+            raise LookupError(f"port {port} is not exposed; {self.port} is")
 
 
 def _setting(variable: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import socket
 import unittest
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,6 +105,18 @@ def test_container_has_the_cluster_id_that_was_given() -> None:
         assert cluster_id_at(kafka.get_bootstrap_server()) == "MkU3OEVBNTcwNTJENDM2Qg"
     with KafkaContainer().with_env("CLUSTER_ID", "by-the-environment") as kafka:
         assert cluster_id_at(kafka.get_bootstrap_server()) == "by-the-environment"
+
+
+def test_container_serves_at_the_port_that_was_bound() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    container = KafkaContainer().with_network(None).with_network_aliases("kafka").with_kwargs(mem_limit="1g")
+    kafka = container.with_bind_ports("9093/tcp", port).start()
+    assert kafka.get_bootstrap_server() == f"127.0.0.1:{port}"
+    assert kafka.get_exposed_port(9093) == port
+    kafka.stop(True)
+    with pytest.raises(LookupError, match="9092 is not exposed"):
+        KafkaContainer().with_bind_ports(9092, port)
 
 
 def test_container_that_does_not_start_in_time_is_an_error() -> None:
