@@ -9,11 +9,14 @@ from odradek.client.model import LATEST
 from odradek.sim.planted.broker_bugs import Planted
 
 BUGS: list[Planted] = []
+"""Those that the application of `client_suite` finds."""
+TABLE_BUGS: list[Planted] = []
+"""Those that the readers and writers of `client_tables` find."""
 
 
-def _bug(name: str, story: str, *targets: str) -> Callable[[Callable[[Any], Any]], None]:
+def _bug(name: str, story: str, *targets: str, into: list[Planted] = BUGS) -> Callable[[Callable[[Any], Any]], None]:
     def register(make: Callable[[Any], Any]) -> None:
-        BUGS.append(Planted(name, story, "application", targets, make))
+        into.append(Planted(name, story, "application", targets, make))
 
     return register
 
@@ -149,3 +152,36 @@ def _(right: Any) -> Any:
         return await right(self, topics)
 
     return ask_metadata
+
+
+@_bug("aborted rows are read", "a reader of committed records does not look at the list of aborted transactions",
+      "odradek.client.consumer.positions:Chunk.__init__", into=TABLE_BUGS)  # fmt: skip
+def _(right: Any) -> Any:
+    return lambda self, view, aborted, fetch_offset: right(self, view, None, fetch_offset)
+
+
+@_bug("abort commits", "a transaction that is to be aborted is committed",
+      "odradek.client.producer.transactions:TransactionalProducer._end_txn", into=TABLE_BUGS)  # fmt: skip
+def _(right: Any) -> Any:
+    return lambda self, _: right(self, True)
+
+
+@_bug("first row skipped", "a batch begins behind the first row that is wanted",
+      "odradek.client.consumer.positions:PartitionState.take_batch", into=TABLE_BUGS)  # fmt: skip
+def _(right: Any) -> Any:
+    def take_batch(self: Any) -> Any:
+        taken = right(self)
+        return taken and (*taken[:3], taken[3] + 1)
+
+    return take_batch
+
+
+@_bug("tables lost at rebalance", "a member begins at the end of its new partitions",
+      "odradek.client.group.group_partitions:GroupPartitions.take_up", into=TABLE_BUGS)  # fmt: skip
+def _(right: Any) -> Any:
+    async def take_up(self: Any, fresh: Any) -> None:
+        await right(self, fresh)
+        for key in fresh:
+            self._fetcher.states[key].want_reset(LATEST)
+
+    return take_up

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import random
-import time
 from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from odradek.client.consumer.columns import ROWS_AT_ONCE, Columns, Parts, parts_of
+from odradek.client.surroundings import surroundings
 from odradek.records.arrow import encode_from_arrow
 from odradek.records.arrow_partitions import choose_partitions, rows_by_partition
 from odradek.records.builder import BatchFields
@@ -53,7 +52,7 @@ async def write_table(
     """
     partitions = len(await producer.partitions_for(topic))
     rounds: deque[list[Delivery]] = deque()
-    keyless = random.randrange(partitions)
+    keyless = surroundings().random.randrange(partitions)
     for start in range(0, table.num_rows, ROWS_AT_ONCE):
         parts = parts_of(table.slice(start, ROWS_AT_ONCE), columns)
         keyless = (keyless + 1) % partitions
@@ -79,7 +78,7 @@ def _encoded(producer: BatchSender, parts: Parts, *, is_transactional: bool) -> 
     """Batches of a size that suits a request; a record that is larger than that goes alone."""
     config = producer.config
     largest: int = config["max_request_size"]
-    timestamp = time.time_ns() // 1_000_000 if parts.timestamp is None else parts.timestamp
+    timestamp = surroundings().clock.now_ms() if parts.timestamp is None else parts.timestamp
     if parts.timestamp is not None and parts.timestamp.null_count:
         raise ValueError("the column of the timestamps has nulls")
 
