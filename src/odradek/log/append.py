@@ -358,6 +358,11 @@ def control_record(batches: memoryview, position: int, header: BatchHeader) -> C
         refused(error)
 
 
+def control_records(batches: memoryview, headers: list[tuple[int, BatchHeader]]) -> dict[int, ControlRecord | None]:
+    """The records of the control batches, by position; see `control_record`."""
+    return {at: control_record(batches, at, header) for at, header in headers if header[5] & CONTROL_BIT}
+
+
 def up_to_epoch(
     data: memoryview, batches: list[tuple[int, BatchHeader]], leader_epoch: int
 ) -> tuple[memoryview, list[tuple[int, BatchHeader]]]:

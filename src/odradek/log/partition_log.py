@@ -17,7 +17,7 @@ from odradek.log.append import (
     check_replicated,
     check_size,
     check_timestamp,
-    control_record,
+    control_records,
     place,
     prepare,
     prepare_examined,
@@ -45,6 +45,7 @@ from odradek.records.batch import (
     check_batch,
     patch_placement,
 )
+from odradek.records.control import ControlRecord
 from odradek.records.errors import CorruptRecords
 from odradek.wire.errors import ErrorCode, KafkaError
 
@@ -323,10 +324,12 @@ class PartitionLog:
                     return AppendResult(
                         state.next_offset, state.next_offset - 1, NO_TIMESTAMP, state.log_start_offset, False
                     )
+            control = control_records(data, batches)
             placed = check_replicated(batches, state.end_offset, self.directory)
         else:
             check_fits_segment(len(data), self.config)
-            original = check_producers(history.producers, data, batches, from_client=origin is Origin.CLIENT)
+            control = control_records(data, batches)
+            original = check_producers(history.producers, data, batches, control, from_client=origin is Origin.CLIENT)
             if original is not None:
                 return AppendResult(
                     original.first_offset, original.last_offset, original.timestamp, state.log_start_offset, True
@@ -340,16 +343,14 @@ class PartitionLog:
             # A leader's compacted log has gaps. One between two files would look like a loss to recovery.
             base_offset = state.next_offset
         segment = self._segment_for(len(data), base_offset, last.last_offset, timestamp, now_ms)
-        control = 0
         for _, header in placed:
-            control |= header[5] & CONTROL_BIT
             if header.partition_leader_epoch > history.leader_epochs.latest:
                 history.assign_leader_epoch(header.partition_leader_epoch, header.base_offset)
         if control:
-            self.reader.query(lambda _: prepare_markers(segment, data, placed))
+            self.reader.query(lambda _: prepare_markers(segment, control.values()))
         start = segment.size + segment.queued
         write = durability.write(segment, data, last.last_offset)
-        self._note_batches(segment, start, data, placed)
+        self._note_batches(segment, start, placed, control)
         state.next_offset = last.next_offset
         if write is None:
             state.end_offset = last.next_offset
@@ -358,7 +359,11 @@ class PartitionLog:
         return AppendResult(first.base_offset, last.last_offset, log_append_time_ms, state.log_start_offset, False)
 
     def _note_batches(
-        self, segment: Segment, start: int, data: memoryview, placed: list[tuple[int, BatchHeader]]
+        self,
+        segment: Segment,
+        start: int,
+        placed: list[tuple[int, BatchHeader]],
+        control: dict[int, ControlRecord | None],
     ) -> None:
         producers = self.history.producers
         try:
@@ -368,7 +373,7 @@ class PartitionLog:
                 if not header.has_producer_id:
                     continue
                 if header.is_control:
-                    replay_marker(producers, segment, header, control_record(data, position, header))
+                    replay_marker(producers, segment, header, control[position])
                 else:
                     producers.apply(header, header.base_offset)
         except OSError as error:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 
-from odradek.log.append import control_record
 from odradek.log.producers.state import AppendedBatch, ProducerStates
 from odradek.log.segments.segment import Segment
 from odradek.records.batch import BatchHeader, parse_header, set_log_append_time
@@ -13,9 +12,14 @@ from odradek.records.control import ControlRecord, ControlType
 
 
 def check_producers(
-    producers: ProducerStates, data: memoryview, batches: Iterable[tuple[int, BatchHeader]], *, from_client: bool
+    producers: ProducerStates,
+    data: memoryview,
+    batches: Iterable[tuple[int, BatchHeader]],
+    control: Mapping[int, ControlRecord | None],
+    *,
+    from_client: bool,
 ) -> AppendedBatch | None:
-    """Return the earlier batch that one of these repeats, if there is one.
+    """Return the earlier batch that one of these repeats, if there is one. `control` is of `control_records`.
 
     Raises KafkaError for what a producer may not append. A client's batch that is not to be appended may come out of
     it with another LogAppendTime.
@@ -27,7 +31,7 @@ def check_producers(
             if original is not None:
                 return original
         elif header.is_control:
-            marker = control_record(data, position, header)
+            marker = control[position]
             if marker is not None and marker.is_end_transaction:
                 producers.check_marker(header, marker)
     return None
@@ -39,14 +43,13 @@ def _crc_at(data: memoryview, position: int, header: BatchHeader, timestamp_ms: 
     return parse_header(data, position).crc
 
 
-def prepare_markers(segment: Segment, data: memoryview, batches: Iterable[tuple[int, BatchHeader]]) -> None:
+def prepare_markers(segment: Segment, control: Iterable[ControlRecord | None]) -> None:
     """Open what `replay_marker` writes to, before the markers are written: after that it must not fail.
 
     Raises OSError, and KafkaError for a broken index.
     """
-    for position, header in batches:
-        marker = control_record(data, position, header) if header.is_control else None
-        if marker is not None and marker.type is ControlType.ABORT:
+    for record in control:
+        if record is not None and record.type is ControlType.ABORT:
             segment.transactions.open()
 
 
