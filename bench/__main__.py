@@ -45,7 +45,7 @@ CASES = {
     "parallel_transactions": "transactions of 1 and 10 records by eight producers at the same time",
     "groups": "rebalances of 2, 50 and 500 members of both protocols, and offset commits per second",
     "metadata": "answers about one topic of 1,000 partitions and ten of them, and memory per connection",
-    "load_curve": "open-loop latency at 10 to 90 % of saturation (not run unless named)",
+    "load_curve": "open-loop latency at 10 to 90 % of saturation and at equal rates (not run unless named)",
     "partitions": "1,000 partitions x 10 segments: memory, start after a stop and after kill -9 (not run unless named)",
     "compaction": "MB/s of compacting a 2 GB log, and a producer's latency beside it (not run unless named)",
     "slow_disk": "a producer beside a saturated disk and a lagging reader (not run unless named)",

@@ -86,10 +86,15 @@ METRICS = {
         ),
         Metric("consume committed", "MB/s", True),
         Metric("saturation", "1/s", True),
+        Metric("saturation CPU", "µs", False),
+        Metric("saturation client CPU", "µs", False),
         *(
-            Metric(f"{share} % load {part}", "ms", False)
-            for share in (10, 30, 50, 70, 90)
-            for part in ("p50", "p99", "p99.9")
+            Metric(f"{load} {figure}", unit, False)
+            for load in (
+                *(f"{share} % load" for share in (10, 30, 50, 70, 90)),
+                *(f"{rate:,}/s" for rate in (20_000, 60_000, 100_000, 140_000, 180_000)),
+            )
+            for figure, unit in (("p50", "ms"), ("p99", "ms"), ("p99.9", "ms"), ("CPU", "µs"), ("client CPU", "µs"))
         ),
         *(
             Metric(f"rebalance {size} {protocol}", "s", False, 1.0)
