@@ -474,11 +474,12 @@ class Run(NamedTuple):
 
 
 @contextmanager
-def process_of(line: list[str], environment: dict[str, str], folder: Path | None = None) -> Iterator[Run]:
-    """A worker's process that is ready; it is killed at the end."""
-    process = subprocess.Popen(
-        line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment, cwd=folder
-    )
+def process_of(
+    line: list[str], environment: dict[str, str], folder: Path | None = None, log: Path = Path(os.devnull)
+) -> Iterator[Run]:
+    """A worker's process that is ready; it is killed at the end. Its standard error is added to `log`."""
+    with log.open("a") as errors:
+        process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment, cwd=folder)
     try:
         assert process.stdout is not None
         ready = process.stdout.readline().split("url=")

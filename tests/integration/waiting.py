@@ -10,9 +10,9 @@ PATIENCE: Final = 60.0
 """Seconds; how long something may take on a machine that has much else to do."""
 
 
-def until(true: Callable[[], bool], what: str) -> None:
+def until(true: Callable[[], bool], what: str, patience_s: float = PATIENCE) -> None:
     """Return when it is so; fail after a while, saying what was waited for."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + patience_s
     while not true():
-        assert time.monotonic() < deadline, f"not within {PATIENCE:g} s: {what}"
+        assert time.monotonic() < deadline, f"not within {patience_s:g} s: {what}"
         time.sleep(0.05)

@@ -10,8 +10,11 @@ from typing import Final, NamedTuple
 from odradek.spark.java import ensure_java
 from tests.integration.waiting import until
 from tests.spark.connect_server import BIN, free_port
+from tests.spark.evidence import explained
 
 WORKERS: Final = 2
+PATIENCE_S: Final = 180.0
+"""How long a step of a cluster may take: each starts several Javas, which takes a minute on two busy cores."""
 
 
 class Cluster(NamedTuple):
@@ -34,17 +37,26 @@ def standalone_cluster(folder: Path, environment: Mapping[str, str]) -> Iterator
     port = free_port()
     address = f"spark://127.0.0.1:{port}"
     deploy, here = "org.apache.spark.deploy", ["--host", "127.0.0.1", "--webui-port", "0"]
-    commands = [[f"{deploy}.master.Master", *here, "--port", str(port)]]
-    for number in range(WORKERS):
-        limits = ["--cores", "1", "--memory", "1g", "--work-dir", str(folder / f"worker-{number}")]
-        commands.append([f"{deploy}.worker.Worker", *here, *limits, address])
-    with (folder / "cluster.log").open("w") as log:
-        started = [
-            subprocess.Popen([str(BIN / "spark-class"), *each], env=environment, stdout=log, stderr=log)
-            for each in commands
-        ]
+    path = folder / "cluster.log"
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*command: str) -> None:
+        with path.open("a") as log:
+            line = [str(BIN / "spark-class"), *command]
+            started.append(subprocess.Popen(line, env=environment, stdout=log, stderr=log))
+
+    def wait_for(text: str, times: int) -> None:
+        with explained(folder):
+            until(lambda: path.read_text().count(text) >= times, text, PATIENCE_S)
+
     try:
-        until(lambda: (folder / "cluster.log").read_text().count("Successfully registered") >= WORKERS, "both workers")
+        start(f"{deploy}.master.Master", *here, "--port", str(port))
+        # a worker that comes before its master tries again only after some ten seconds
+        wait_for("New state: ALIVE", 1)
+        for number in range(WORKERS):
+            limits = ["--cores", "1", "--memory", "1g", "--work-dir", str(folder / f"worker-{number}")]
+            start(f"{deploy}.worker.Worker", *here, *limits, address)
+        wait_for("Successfully registered", WORKERS)
         yield Cluster(address, started[1:])
     finally:
         for each in reversed(started):

@@ -28,7 +28,8 @@ from odradek.spark.interpreter import launcher
 from odradek.wire.errors import KafkaError
 from tests.integration.test_connect import Run, process_of
 from tests.integration.waiting import until
-from tests.spark.standalone import WORKERS, bare_environment, standalone_cluster
+from tests.spark.evidence import explained
+from tests.spark.standalone import PATIENCE_S, WORKERS, bare_environment, standalone_cluster
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -180,8 +181,11 @@ def worker(
         *(part for each in conf for part in ("--conf", each)),
     ]
     line += ["--conf", "spark.sql.shuffle.partitions=1", "--spark-log", str(folder / "spark.log"), str(path)]
-    with process_of(line, {**os.environ, "ODRADEK_BOOTSTRAP_SERVER": numbers.bootstrap}) as run:
-        yield run
+    environment = {**os.environ, "ODRADEK_BOOTSTRAP_SERVER": numbers.bootstrap}
+    with process_of(line, environment, log=folder / "connect.log") as run:
+        status, offsets = (f"{run.url}connectors/{config['name']}/{each}" for each in ("status", "offsets"))
+        with explained(folder, status, offsets):
+            yield run
 
 
 @pytest.mark.long
@@ -213,7 +217,7 @@ def test_query_writes_each_row_once_when_its_worker_is_killed(numbers: Numbers, 
 
 
 @pytest.mark.long
-@pytest.mark.timeout(500)
+@pytest.mark.timeout(900)
 def test_query_on_a_cluster_writes_each_row_once_when_processes_die(
     numbers: Numbers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,15 +228,15 @@ def test_query_on_a_cluster_writes_each_row_once_when_processes_die(
     executors = ("spark.executor.memory=512m", "spark.driver.host=127.0.0.1", "spark.ui.enabled=false")
     with standalone_cluster(tmp_path, bare_environment()) as cluster:
         with worker(tmp_path, numbers, config, cluster.address, *executors) as run:
-            until(lambda: bool(list(tmp_path.glob("worker-*/app-*"))), "executors")
-            until((tmp_path / "state" / "offsets" / "0").exists, "a first batch")
-            until(lambda: len(numbers.written()) > 0, "the first rows")
+            until(lambda: bool(list(tmp_path.glob("worker-*/app-*"))), "executors", PATIENCE_S)
+            until((tmp_path / "state" / "offsets" / "0").exists, "a first batch", PATIENCE_S)
+            until(lambda: len(numbers.written()) > 0, "the first rows", PATIENCE_S)
             run.process.kill()
         with worker(tmp_path, numbers, config, cluster.address, *executors) as run:
-            until(lambda: len(list(tmp_path.glob("worker-*/app-*"))) > WORKERS, "other executors")
-            until(lambda: len(numbers.written()) > COUNT // 6, "more rows")
+            until(lambda: len(list(tmp_path.glob("worker-*/app-*"))) > WORKERS, "other executors", PATIENCE_S)
+            until(lambda: len(numbers.written()) > COUNT // 6, "more rows", PATIENCE_S)
             cluster.workers[0].kill()
-            until(lambda: len(numbers.written()) >= COUNT // 2, "all rows")
+            until(lambda: len(numbers.written()) >= COUNT // 2, "all rows", PATIENCE_S)
             run.process.send_signal(signal.SIGTERM)
             assert run.process.wait(60) == 0
     assert sorted(each["n"] for each in numbers.written()) == list(range(0, COUNT, 2))

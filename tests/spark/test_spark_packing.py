@@ -11,6 +11,7 @@ import pytest
 
 from odradek.spark.packing import pack, settings
 from tests.spark.connect_server import BIN, connect_server
+from tests.spark.evidence import explained
 from tests.spark.standalone import bare_environment, standalone_cluster
 from tests.spark.support import Record, Topics
 
@@ -46,15 +47,17 @@ def test_executors_without_the_package_read_and_write(
     own = {**settings(str(archive)), "spark.executor.memory": "600m", "spark.ui.enabled": "false"}
     conf = [part for name, value in own.items() for part in ("--conf", f"{name}={value}")]
     job = [str(HERE / "packed_job.py"), topics.bootstrap, source, target]
-    done = subprocess.run(
-        [str(BIN / "spark-submit"), "--master", master, *conf, *job],
-        env={**environment, **pythons},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
-    assert done.returncode == 0, done.stderr[-5000:]
+    with explained(tmp_path), (tmp_path / "driver.log").open("w") as log:
+        done = subprocess.run(
+            [str(BIN / "spark-submit"), "--master", master, *conf, *job],
+            env={**environment, **pythons},
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            timeout=400,
+        )
+        assert done.returncode == 0
     _, count, *places = next(line for line in done.stdout.splitlines() if line.startswith("read")).split()
     assert int(count) == 200
     assert places
@@ -78,16 +81,18 @@ def test_connect_client_brings_the_package_to_server_and_executors(
     bare = str(tmp_path / "bare" / "bin" / "python")
     pythons = {"PYSPARK_DRIVER_PYTHON": bare, "PYSPARK_PYTHON": bare}
     log, conf = tmp_path / "server.log", {"spark.executor.memory": "600m"}
-    with connect_server(master, {**environment, **pythons}, log, conf) as address:
+    with connect_server(master, {**environment, **pythons}, log, conf) as address, explained(tmp_path):
         job = [str(HERE / "attached_job.py"), str(archive), address, topics.bootstrap, source, *targets]
-        done = subprocess.run(
-            [sys.executable, *job, str(tmp_path / "checkpoint")],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=400,
-        )
-    assert done.returncode == 0, done.stderr[-3000:] + log.read_text()[-5000:]
+        with (tmp_path / "client.log").open("w") as errors:
+            done = subprocess.run(
+                [sys.executable, *job, str(tmp_path / "checkpoint")],
+                cwd=tmp_path,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                timeout=400,
+            )
+        assert done.returncode == 0
     assert done.stdout.split() == ["read", "200"]
     for each in targets:
         assert sorted(int(row.value or b"") for row in topics.read(each, committed=True)) == list(range(200))
