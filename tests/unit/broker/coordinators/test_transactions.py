@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import logging
+import weakref
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,8 @@ from typing import Any
 import pytest
 
 from odradek.broker.coordinators.producer_ids import ProducerIds
+from odradek.broker.coordinators.writer import REJECTED_SECONDS
+from odradek.log.config import LogConfig
 from odradek.metadata.image import PartitionState
 from odradek.ports.clock import SystemClock
 from odradek.records.batch import parse_header
@@ -364,6 +369,49 @@ async def test_the_next_transaction_waits_for_the_markers_of_the_last(tmp_path: 
     assert await waiting == {}
     assert broker.shown() == "Ongoing"
     broker.stop()
+
+
+@running
+async def test_next_transaction_waits_for_the_last_no_longer_than_a_request(tmp_path: Path) -> None:
+    """The markers of the last one wait for followers that do not come; the client tries again."""
+    broker = TransactionBroker(tmp_path, {"request.timeout.ms": "30"}).start()
+    producer = await broker.producer()
+    broker.set_followers(broker.partitions[TOPIC, 0], 2)
+    assert broker.verify_or_add(producer, (TOPIC, 0)) == {}
+    result = await broker.end(producer, version=2)
+    async with asyncio.timeout(20):
+        rejected = await broker.verify_or_add((result.producer_id, result.producer_epoch), (TOPIC, 0))
+    assert rejected == {(TOPIC, 0): E.CONCURRENT_TRANSACTIONS}
+    assert broker.shown() == "PrepareCommit"
+    broker.stop()
+
+
+def test_request_is_answered_late_while_too_few_replicas_are_in_sync(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Clients that retry at once would keep the broker busy until there are enough. Later it is not remembered."""
+    caplog.set_level(logging.ERROR, "odradek.transactions")  # a line of the log would keep the request
+
+    async def play() -> None:
+        broker = TransactionBroker(tmp_path).start()
+        producer = await broker.producer()
+        broker.state.log.config = LogConfig(cleanup_policy=frozenset({"compact"}), min_insync_replicas=2)
+        broker.state.replicas, broker.state.isr = (1, 2), (1,)
+        began = asyncio.get_running_loop().time()
+        answer = broker.add(producer, (TOPIC, 0))
+        with pytest.raises(KafkaError) as failed:
+            await answer
+        assert failed.value.code is E.COORDINATOR_NOT_AVAILABLE
+        assert asyncio.get_running_loop().time() - began > 0.9 * REJECTED_SECONDS
+        kept = weakref.ref(answer)
+        del answer, failed
+        await turn()
+        gc.collect()
+        assert kept() is None
+        assert broker.shown() == "Empty"
+        broker.stop()
+
+    asyncio.run(play())
 
 
 @running

@@ -9,6 +9,7 @@ import pytest
 
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.configuration.config_errors import ConfigError
+from odradek.broker.security import sasl_listeners as sasl_listener_settings
 from odradek.broker.security.sasl_listeners import SaslListener, sasl_listeners
 from odradek.ports.clock import SystemClock
 from odradek.ports.disk import SystemDisk
@@ -50,6 +51,25 @@ def test_scram_listener_has_no_users_of_its_own() -> None:
     found = listener({"sasl.enabled.mechanisms": "SCRAM-SHA-512"})
     assert (found.mechanisms, found.users) == (("SCRAM-SHA-512",), None)
     assert found.max_message_bytes == 65_536, "whatever the setting allows"
+
+
+@pytest.mark.parametrize("principal", ["kafka/host@REALM", "kafka/host", "kafka@REALM"])
+@pytest.mark.parametrize("service", ["", "kafka"])
+def test_kerberos_listener_accepts_the_service_of_its_principal(
+    principal: str, service: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The library that the key needs may be missing.
+    monkeypatch.setattr(sasl_listener_settings, "KerberosKey", lambda *given: given)
+    found: Any = listener(
+        {
+            "sasl.enabled.mechanisms": "GSSAPI",
+            PREFIX
+            + "gssapi.sasl.jaas.config": f'{KERBEROS} keyTab="/k" principal="{principal}" serviceName="{service}";',
+            "sasl.kerberos.service.name": service,
+        }
+    )
+    assert found.mechanisms == ("GSSAPI",)
+    assert found.kerberos[:2] == (principal, "/k")
 
 
 OF_BEARER = {"sasl.enabled.mechanisms": "OAUTHBEARER"}
