@@ -148,6 +148,35 @@ def test_every_own_part_of_a_forwarded_request_is_guarded() -> None:
     assert own_parts == set(OWN_PARTS)
 
 
+@pytest.mark.parametrize("key", OWN_PARTS)
+@pytest.mark.parametrize("names", [["allowed", "denied"], ["denied"], ["allowed"]])
+def test_controller_gets_the_allowed_entries_of_a_request_and_no_others(key: ApiKey, names: list[str]) -> None:
+    """The broker that the client asks answers the others itself, and forwards nothing where none is allowed."""
+    request = request_class(key)()
+    for name in names:
+        entry = example(type(example(request_class(key)).resources[0]))
+        entry.resource_type, entry.resource_name = {"allowed": 2, "denied": 4}[name], name
+        request.resources.append(entry)
+    access = Access((AclOperation.ALTER_CONFIGS, ResourceType.TOPIC))
+    services = SimpleNamespace(certificates=SimpleNamespace(check_update=lambda _changes: None))
+    context: Any = SimpleNamespace(access=access, client_id="c", version=1, services=services)
+    found = guarded_endpoint(key)
+    assert found is not None
+    assert found.own_part is not None
+    rest, complete = found.own_part(request, context)
+    answer = None
+    if "allowed" in names:
+        assert rest is not None
+        assert [each.resource_name for each in rest.resources] == ["allowed"]
+        answer = _without_errors(example(response_class(key)))
+        answer.responses[0].resource_name = "allowed"
+    else:
+        assert rest is None
+    codes_of = {each.resource_name: each.error_code for each in complete(answer).responses}
+    expected = {"allowed": ErrorCode.NONE, "denied": ErrorCode.CLUSTER_AUTHORIZATION_FAILED}
+    assert codes_of == {name: expected[name] for name in names}
+
+
 def test_api_without_a_guard_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(GUARDS, ApiKey.HEARTBEAT)
     monkeypatch.setattr(endpoints, "_guarded", {})
