@@ -1,4 +1,4 @@
-"""The chart of the README: figures of docs/PERFORMANCE.md as bars, Odradek beside Apache Kafka.
+"""The chart of the README: figures of docs/performance/broker.md as bars, Odradek beside Apache Kafka.
 
 `./dev run python -m bench.chart` writes docs/images/figures.svg; a test compares the file with the table.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-PAGE: Final = ROOT / "docs" / "PERFORMANCE.md"
+PAGE: Final = ROOT / "docs" / "performance" / "broker.md"
 PICTURE: Final = ROOT / "docs" / "images" / "figures.svg"
 
 SHOWN: Final = {

@@ -1,4 +1,4 @@
-"""The README's chart shows the figures that docs/PERFORMANCE.md states."""
+"""The README's chart shows the figures that docs/performance/broker.md states."""
 
 from __future__ import annotations
 

@@ -40,6 +40,10 @@ RUN_BY: dict[str, dict[str, str]] = {
         ALL: "integration/test_observability.py",
     },
     "docs/PERFORMANCE.md": {ALL: DEVELOPERS},
+    **{
+        f"docs/performance/{page}.md": {ALL: DEVELOPERS}
+        for page in ("broker", "clients", "cluster", "growth", "holds", "spark", "suites")
+    },
     "docs/RELEASING.md": {ALL: DEVELOPERS},
     "docs/SECURITY.md": {
         "Try it in one command": "integration/test_trial_security.py",

@@ -17,7 +17,11 @@ from odradek.client.config import ADMIN_DEFAULTS, CONSUMER_DEFAULTS, PRODUCER_DE
 from odradek.metadata.configs.catalog import GROUP, TOPIC, broker_definition
 from tests.unit.house.sources import PACKAGE, ROOT
 
-DOCUMENTS = ("README.md", "CONTRIBUTING.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")))
+DOCUMENTS = (
+    "README.md",
+    "CONTRIBUTING.md",
+    *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")),
+)
 FILES = (".py", ".toml", ".properties", ".sqlite", ".checkpoint")
 NO_SETTINGS = frozenset(("transaction.version", "odradek.sim", "os.sendfile", "odradek.format"))
 """What looks like a setting: a feature, a module, a function, a field of meta.properties."""
