@@ -75,7 +75,7 @@ class ModelController:
         self.slow_until = 0.0
         """Until then its records are not replicated."""
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
-        self._doubts: list[tuple[float, asyncio.Future[None]]] = []
+        self._follow_waits: list[tuple[float, asyncio.Future[None]]] = []
         self._changed: list[asyncio.Future[None]] = []
         self._incarnation = 0
 
@@ -109,7 +109,7 @@ class ModelController:
         if self.process is not None and self.process.alive:
             self.quorum.note(f"{self.host} is killed")
             self._waiting.clear()
-            self._doubts.clear()
+            self._follow_waits.clear()
             self._changed.clear()
             self.quorum.loop.kill(self.process)
 
@@ -156,7 +156,7 @@ class ModelController:
         if self._majority_followed_at() >= since:
             return
         done = self.quorum.loop.create_future()
-        self._doubts.append((since, done))
+        self._follow_waits.append((since, done))
         await done
 
     def _majority_followed_at(self) -> float:
@@ -169,8 +169,8 @@ class ModelController:
         self.acked[node_id] = max(known, end), self.quorum.loop.time()
         self.followed_at[node_id] = max(self.followed_at.get(node_id, sent_at), sent_at)
         followed_at = self._majority_followed_at()
-        ready = [done for since, done in self._doubts if since <= followed_at]
-        self._doubts = [each for each in self._doubts if each[0] > followed_at]
+        ready = [done for since, done in self._follow_waits if since <= followed_at]
+        self._follow_waits = [each for each in self._follow_waits if each[0] > followed_at]
         for done in ready:
             if not done.done():
                 done.set_result(None)
@@ -213,8 +213,8 @@ class ModelController:
         was_leader = self.is_leader
         self.leader_id, self.epoch, self.active = leader_id, epoch, None
         if was_leader:
-            waiting = [*self._waiting, *self._doubts]
-            self._waiting, self._doubts = [], []
+            waiting = [*self._waiting, *self._follow_waits]
+            self._waiting, self._follow_waits = [], []
             for _, done in waiting:
                 if not done.done():
                     done.set_exception(Deposed())
