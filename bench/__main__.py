@@ -223,6 +223,7 @@ COMMANDS = {
     "spark-scaling": "bench.spark_scaling",
     "requests": "bench.request_cost",
     "metrics-cost": "bench.metrics_cost",
+    "examination": "bench.examination",
     "holds": "bench.holds.__main__",
     "linear": "bench.linear.__main__",
     "scale": "bench.scale",
@@ -260,6 +261,7 @@ def parser_of_cases() -> argparse.ArgumentParser:
         + "\nThe Spark sink's lease server per task and partition: ./dev bench leases --help"
         + "\nAn exactly-once stream on ten nodes, from measured constants: ./dev bench spark-scaling --help"
         + "\nWhat metrics cost per request, beside the same sources without them: ./dev bench metrics-cost --help"
+        + "\nWhat a look at each record of a producer's batch costs: ./dev bench examination --help"
         + "\nA broker under steady work for an hour: does anything grow? ./dev bench soak --help"
         + "\nRecorded figures over commits: ./dev bench history --help",
         formatter_class=argparse.RawDescriptionHelpFormatter,

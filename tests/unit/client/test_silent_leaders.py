@@ -110,7 +110,7 @@ def test_silent_leader_makes_few_requests_for_metadata() -> None:
     async def body(producer: Producer) -> None:
         delivery = await sent_to_a_leader_that_falls_silent(cluster, producer)
         asked = cluster.count(ApiKey.METADATA)
-        await asyncio.sleep(silent_leaders.SILENT_S + 20 * silent_leaders.LOOK_S)
+        await asyncio.sleep(silent_leaders.SILENT_S + 20 * silent_leaders.ASK_S)
         assert 18 <= cluster.count(ApiKey.METADATA) - asked <= 22
         cluster.move_leader("t", PARTITION, 1)
         await delivery

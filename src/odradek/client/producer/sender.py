@@ -532,7 +532,7 @@ class Sender:
         for batch in self._flying:
             earliest = min(earliest, batch.created_at + self._timeout_s)
         if self._silent is not None and self._flying:
-            earliest = min(earliest, now + LOOK_S)
+            earliest = min(earliest, self._silent.next_look(now))
         if self._cluster.metadata.version:
             # Without records, too: the first one after a pause must go to the partition that its key has by then.
             due = self._cluster.metadata.updated_at + self._max_age_s

@@ -18,7 +18,9 @@ from odradek.client.producer.accumulator import Batch
 SILENT_S: Final = 1.0
 """A leader that has answered nothing for this time may have been replaced: another broker is asked."""
 LOOK_S: Final = 0.5
-"""The time between two looks, and between two questions to other brokers."""
+"""The time between two looks."""
+ASK_S: Final = 0.1
+"""The time between two questions to other brokers while a leader is silent, as of `retry.backoff.ms`."""
 
 
 class SentTo(NamedTuple):
@@ -44,7 +46,7 @@ class SilentLeaders:
     def look(self, now: float) -> None:
         """Ask other brokers for the leaders of silent ones, and close connections to leaders that were replaced.
 
-        To be called every LOOK_S as long as batches are in flight; calls in between cost nothing.
+        To be called at `next_look` as long as batches are in flight; calls in between cost nothing.
         """
         if now < self._looks_at:
             return
@@ -57,9 +59,15 @@ class SilentLeaders:
             if self._is_replaced(sent_to, since):
                 peer = f"{connection.host}: broker {sent_to.node_id}"
                 connection.close(Disconnected(f"{peer} answers nothing, and its partitions have other leaders"))
-            elif may_ask:
-                self._asks_at = now + LOOK_S
+                continue
+            if may_ask:
+                self._asks_at = now + ASK_S
                 self._cluster.ask_another(connection).add_done_callback(self._asked)
+            self._looks_at = self._asks_at
+
+    def next_look(self, now: float) -> float:
+        """When `look` has something to do, in seconds of the loop's clock."""
+        return self._looks_at if self._looks_at > now else now + LOOK_S
 
     def _asked(self, _: object) -> None:
         """Look at once at what the other broker said; where the silent leader still leads, that asks nothing."""
