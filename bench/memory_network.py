@@ -67,6 +67,9 @@ class MemoryStream:
     def expect(self, size: int) -> None:
         pass
 
+    def gathered_bytes(self) -> int:
+        return 0
+
     def watch_writes(self, callback: Callable[[], None] | None) -> None:
         pass
 

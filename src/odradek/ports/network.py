@@ -7,8 +7,11 @@ A stream is driven by readiness callbacks and never blocks. File ranges leave th
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import socket
+import sys
+import termios
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -47,6 +50,10 @@ class Stream(Protocol):
 
         Reads may then be called back when many of them have come, or the stream has ended, in place of for each packet.
         """
+        ...
+
+    def gathered_bytes(self) -> int:
+        """The number of bytes that have come and were not received yet; encrypted ones with TLS."""
         ...
 
     def watch_writes(self, callback: Callable[[], None] | None) -> None:
@@ -129,14 +136,34 @@ _ELSEWHERE = ("192.0.2.1", 9)
 GATHERED_BYTES: Final = 65_536
 """So many bytes of a large frame gather in the socket before it is read: a read for each packet costs more than they
 do."""
+_MOST_GATHERED_BYTES: Final = 1 << 20
+"""The same where the kernel lets a socket's buffer grow with the mark."""
+_GROWING_BUFFERS: Final = (4, 18)
+"""The version of Linux since which it does, limits the mark to half of the largest buffer, and wakes the reader of a
+full buffer in any case. Elsewhere a mark above the buffer's size could keep the reader asleep for good."""
 _FEW_BYTES: Final = 4096
 
 
-def bytes_to_wait_for(expected: int) -> int:
+def bytes_to_wait_for(expected: int, most: int = GATHERED_BYTES) -> int:
     """The bytes that make a socket readable (SO_RCVLOWAT) of whose peer the next `expected` bytes belong together."""
-    if expected >= GATHERED_BYTES:
-        return GATHERED_BYTES
+    if expected >= most:
+        return most
     return expected if expected > _FEW_BYTES else 1
+
+
+def most_gathered_bytes(system: str, release: str) -> int:
+    """How much of a frame may gather in a plain socket, by the kernel's name and release as of `os.uname`."""
+    major, minor = (*release.split("."), "")[:2]
+    grows = system == "Linux" and major.isdigit() and minor.isdigit() and (int(major), int(minor)) >= _GROWING_BUFFERS
+    return _MOST_GATHERED_BYTES if grows else GATHERED_BYTES
+
+
+_PLAIN_GATHERED_BYTES: Final = most_gathered_bytes(os.uname().sysname, os.uname().release)
+
+
+def gathered_bytes(descriptor: int) -> int:
+    """The bytes that wait in a socket to be received."""
+    return int.from_bytes(fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 class TcpStream:
@@ -193,10 +220,14 @@ class TcpStream:
 
     def expect(self, size: int) -> None:
         """Implements Stream."""
-        wanted = bytes_to_wait_for(size)
+        wanted = bytes_to_wait_for(size, _PLAIN_GATHERED_BYTES)
         if wanted != self._expected:
             self._expected = wanted
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wanted)
+
+    def gathered_bytes(self) -> int:
+        """Implements Stream."""
+        return gathered_bytes(self._fd)
 
     def watch_writes(self, callback: Callable[[], None] | None) -> None:
         """Implements Stream."""

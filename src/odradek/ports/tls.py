@@ -18,7 +18,7 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from odradek.ports.disk import Bytes, FileRange
-from odradek.ports.network import MORE, WOULD_BLOCK, Stream, TcpStream, TlsError, bytes_to_wait_for
+from odradek.ports.network import MORE, WOULD_BLOCK, Stream, TcpStream, TlsError, bytes_to_wait_for, gathered_bytes
 
 RECEIVE_BYTES: Final = 131_072
 """Encrypted bytes of one read of the socket."""
@@ -316,6 +316,10 @@ class TlsStream:
         if wanted != self._expected:
             self._expected = wanted
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wanted)
+
+    def gathered_bytes(self) -> int:
+        """As `Stream.gathered_bytes`."""
+        return gathered_bytes(self._fd)
 
     def watch_writes(self, callback: Callable[[], None] | None) -> None:
         """As `Stream.watch_writes`."""

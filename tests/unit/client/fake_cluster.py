@@ -154,6 +154,9 @@ class MemoryStream:
     def expect(self, size: int) -> None:
         pass
 
+    def gathered_bytes(self) -> int:
+        return len(self.incoming)
+
     def watch_writes(self, callback: Callable[[], None] | None) -> None:
         return
 

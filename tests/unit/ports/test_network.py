@@ -5,12 +5,22 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import struct
 from pathlib import Path
 
 import pytest
 
 from odradek.ports.disk import FileRange, SystemDisk
-from odradek.ports.network import WOULD_BLOCK, Stream, TcpNetwork, inherited_listener, listening_socket
+from odradek.ports.network import (
+    GATHERED_BYTES,
+    WOULD_BLOCK,
+    Stream,
+    TcpNetwork,
+    TcpStream,
+    inherited_listener,
+    listening_socket,
+    most_gathered_bytes,
+)
 
 
 async def pair() -> tuple[Stream, Stream]:
@@ -127,6 +137,109 @@ def test_reader_is_called_when_the_bytes_that_it_expects_have_come() -> None:
         assert await read_exactly(server, 1) == b"", "the end wakes the reader, too"
         for stream in (server, other, echo):
             stream.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("system", "release", "most"),
+    [
+        ("Linux", "6.18.44-v1", 1 << 20),
+        ("Linux", "4.18.0", 1 << 20),
+        ("Linux", "4.17.19", GATHERED_BYTES),  # the buffer does not grow with the mark
+        ("Linux", "3.10.0-1160.el7", GATHERED_BYTES),
+        ("Linux", "6", GATHERED_BYTES),
+        ("Darwin", "24.1.0", GATHERED_BYTES),
+    ],
+)
+def test_more_may_gather_where_the_socket_buffer_grows(system: str, release: str, most: int) -> None:
+    assert most_gathered_bytes(system, release) == most
+
+
+def test_bytes_that_gather_in_a_socket_are_counted() -> None:
+    async def main() -> None:
+        client, server = await pair()
+        other, echo = await pair()
+        readable = asyncio.Event()
+        server.expect(3 << 20)
+        server.watch_reads(readable.set)
+        assert server.gathered_bytes() == 0
+        for size in (30_000, 60_000):
+            client.send(b"x" * 30_000, False)
+            other.send(b"y", False)
+            await read_exactly(echo, 1)  # sent later: the bytes before it have come
+            assert (server.gathered_bytes(), readable.is_set()) == (size, False)
+        client.close()
+        await asyncio.wait_for(readable.wait(), 30)
+        server.watch_reads(None)
+        assert len(await read_exactly(server, 60_000)) == 60_000
+        assert server.gathered_bytes() == 0
+        for stream in (server, other, echo):
+            stream.close()
+
+    asyncio.run(main())
+
+
+def test_reset_wakes_the_reader_of_a_large_frame() -> None:
+    async def main() -> None:
+        client, server = await pair()
+        failed: asyncio.Future[OSError] = asyncio.get_running_loop().create_future()
+
+        def readable() -> None:
+            try:
+                server.receive_into(memoryview(bytearray(10)))
+            except OSError as error:
+                server.watch_reads(None)
+                failed.set_result(error)
+
+        server.expect(3 << 20)
+        server.watch_reads(readable)
+        assert isinstance(client, TcpStream)
+        client.detach().setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.close()
+        assert isinstance(await asyncio.wait_for(failed, 30), ConnectionResetError)
+        server.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("buffer", [None, 65_536])
+def test_large_frame_arrives_whatever_the_size_of_its_socket_buffer(buffer: int | None) -> None:
+    """The kernel wakes the reader of a buffer that is full below the mark."""
+
+    async def main() -> None:
+        client, server = await pair()
+        if buffer is not None:
+            assert isinstance(server, TcpStream)
+            server.detach().setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+        left, received, wakes = memoryview(bytes(4 << 20)), 0, 0
+        done = asyncio.get_running_loop().create_future()
+        space = memoryview(bytearray(2 << 20))
+
+        def send() -> None:
+            nonlocal left
+            while left and (sent := client.send(left, False)) != WOULD_BLOCK:
+                left = left[sent:]
+            if not left:
+                client.watch_writes(None)
+
+        def receive() -> None:
+            nonlocal received, wakes
+            count = server.receive_into(space)
+            received, wakes = received + count, wakes + 1
+            server.expect((4 << 20) - received)
+            if received == 4 << 20:
+                server.watch_reads(None)
+                done.set_result(None)
+
+        server.expect(4 << 20)
+        server.watch_reads(receive)
+        client.watch_writes(send)
+        await asyncio.wait_for(done, 60)
+        if buffer is None and most_gathered_bytes(os.uname().sysname, os.uname().release) > GATHERED_BYTES:
+            assert wakes <= 16, "up to 1 MB at a time"
+        client.close()
+        server.close()
 
     asyncio.run(main())
 

@@ -459,8 +459,9 @@ class InboundConnection:
 
     @property
     def large_request_bytes(self) -> int | None:
-        """Received bytes of an unfinished request that has a buffer of its own; None without one."""
-        return self._frames.large_bytes
+        """Bytes of an unfinished request that has a buffer of its own, with those in the socket; None without one."""
+        received = self._frames.large_bytes
+        return None if received is None else received + self._stream.gathered_bytes()
 
     def close(self, reason: str) -> None:
         """Drop the connection; answers that still wait are discarded when they come."""

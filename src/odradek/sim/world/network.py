@@ -211,6 +211,10 @@ class SimulatedStream:
         """As `Stream.expect`."""
         self._expected = min(bytes_to_wait_for(size), _MOST_EXPECTED_BYTES)
 
+    def gathered_bytes(self) -> int:
+        """As `Stream.gathered_bytes`."""
+        return len(self.incoming.arrived)
+
     def watch_writes(self, callback: Callable[[], None] | None) -> None:
         """As `Stream.watch_writes`."""
         self._on_write = callback

@@ -64,6 +64,9 @@ class ScriptedStream:
     def expect(self, size: int) -> None:
         self.expected.append(size)
 
+    def gathered_bytes(self) -> int:
+        return sum(map(len, self.incoming))
+
     def watch_writes(self, callback: Callable[[], None] | None) -> None:
         self.write_callback = callback
 
@@ -399,6 +402,20 @@ def test_bytes_that_a_large_frame_lacks_are_expected() -> None:
     server.stream.incoming = [together(b"small")]
     server.stream.deliver()
     assert server.stream.expected[3:] == []
+
+
+def test_large_request_counts_what_has_gathered_in_its_socket() -> None:
+    """A slow peer makes progress although its bytes are too few to wake the reader."""
+    server = Server(max_frame_bytes=1 << 22)
+    assert server.connection.large_request_bytes is None
+    large = together(bytes(3 << 20))
+    server.stream.incoming = [large[:100_000], large[100_000:200_000]]
+    server.stream.deliver()
+    assert server.connection.large_request_bytes == 200_000
+    server.stream.incoming = [large[200_000:270_000]]
+    assert server.connection.large_request_bytes == 270_000
+    server.stream.deliver()
+    assert server.connection.large_request_bytes == 270_000, "bytes count once"
 
 
 def test_requests_that_are_held_count_as_bytes_in_use() -> None:
