@@ -152,9 +152,10 @@ def test_every_own_part_of_a_forwarded_request_is_guarded() -> None:
 @pytest.mark.parametrize("names", [["allowed", "denied"], ["denied"], ["allowed"]])
 def test_controller_gets_the_allowed_entries_of_a_request_and_no_others(key: ApiKey, names: list[str]) -> None:
     """The broker that the client asks answers the others itself, and forwards nothing where none is allowed."""
-    request = request_class(key)()
+    request: Any = request_class(key)()
+    whole: Any = example(request_class(key))
     for name in names:
-        entry = example(type(example(request_class(key)).resources[0]))
+        entry = example(type(whole.resources[0]))
         entry.resource_type, entry.resource_name = {"allowed": 2, "denied": 4}[name], name
         request.resources.append(entry)
     access = Access((AclOperation.ALTER_CONFIGS, ResourceType.TOPIC))
