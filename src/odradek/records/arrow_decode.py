@@ -31,6 +31,7 @@ from odradek.records.batch import (
 from odradek.records.compression import MAX_UNCOMPRESSED_BYTES, decompress
 from odradek.records.control import ControlType, decode_control_record
 from odradek.records.errors import CorruptRecords
+from odradek.records.fields import INT64_MAX
 from odradek.records.record import MIN_RECORD_SIZE, decode_records
 from odradek.records.varints import read_varints
 
@@ -67,7 +68,6 @@ _HEADER_DTYPE: Final = np.dtype(
 )
 _HEADER_BYTES: Final = np.arange(HEADER_SIZE)
 _LENGTH: Final = Struct(">i")
-_INT64_MAX: Final = (1 << 63) - 1
 _RUN_MIN: Final = 16
 _WALK_STEP: Final = 64
 _RUN_WINDOW: Final = 512
@@ -115,8 +115,8 @@ def decode_to_arrow(
     where = np.array(positions, np.int64)
     headers = bytes_[where[:, None] + _HEADER_BYTES].view(_HEADER_DTYPE)[:, 0]
     _check_headers(headers, where)
-    first = -_INT64_MAX if start_offset is None else start_offset
-    stop = _INT64_MAX if end_offset is None else end_offset
+    first = -INT64_MAX if start_offset is None else start_offset
+    stop = INT64_MAX if end_offset is None else end_offset
     base = headers["base_offset"].astype(np.int64)
     chosen = (base < stop) & (base + headers["last_offset_delta"] >= first) & (headers["records_count"] > 0)
     if aborted:
@@ -159,7 +159,7 @@ def _check_headers(headers: Array, where: Array) -> None:
     counts: Array = headers["records_count"].astype(np.int64)
     deltas: Array = headers["last_offset_delta"].astype(np.int64)
     base = headers["base_offset"]
-    wrong = (counts < 0) | (deltas < 0) | (counts > deltas + 1) | (base < 0) | (base > _INT64_MAX - deltas)
+    wrong = (counts < 0) | (deltas < 0) | (counts > deltas + 1) | (base < 0) | (base > INT64_MAX - deltas)
     # A batch that compaction emptied is a bare header; no records in more than that is a contradiction.
     wrong |= (counts == 0) & (headers["batch_length"] != HEADER_SIZE - LOG_OVERHEAD)
     if wrong.any():

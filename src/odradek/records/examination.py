@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from odradek.records.batch import NO_TIMESTAMP, TIMESTAMP_TYPE_BIT, BatchHeader
 from odradek.records.compression import MAX_UNCOMPRESSED_BYTES
 from odradek.records.errors import CorruptRecords
-from odradek.records.fields import UNZIGZAG, read_varint
+from odradek.records.fields import INT64_MAX, INT64_MIN, UNZIGZAG, read_varint
 from odradek.records.headers import decode_headers
 from odradek.records.record import MIN_RECORD_SIZE, records_section
 from odradek.records.uniform import Run, uniform_runs
-
-_INT64_MIN: Final = -(1 << 63)
-_INT64_MAX: Final = (1 << 63) - 1
 
 
 class RecordFacts(NamedTuple):
@@ -66,7 +63,7 @@ def _bounds(deltas: list[int], base: int) -> tuple[int, int]:
     if not deltas:
         return NO_TIMESTAMP, NO_TIMESTAMP
     least, largest = base + min(deltas), base + max(deltas)
-    if least < _INT64_MIN or largest > _INT64_MAX:
+    if least < INT64_MIN or largest > INT64_MAX:
         raise CorruptRecords(f"timestamps from {least} to {largest}")
     if least == NO_TIMESTAMP:
         least = min((base + delta for delta in deltas if base + delta != NO_TIMESTAMP), default=NO_TIMESTAMP)
@@ -75,12 +72,10 @@ def _bounds(deltas: list[int], base: int) -> tuple[int, int]:
 
 def _walk(data: bytes, header: BatchHeader) -> RecordFacts:
     """The facts about records of any shape, in three passes over them."""
-    ends: list[int] = []
-    bodies = _bodies(data, header.records_count, ends)
+    bodies, ends = _bodies(data, header.records_count)
     if ends and ends[-1] != len(data):
         raise CorruptRecords(f"{len(data) - ends[-1]} bytes after the last record")
-    deltas: list[int] = []
-    keys, last_delta = _keys(data, bodies, deltas)
+    keys, deltas, last_delta = _keys(data, bodies)
     if last_delta > header.last_offset_delta:
         raise CorruptRecords(f"offset delta {last_delta} beyond the batch's last, {header.last_offset_delta}")
     # Deltas grow from record to record: only with a gap the last one exceeds the last record's number.
@@ -92,10 +87,11 @@ def _walk(data: bytes, header: BatchHeader) -> RecordFacts:
 # Varints of one and two bytes, nearly all of them, are decoded in line: a call costs more than the rest of a record.
 
 
-def _bodies(data: bytes, count: int, ends: list[int]) -> list[int]:
-    """Where the records begin behind their lengths; appends where they end."""
+def _bodies(data: bytes, count: int) -> tuple[list[int], list[int]]:
+    """Where the records begin behind their lengths, and where they end."""
     unzigzag, end, least_length = UNZIGZAG, len(data), MIN_RECORD_SIZE - 1
     bodies: list[int] = []
+    ends: list[int] = []
     position = 0
     for _ in range(count):
         byte = data[position]
@@ -112,13 +108,14 @@ def _bodies(data: bytes, count: int, ends: list[int]) -> list[int]:
         if length < least_length or position > end:
             raise CorruptRecords(f"record of {length} bytes at byte {position - length} of {end}")
         ends.append(position)
-    return bodies
+    return bodies, ends
 
 
-def _keys(data: bytes, bodies: list[int], deltas: list[int]) -> tuple[list[int], int]:
-    """Where the keys' lengths are, and the last offset delta; appends the timestamp deltas in ms."""
+def _keys(data: bytes, bodies: list[int]) -> tuple[list[int], list[int], int]:
+    """Where the keys' lengths are, the timestamp deltas in ms, and the last offset delta."""
     unzigzag = UNZIGZAG
     keys: list[int] = []
+    deltas: list[int] = []
     previous = -1
     for body in bodies:
         byte = data[body + 1]  # behind the attributes
@@ -144,7 +141,7 @@ def _keys(data: bytes, bodies: list[int], deltas: list[int]) -> tuple[list[int],
             raise CorruptRecords(f"offset delta {offset} after {previous} at byte {position}")
         previous = offset
         keys.append(position)
-    return keys, previous
+    return keys, deltas, previous
 
 
 def _contents(data: bytes, keys: list[int], ends: list[int]) -> tuple[bool, int]:

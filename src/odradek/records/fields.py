@@ -7,6 +7,8 @@ from typing import Final, TypeAlias
 from odradek.records.errors import CorruptRecords
 
 Field: TypeAlias = memoryview | bytes | None
+INT64_MIN: Final = -(1 << 63)
+INT64_MAX: Final = (1 << 63) - 1
 UNZIGZAG: Final = [(byte >> 1) ^ -(byte & 1) for byte in range(0x80)]
 """The values of varints of one byte, by that byte."""
 

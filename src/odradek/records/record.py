@@ -18,13 +18,11 @@ from odradek.records.batch import HEADER_SIZE, LOG_OVERHEAD, TIMESTAMP_TYPE_BIT,
 from odradek.records.columns import EncodedColumns, RecordColumns
 from odradek.records.compression import MAX_UNCOMPRESSED_BYTES, decompress
 from odradek.records.errors import CorruptRecords
-from odradek.records.fields import UNZIGZAG, Field, read_field, read_varint
+from odradek.records.fields import INT64_MAX, INT64_MIN, UNZIGZAG, Field, read_field, read_varint
 from odradek.records.headers import decode_headers
 from odradek.records.uniform import decode_uniform
 
 MIN_RECORD_SIZE: Final = 7
-_INT64_MIN: Final = -(1 << 63)
-_INT64_MAX: Final = (1 << 63) - 1
 _NULL: Final = 1
 """The length -1 as a varint."""
 
@@ -133,7 +131,7 @@ def find_timestamp(
     if is_stamped and header[8] < timestamp_ms:
         return None
     # With LogAppendTime all records have the batch's timestamp, whatever they say.
-    least_delta = _INT64_MIN if is_stamped else timestamp_ms - base_timestamp
+    least_delta = INT64_MIN if is_stamped else timestamp_ms - base_timestamp
     try:
         found = _find_delta(bytes(section), header[12], least_delta, start_offset - base_offset)
     except IndexError as error:
@@ -261,6 +259,6 @@ def _check_end(left: int, last_delta: int, header: BatchHeader) -> None:
 def _read_timestamp(data: bytes | memoryview, position: int, base: int) -> tuple[int, int]:
     delta, position = read_varint(data, position, 64)
     timestamp = base + delta
-    if not _INT64_MIN <= timestamp <= _INT64_MAX:
+    if not INT64_MIN <= timestamp <= INT64_MAX:
         raise CorruptRecords(f"timestamp {timestamp} at byte {position}")
     return timestamp, position

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from odradek.records.batch import BatchHeader
 from odradek.records.columns import EncodedColumns
 from odradek.records.errors import CorruptRecords
-from odradek.records.fields import UNZIGZAG, Field, read_varint
+from odradek.records.fields import INT64_MAX, INT64_MIN, UNZIGZAG, Field, read_varint
 
 FEW_RECORDS: Final = 8
 """With fewer records, looking for a common shape costs more than it saves."""
@@ -33,8 +33,6 @@ _MOST_RUNS: Final = 8
 _RECORDS_AT_ONCE: Final = 64
 _LONGEST_DELTA: Final = 8192
 """Timestamp deltas of one or two bytes are below this, in ms."""
-_INT64_MIN: Final = -(1 << 63)
-_INT64_MAX: Final = (1 << 63) - 1
 
 
 class Shape(NamedTuple):
@@ -97,7 +95,7 @@ def uniform_runs(data: bytes | memoryview, header: BatchHeader) -> list[Run] | N
     count, base_timestamp = header[12], header[7]
     if count < FEW_RECORDS or count > SHORT_OFFSETS or header[6] != count - 1:
         return None
-    if not _INT64_MIN <= base_timestamp - _LONGEST_DELTA <= base_timestamp + _LONGEST_DELTA <= _INT64_MAX:
+    if not INT64_MIN <= base_timestamp - _LONGEST_DELTA <= base_timestamp + _LONGEST_DELTA <= INT64_MAX:
         return None
     runs: list[Run] = []
     first = position = time_width = 0

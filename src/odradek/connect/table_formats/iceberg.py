@@ -37,7 +37,7 @@ class IcebergCatalog:
         if self._catalog is None:
             options = dict(self._options)
             name_of_catalog = options.pop("name", "default")
-            self._catalog = _made_by_one(lambda: load_catalog(name_of_catalog, **options))
+            self._catalog = _load_or_create(lambda: load_catalog(name_of_catalog, **options))
         try:
             return self._catalog.load_table(name)
         except NoSuchTableError:
@@ -53,7 +53,7 @@ class IcebergCatalog:
         """A new table, or the one that another process has made since `load` found none."""
         from pyiceberg.exceptions import TableAlreadyExistsError
 
-        _made_by_one(lambda: self._catalog.create_namespace_if_not_exists(name.rpartition(".")[0]))
+        _load_or_create(lambda: self._catalog.create_namespace_if_not_exists(name.rpartition(".")[0]))
         schema = _schema(columns)
         try:
             return self._catalog.create_table(
@@ -69,19 +69,19 @@ class IcebergCatalog:
             catalog.close()
 
 
-def _made_by_one(make_if_absent: Callable[[], T]) -> T:
-    """The result of a step that looks for something in a catalog and makes it if there is none.
+def _load_or_create(attempt: Callable[[], T]) -> T:
+    """Return what `attempt` returns, which loads something of a catalog or creates it.
 
-    In a database, two tasks may both find none: then making it fails for the later one, which has to look again.
+    In a database, two tasks may both find nothing: the creation of the later one fails, and its next attempt loads.
     """
     try:
         from sqlalchemy.exc import DBAPIError
     except ImportError:  # the catalog is not in a database
-        return make_if_absent()
+        return attempt()
     try:
-        return make_if_absent()
+        return attempt()
     except DBAPIError:
-        return make_if_absent()
+        return attempt()
 
 
 def exclusive(table: Any) -> Any:

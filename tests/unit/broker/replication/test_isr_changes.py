@@ -69,7 +69,7 @@ class Controller:
         return [SimpleNamespace(topic_id=c.topic_id, partition=c.partition, error=code, state=None) for c in changes]
 
 
-async def settled() -> None:
+async def let_tasks_run() -> None:
     for _ in range(30):
         await asyncio.sleep(0)
 
@@ -95,10 +95,10 @@ def test_proposals_of_one_turn_share_a_request() -> None:
         partitions = [Led(index) for index in range(3)]
         for partition in partitions:
             changes.propose(partition)  # type: ignore[arg-type]
-        await settled()
+        await let_tasks_run()
         later = Led(3)
         changes.propose(later)  # type: ignore[arg-type]
-        await settled()
+        await let_tasks_run()
         assert controller.requests == [[0, 1, 2], [3]]
         assert [each.answers for each in (*partitions, later)] == [[ErrorCode.NONE]] * 4
 
@@ -121,7 +121,7 @@ def test_proposal_is_repeated_until_the_controller_decides(failure: ErrorCode | 
         controller.codes = [failure, failure, ErrorCode.NONE]
         partition = Led(0)
         changes.propose(partition)  # type: ignore[arg-type]
-        await settled()
+        await let_tasks_run()
         assert (controller.requests, partition.answers) == ([[0], [0], [0]], [ErrorCode.NONE])
 
     scenario(play)
@@ -134,7 +134,7 @@ def test_proposal_that_another_one_replaced_is_not_repeated() -> None:
         changes.propose(partition)  # type: ignore[arg-type]
         await asyncio.sleep(0)
         partition.proposal = None
-        await settled()
+        await let_tasks_run()
         assert (controller.requests, partition.answers) == ([[0]], [])
 
     scenario(play)
@@ -149,11 +149,11 @@ def test_ineligible_replicas_are_considered_again_after_each_rejection(caplog: p
         first, second = Led(0), Led(1)
         for partition, expected in ((first, (1, 0)), (second, (1, 1)), (first, (2, 1))):
             changes.propose(partition)  # type: ignore[arg-type]
-            await settled()
+            await let_tasks_run()
             assert (first.reconsidered, second.reconsidered) == expected
         controller.codes = [ErrorCode.INVALID_UPDATE_VERSION]
         changes.propose(second)  # type: ignore[arg-type]
-        await settled()
+        await let_tasks_run()
         assert (first.reconsidered, second.reconsidered) == (2, 1)
 
     scenario(play)
@@ -169,7 +169,7 @@ def test_closed_changes_ask_for_nothing() -> None:
         await asyncio.sleep(0)
         changes.close()
         changes.propose(late)  # type: ignore[arg-type]
-        await settled()
+        await let_tasks_run()
         assert controller.requests == [[0]]
         assert (partition.reconsidered, late.answers) == (0, [])
 
