@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from odradek.testing import BlockingBroker
 from tests.interop.conftest import KAFKA, JavaTools
 
 PROGRAM = Path(__file__).with_name("ModernClients.java")
@@ -26,3 +27,16 @@ def test_the_java_client(java_tools: JavaTools, bootstrap: str, case: str) -> No
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     assert done.stdout.strip().endswith(f"ok {case}")
+
+
+def test_java_client_writes_and_reads_through_the_fixture(
+    java_tools: JavaTools, kafka_broker: BlockingBroker, kafka_topic: str
+) -> None:
+    server = ("--bootstrap-server", kafka_broker.bootstrap_servers)
+    java_tools.run("console-producer", *server, "--topic", kafka_topic, stdin="by Java\n")
+    assert [record.value for record in kafka_broker.records(kafka_topic)] == [b"by Java"]
+    kafka_broker.produce(kafka_topic, "by the fixture")
+    found = java_tools.run(
+        "console-consumer", *server, "--topic", kafka_topic, "--from-beginning", "--max-messages", "2"
+    )
+    assert found.split("\n")[:2] == ["by Java", "by the fixture"]

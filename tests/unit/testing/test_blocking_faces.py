@@ -119,6 +119,42 @@ def test_container_serves_at_the_port_that_was_bound() -> None:
         KafkaContainer().with_bind_ports(9092, port)
 
 
+def test_container_reads_its_environment_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "kafka.env"
+    file.write_text("# topics\n\nKAFKA_NUM_PARTITIONS=3\nexport CLUSTER_ID='by-the-file'\nKAFKA_EMPTY=\n")
+    container = KafkaContainer().with_env_file(file)
+    assert container.env == {"KAFKA_NUM_PARTITIONS": "3", "CLUSTER_ID": "by-the-file", "KAFKA_EMPTY": ""}
+    file.write_text("KAFKA_NUM_PARTITIONS=3\nnothing\n")
+    with pytest.raises(ValueError, match=r"kafka\.env:2: NAME=VALUE expected, not 'nothing'"):
+        KafkaContainer().with_env_file(str(file))
+
+
+def test_container_keeps_its_data_in_the_folder_that_was_mapped(tmp_path: Path) -> None:
+    for count in (1, 2):
+        container = KafkaContainer().with_volume_mapping(tmp_path, "/var/lib/kafka/data", "rw")
+        assert container.status == "not_started"
+        with container.with_volume_mapping(tmp_path / "jars", "/opt/jars").with_tmpfs_mount("/run") as kafka:
+            assert kafka.status == "running"
+            kafka.broker.produce("orders", str(count))
+            assert len(kafka.broker.records("orders")) == count
+    with pytest.raises(ValueError, match="mode rw expected, not ro"):
+        KafkaContainer().with_volume_mapping(tmp_path, "/var/lib/kafka/data")
+
+
+def test_container_rejects_protocols_that_it_would_not_ask_for() -> None:
+    with pytest.raises(ValueError, match="without TLS and SASL, not SASL_SSL"):
+        KafkaContainer(security_protocol="SASL_SSL")
+    mapped = "BROKER:PLAINTEXT,PLAINTEXT:SSL"
+    with pytest.raises(ValueError, match="without TLS and SASL, not SSL"):
+        KafkaContainer().with_env("KAFKA_LISTENER_SECURITY_PROTOCOL_MAP", mapped).start()
+
+
+def test_container_says_that_it_runs_no_commands() -> None:
+    container = KafkaContainer().with_command("/etc/confluent/docker/run").waiting_for(None).maybe_emulate_amd64()
+    with pytest.raises(NotImplementedError, match="kafka-topics"):
+        container.exec(["kafka-topics", "--list"])
+
+
 def test_container_that_does_not_start_in_time_is_an_error() -> None:
     container = KafkaContainer()
     with pytest.raises(TimeoutError, match=r"does not serve after 0\.001 s"):
