@@ -209,6 +209,8 @@ def _uniform_times(
         return None
     low = bytes(data[position + body + 1 : stop : size])
     if shape.time_width == 1:
+        if low.count(low[0]) == records:
+            return [base + UNZIGZAG[low[0]]] * records if low[0] < 0x80 else None
         return [base + UNZIGZAG[byte] for byte in low] if low.isascii() else None
     high = bytes(data[position + body + 2 : stop : size])
     if min(low) < 0x80 or not high.isascii():
