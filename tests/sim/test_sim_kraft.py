@@ -44,7 +44,7 @@ def a_log(*epochs: int) -> ModelLog:
     return log
 
 
-@pytest.mark.parametrize("profile", ["kraft", "kraft-dark", "controllers", "controller-disks", "early"])
+@pytest.mark.parametrize("profile", ["kraft", "kraft-dark", "controllers", "controller-disks", "early", "at-once"])
 def test_brokers_of_a_simulated_quorum_keep_all_promises(profile: str) -> None:
     outcome = run_seed(2, profile, safety_seconds=12)
     assert not outcome.violation, f"{outcome.seed}: {outcome.violation}: {outcome.story}"

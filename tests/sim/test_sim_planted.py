@@ -15,6 +15,7 @@ QUICK = (
     "stable offset ignores open transactions",
     "flush not synced",
     "offset commit not stored",
+    "lease ignores deposed controllers",
 )
 
 

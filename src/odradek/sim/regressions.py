@@ -123,7 +123,7 @@ ONCE_FAILED: Final = {
     "question: two brokers acted as its leader",
     "controllers-39": "a controller that restarted kept records that another leader's log lacked, and could not replay "
     "the next ones",
-    "kraft-dark-40": "a controller that was cut off answered a heartbeat after its successor was elected: the broker's "
+    "at-once-11": "a controller that was cut off answered a heartbeat after its successor was elected: the broker's "
     "lease outlived its session with the successor, and two brokers acted as a leader",
     "kraft-409031000001": "a deposed controller that was cut off together with a broker kept answering its heartbeats "
     "after its successor was elected: two brokers acted as a leader",

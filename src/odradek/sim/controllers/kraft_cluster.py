@@ -26,7 +26,7 @@ def make_own_quorum(world: World) -> list[asyncio.Task[None]]:
     """Give the world controllers of Odradek, and begin to watch the brokers."""
     rng = random.Random(f"{world.seed}:controllers")
     # A sole controller has no successor.
-    size = rng.choice((3, 3, 3, 5) if world.profile.name == "early" else (1, 3, 3, 5))
+    size = rng.choice((3, 3, 3, 5) if world.profile.name in ("early", "at-once") else (1, 3, 3, 5))
     quorum = OwnQuorum(world, size, rng)
     states = RecordedStates(world.unclean_topics)
     watch = QuorumBrokersWatch(world, quorum, SilentBrokers(world, quorum).look)

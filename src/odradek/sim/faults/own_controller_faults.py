@@ -8,7 +8,7 @@ import random
 from odradek.sim.controllers.active_controller import SESSION_SECONDS
 from odradek.sim.controllers.model_quorum import FETCH_TIMEOUT_SECONDS
 from odradek.sim.controllers.own_controllers import ControllerHost, OwnQuorum
-from odradek.sim.world.hosts import BrokerHost, World
+from odradek.sim.world.hosts import BrokerHost, Machine, World
 
 
 def _quorum(world: World) -> OwnQuorum:
@@ -21,6 +21,12 @@ def _victim(world: World, rng: random.Random) -> ControllerHost:
     quorum = _quorum(world)
     leader = quorum.leader
     return leader if leader is not None and rng.random() < 0.7 else rng.choice(quorum.controllers)
+
+
+def _part(world: World, one: Machine, other: Machine, until: float) -> None:
+    """Nothing gets through between two machines, in both directions."""
+    world.network.link(one.host, other.host).cut_until = until
+    world.network.link(other.host, one.host).cut_until = until
 
 
 async def own_controller_is_killed(world: World, host: BrokerHost, rng: random.Random) -> None:
@@ -94,10 +100,6 @@ async def own_controller_is_succeeded_early(world: World, host: BrokerHost, rng:
     seconds = rng.uniform(FETCH_TIMEOUT_SECONDS, FETCH_TIMEOUT_SECONDS + 2 * SESSION_SECONDS)
     until = world.now() + FETCH_TIMEOUT_SECONDS + seconds
 
-    def cut(one: str, other: ControllerHost) -> None:
-        world.network.link(one, other.host).cut_until = until
-        world.network.link(other.host, one).cut_until = until
-
     early = rng.sample(others, len(others) // 2)
     if rng.random() < 0.3:
         early = []
@@ -105,19 +107,51 @@ async def own_controller_is_succeeded_early(world: World, host: BrokerHost, rng:
         world.loop.pause(leader.process, stands_still)
         await asyncio.sleep(stands_still * rng.random())
     for each in early:
-        cut(leader.host, each)
+        _part(world, leader, each, until)
     if early:
         await asyncio.sleep(FETCH_TIMEOUT_SECONDS * rng.uniform(0.5, 1.1))
     for each in others:
-        cut(host.host, each)
+        _part(world, host, each, until)
         if each not in early:
-            cut(leader.host, each)
+            _part(world, leader, each, until)
     world.note(f"{host.host} is alone with {leader.host} until {until:.3f}")
     restarted = [each for each in others if each not in early and rng.random() < 0.7]
     for each in restarted:
         each.kill()
     await asyncio.sleep(rng.uniform(0.01, 0.5))
     for each in restarted:
+        quorum.restart(each)
+    await asyncio.sleep(max(0.0, until - world.now()))
+
+
+async def own_controller_is_succeeded_at_once(world: World, host: BrokerHost, rng: random.Random) -> None:
+    """The other controllers elect another active one as soon as the majority that followed it no longer reaches it.
+
+    Half of them have lost it before, and seek votes. The rest follow it until they are cut off from it and restart:
+    then they vote at once. The deposed one is alone with a broker until the broker's session with the successor is
+    over: it answers a heartbeat that comes within half a fetch timeout after a majority followed it.
+    """
+    quorum = _quorum(world)
+    leader = quorum.leader
+    others = [each for each in quorum.controllers if each is not leader]
+    if leader is None or not others:
+        return
+    seekers = rng.sample(others, len(others) // 2)
+    followers = [each for each in others if each not in seekers]
+    # They seek votes a fetch timeout after the last answer to them, and at least an election timeout long.
+    seek = FETCH_TIMEOUT_SECONDS * rng.uniform(1.0, 1.25)
+    until = world.now() + seek + SESSION_SECONDS + FETCH_TIMEOUT_SECONDS * rng.uniform(1.0, 2.0)
+    for each in seekers:
+        _part(world, leader, each, until)
+        _part(world, host, each, until)
+    await asyncio.sleep(seek)
+    for each in followers:
+        _part(world, leader, each, until)
+        _part(world, host, each, until)
+        each.kill()
+    world.note(f"{host.host} is alone with {leader.host} until {until:.3f}")
+    await asyncio.sleep(rng.uniform(0.0, 0.1))
+    for each in followers:
         quorum.restart(each)
     await asyncio.sleep(max(0.0, until - world.now()))
 

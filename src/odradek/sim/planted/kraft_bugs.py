@@ -150,7 +150,7 @@ def _(right: Any) -> Any:
 
 @_bug("lease ignores deposed controllers",
       "a broker leads for a whole session after an answer of a controller whose successor has been elected",
-      f"{_BROKER}.quorum_participation:lease_ms", profile="kraft-dark")  # fmt: skip
+      f"{_BROKER}.quorum_participation:lease_ms", profile="at-once")  # fmt: skip
 def _(right: Any) -> Any:
     def lease_ms(config: Any) -> float:
         return float(right(config) + config.number("controller.quorum.fetch.timeout.ms") / 2)
