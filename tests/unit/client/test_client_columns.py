@@ -16,9 +16,11 @@ import pytest
 from odradek.client import AvroValues
 from odradek.client.blocking_clients import BlockingProducer
 from odradek.client.consumer.blocking_consumer import BlockingConsumer
+from odradek.client.consumer.columns import Columns
 from odradek.client.consumer.consumer import Consumer
 from odradek.client.framing import framed
 from odradek.client.producer.producer import Producer
+from odradek.client.producer.table_writer import write_table
 from odradek.client.producer.transactions import TransactionalProducer
 from odradek.records.murmur import partition_for_key
 from odradek.records.topic_partition import TopicPartition
@@ -47,6 +49,43 @@ async def tables(address: str, topic: str, rows: int, *, options: Any = (), **ar
             if sum(each.num_rows for each in found) >= rows:
                 break
         return pa.concat_tables(found)
+
+
+class CountingSender:
+    """Takes batches and keeps them; a round's deliveries are awaited through `outcome`."""
+
+    def __init__(self, partitions: int) -> None:
+        self.config: Any = {"max_request_size": 1 << 20, "compression_type": "none", "compression_level": None}
+        self.unacknowledged = self.most = self.rows = 0
+        self.batches: list[int] = []
+        self._partitions = partitions
+
+    async def partitions_for(self, topic: str) -> Any:
+        return [None] * self._partitions
+
+    async def send_batch(self, topic: str, partition: int, batches: Any) -> Any:
+        sizes = [len(each) for each in batches]
+        self.batches += sizes
+        self.unacknowledged += sum(sizes)
+        self.most = max(self.most, self.unacknowledged)
+        return [self._outcome(size) for size in sizes]
+
+    async def _outcome(self, size: int) -> None:
+        self.unacknowledged -= size
+
+
+@pytest.mark.parametrize("key", [None, "key"])
+def test_large_rows_are_sent_in_rounds_of_some_megabytes(key: str | None) -> None:
+    rows, size, partitions = 4_000, 10_000, 4
+    sent = pa.table({"key": [str(row) for row in range(rows)], "value": [bytes(size)] * rows})
+    sender = CountingSender(partitions)
+    columns = Columns("value", key, None, None, None)
+    assert asyncio.run(write_table(sender, sent, "orders", columns)) == rows
+    assert sum(sender.batches) > rows * size
+    assert sender.unacknowledged == 0
+    assert sender.most < 8 << 20
+    # Batches are large all the same.
+    assert len(sender.batches) < rows * size // 300_000
 
 
 def test_table_comes_back_as_it_was_sent(kafka: BlockingBroker) -> None:

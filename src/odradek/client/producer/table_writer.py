@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from odradek.client.producer.accumulator import Delivery
 
 _BATCH_BYTES: Final = 524_288
+_ROUND_BYTES: Final = 4 * _BATCH_BYTES
+"""A round has about so many bytes of the table, and more where it is divided among more partitions. Later rounds use
+its memory again: fresh memory costs more than to encode the records."""
 _ROUNDS_AHEAD: Final = 2
 """So many rounds of rows may wait for their acknowledgements while the next one is encoded."""
 
@@ -53,8 +56,10 @@ async def write_table(
     partitions = len(await producer.partitions_for(topic))
     rounds: deque[list[Delivery]] = deque()
     keyless = surroundings().random.randrange(partitions)
-    for start in range(0, table.num_rows, ROWS_AT_ONCE):
-        parts = parts_of(table.slice(start, ROWS_AT_ONCE), columns)
+    is_divided = columns.key is not None or columns.partition is not None
+    rows = _rows_of_a_round(table, max(_ROUND_BYTES, partitions * _BATCH_BYTES if is_divided else 0))
+    for start in range(0, table.num_rows, rows):
+        parts = parts_of(table.slice(start, rows), columns)
         keyless = (keyless + 1) % partitions
         chosen = choose_partitions(parts.partition, parts.key, len(parts.value), partitions, keyless)
         deliveries: list[Delivery] = []
@@ -67,6 +72,11 @@ async def write_table(
     while rounds:
         await _acknowledged(rounds.popleft())
     return int(table.num_rows)
+
+
+def _rows_of_a_round(table: pa.Table, size: int) -> int:
+    row_bytes = max(1, -(-table.nbytes // max(1, table.num_rows)))
+    return max(1, min(ROWS_AT_ONCE, size // int(row_bytes)))
 
 
 async def _acknowledged(deliveries: list[Delivery]) -> None:
