@@ -13,8 +13,8 @@ import posixpath
 import random
 import zlib
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from odradek.ports.clock import Clock
@@ -121,19 +121,82 @@ def _tear(content: bytearray, write: _Write, rng: random.Random, *, in_order: bo
             _apply(content, (start, data[start - position : end - position]))
 
 
+class Names(dict[str, T]):
+    """Absolute paths, indexed by the directories above them. Changes only by items, `pop` and `update`."""
+
+    __slots__ = ("_below",)
+
+    def __init__(self, names: Mapping[str, T]) -> None:
+        super().__init__()
+        self._below: dict[str, dict[str, None]] = {}
+        self.update(names)
+
+    def __setitem__(self, path: str, value: T) -> None:
+        if path not in self:
+            for directory in _ancestors(path):
+                self._below.setdefault(directory, {})[path] = None
+        super().__setitem__(path, value)
+
+    def __delitem__(self, path: str) -> None:
+        super().__delitem__(path)
+        for directory in _ancestors(path):
+            del self._below[directory][path]
+
+    def pop(self, path: str, *default: Any) -> Any:
+        """As `dict.pop`."""
+        if path not in self:
+            return super().pop(path, *default)
+        value = self[path]
+        del self[path]
+        return value
+
+    def update(self, names: Mapping[str, T]) -> None:  # type: ignore[override]
+        """As `dict.update` of a mapping."""
+        for path, value in names.items():
+            self[path] = value
+
+    def below(self, directory: str) -> list[str]:
+        """The names anywhere below a directory, in the order in which they appeared."""
+        return list(self._below.get(directory, ()))
+
+
+def _ancestors(path: str) -> Iterator[str]:
+    """The directories above a path, the root last; the root has none."""
+    end = path.rfind("/")
+    while end > 0:
+        yield path[:end]
+        end = path.rfind("/", 0, end)
+    if path != "/":
+        yield "/"
+
+
+@lru_cache(4096)
+def _absolute(path: str) -> str:
+    return posixpath.normpath(posixpath.join("/", path))
+
+
+_NamespaceChange = tuple[str, dict[str, Inode | None], tuple[str, ...]]
+"""A directory, the names that appeared in it, and those that went."""
+
+
 class Volume:
     """One machine's file system."""
 
     __slots__ = (
-        "_namespace_log", "boots", "capacity", "corrupted", "directories", "durable_names", "faults", "files", "locks",
+        "_changes_of", "_last_change", "_namespace_log", "boots", "capacity", "corrupted", "directories",
+        "durable_names", "faults", "files", "locks",
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self.files: dict[str, Inode] = {}
-        self.directories: dict[str, None] = {"/": None}
-        self.durable_names: dict[str, Inode | None] = {"/": None}
+        self.files: Names[Inode] = Names({})
+        self.directories: Names[None] = Names({"/": None})
+        self.durable_names: Names[Inode | None] = Names({"/": None})
         """What the names would be after a power loss; None stands for a directory."""
-        self._namespace_log: list[tuple[str, dict[str, Inode | None], tuple[str, ...]]] = []
+        self._namespace_log: dict[int, _NamespaceChange] = {}
+        """Changes that are not durable yet, by their number, in order."""
+        self._changes_of: defaultdict[str, list[int]] = defaultdict(list)
+        """The numbers of the changes in a directory, or of its own name, some of them durable by now."""
+        self._last_change = 0
         self.locks: dict[str, Process] = {}
         self.boots = 1
         self.capacity = UNLIMITED
@@ -148,25 +211,25 @@ class Volume:
 
     def changed(self, directory: str, appeared: dict[str, Inode | None], gone: tuple[str, ...] = ()) -> None:
         """Note a change of names, durable only once the directory is synced."""
-        self._namespace_log.append((directory, appeared, gone))
+        self._last_change += 1
+        self._namespace_log[self._last_change] = directory, appeared, gone
+        for path in (directory, *gone):
+            self._changes_of[path].append(self._last_change)
 
     def sync_directory(self, path: str) -> None:
         """Make the names in the directory durable."""
-        rest = []
-        for entry in self._namespace_log:
-            # That an earlier directory of this name went is not later than what is in the present one.
-            if entry[0] == path or path in entry[2]:
+        # That an earlier directory of this name went is not later than what is in the present one.
+        for number in self._changes_of.pop(path, ()):
+            entry = self._namespace_log.pop(number, None)
+            if entry is not None:
                 self._make_durable(entry)
-            else:
-                rest.append(entry)
-        self._namespace_log = rest
 
-    def _make_durable(self, entry: tuple[str, dict[str, Inode | None], tuple[str, ...]]) -> None:
+    def _make_durable(self, entry: _NamespaceChange) -> None:
         _, appeared, gone = entry
         for path in gone:
             if isinstance(self.durable_names.pop(path, None), Inode):
                 continue
-            for name in [n for n in self.durable_names if n.startswith(path + "/")]:
+            for name in self.durable_names.below(path):
                 del self.durable_names[name]
         self.durable_names.update(appeared)
 
@@ -174,15 +237,16 @@ class Volume:
         """Lose what was not synced, in part; how many files lost something."""
         self.boots += 1
         kept: dict[str, bool] = {}
-        for entry in self._namespace_log:
+        for entry in self._namespace_log.values():
             # Names of one directory are journaled in order; how far the journal got is chance.
             going_on = kept.get(entry[0], True) and rng.random() < 0.85
             kept[entry[0]] = going_on
             if going_on:
                 self._make_durable(entry)
         self._namespace_log.clear()
-        self.directories = {"/": None}
-        self.files = {}
+        self._changes_of.clear()
+        self.directories = Names({"/": None})
+        self.files = Names({})
         for path in sorted(self.durable_names):
             inode = self.durable_names[path]
             if posixpath.dirname(path) not in self.directories:
@@ -191,7 +255,7 @@ class Volume:
                 self.directories[path] = None
             else:
                 self.files[path] = inode
-        self.durable_names = {**self.directories, **self.files}
+        self.durable_names = Names({**self.directories, **self.files})
         lost = sum(self.files[path].lose_cache(rng) for path in sorted(self.files))
         self.locks.clear()
         return lost
@@ -435,22 +499,22 @@ class SimulatedDisk:
             return
         if source not in directories:
             raise FileNotFoundError(errno.ENOENT, "no such file or directory", source)
-        if any(name.startswith(target + "/") for name in (*files, *directories)) or target in files:
+        if files.below(target) or directories.below(target) or target in files:
             raise OSError(errno.ENOTEMPTY, "directory not empty", target)
         self._rename_directory(source, target)
 
     def _rename_directory(self, source: str, target: str) -> None:
         volume = self.volume
-        for path in [p for p in volume.files if p.startswith(source + "/")]:
+        for path in volume.files.below(source):
             volume.files[target + path[len(source) :]] = volume.files.pop(path)
-        for path in [p for p in volume.directories if p == source or p.startswith(source + "/")]:
+        for path in [source, *volume.directories.below(source)]:
             del volume.directories[path]
             volume.directories[target + path[len(source) :]] = None
         # What is inside moves with its durable state; names in it that were not synced count as synced by the rename.
         volume.sync_directory(source)
-        names = {n: i for n, i in volume.durable_names.items() if n.startswith(source + "/")}
         moved: dict[str, Inode | None] = {target: None}
-        moved.update({target + name[len(source) :]: inode for name, inode in names.items()})
+        for name in volume.durable_names.below(source):
+            moved[target + name[len(source) :]] = volume.durable_names[name]
         self._moved(source, target, moved)
 
     def _moved(self, source: str, target: str, appeared: dict[str, Inode | None]) -> None:
@@ -473,9 +537,9 @@ class SimulatedDisk:
         if path not in volume.directories:
             return
         self.take_descriptor(path)
-        for name in [p for p in volume.files if p.startswith(path + "/")]:
+        for name in volume.files.below(path):
             del volume.files[name]
-        for name in [p for p in volume.directories if p == path or p.startswith(path + "/")]:
+        for name in [path, *volume.directories.below(path)]:
             del volume.directories[name]
         volume.changed(posixpath.dirname(path), {}, (path,))
 
@@ -500,9 +564,9 @@ class SimulatedDisk:
         self.take_descriptor(path)
         if path not in self.volume.directories:
             raise FileNotFoundError(errno.ENOENT, "no such directory", path)
-        prefix = path.rstrip("/") + "/"
-        names = {p[len(prefix) :] for p in (*self.volume.files, *self.volume.directories) if p.startswith(prefix)}
-        return sorted(name for name in names if name and "/" not in name)
+        names = (*self.volume.files.below(path), *self.volume.directories.below(path))
+        start = len(path.rstrip("/")) + 1
+        return sorted(name[start:] for name in names if "/" not in name[start:])
 
     def exists(self, path: str) -> bool:
         """As `Disk.exists`."""
@@ -515,7 +579,7 @@ class SimulatedDisk:
 
     def absolute(self, path: str) -> str:
         """As `Disk.absolute`."""
-        return posixpath.normpath(posixpath.join("/", path))
+        return _absolute(path)
 
     def size(self, path: str) -> int:
         """As `Disk.size`."""

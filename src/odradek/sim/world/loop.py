@@ -13,7 +13,7 @@ import contextvars
 import hashlib
 import heapq
 import random
-from asyncio import events
+from asyncio import events, format_helpers
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Protocol, TypeVar
@@ -66,16 +66,14 @@ class StepCharges(Protocol):
 class Trace:
     """What happened, as a hash of everything and the last notable events in words."""
 
-    __slots__ = ("_hash", "lines", "verbose")
+    __slots__ = ("_hash", "lines", "mix", "verbose")
 
     def __init__(self, *, keep: int = 4000) -> None:
         self._hash = hashlib.blake2b(digest_size=16)
+        self.mix: Callable[[bytes], None] = self._hash.update
+        """Add bytes to the digest."""
         self.lines: deque[str] = deque(maxlen=keep)
         self.verbose = False
-
-    def mix(self, data: bytes) -> None:
-        """Add bytes to the digest."""
-        self._hash.update(data)
 
     def note(self, now: float, text: str) -> None:
         """Keep a line, and add its text to the digest."""
@@ -85,6 +83,50 @@ class Trace:
     def digest(self) -> str:
         """The digest of everything so far."""
         return self._hash.hexdigest()
+
+
+class _Handle(asyncio.Handle):
+    """As asyncio's, without its questions whether the loop is in debug mode."""
+
+    __slots__ = ()
+
+    def __init__(
+        self, callback: Any, args: tuple[Any, ...], loop: SimulatedLoop, context: contextvars.Context | None
+    ) -> None:
+        self._context = contextvars.copy_context() if context is None else context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = self._source_traceback = None
+
+
+class _TimerHandle(asyncio.TimerHandle):
+    """As asyncio's, likewise. The loop drops cancelled ones when their time comes."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        when: float,
+        callback: Any,
+        args: tuple[Any, ...],
+        loop: SimulatedLoop,
+        context: contextvars.Context | None,
+    ) -> None:
+        self._context = contextvars.copy_context() if context is None else context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = self._source_traceback = None
+        self._when = when
+        self._scheduled = False
+
+    def cancel(self) -> None:
+        """Keep the callback from running."""
+        self._cancelled = True
+        self._callback = self._args = None
 
 
 class SimulatedLoop(asyncio.AbstractEventLoop):
@@ -125,8 +167,12 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self, callback: Any, *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
         """Run the callback in a next step, in the order of the calls."""
-        handle = asyncio.Handle(callback, args, self, context)
-        self._enqueue(handle)
+        handle = _Handle(callback, args, self, context)
+        self._sequence += 1
+        if isinstance(getattr(callback, "__self__", None), asyncio.Task):
+            self._tasks.append((self._sequence, handle))
+        else:
+            self._callbacks.append((self._sequence, handle))
         return handle
 
     def call_soon_threadsafe(  # type: ignore[override]
@@ -145,7 +191,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self, when: float, callback: Any, *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
         """Run the callback at a virtual time."""
-        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        timer = _TimerHandle(when, callback, args, self, context)
         self._sequence += 1
         heapq.heappush(self._timers, (when, self._sequence, timer))
         return timer
@@ -220,14 +266,14 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
             self._callbacks.append((self._sequence, handle))
 
     def _next(self) -> tuple[int, asyncio.Handle]:
-        timers = self._timers
-        while timers and (timers[0][0] <= self._now or not (self._callbacks or self._tasks)):
+        timers, tasks, callbacks = self._timers, self._tasks, self._callbacks
+        while timers and (timers[0][0] <= self._now or not (callbacks or tasks)):
             when, sequence, timer = heapq.heappop(timers)
-            if timer.cancelled():
+            if timer._cancelled:  # type: ignore[attr-defined]
                 continue
-            self._now = max(self._now, when)
-            self._callbacks.append((sequence, timer))
-        tasks, callbacks = self._tasks, self._callbacks
+            if when > self._now:
+                self._now = when
+            callbacks.append((sequence, timer))
         if not tasks:
             if not callbacks:
                 raise SimulationDeadlock(f"nothing can ever run again at {self._now:.6f}")
@@ -254,9 +300,15 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
                 process.held.append(handle)
                 return
         self.steps += 1
-        self._now += self.step_seconds
-        self.trace.mix(b"%d %d;" % (sequence, int(self._now * 1e9)))
-        handle._run()
+        self._now = now = self._now + self.step_seconds
+        self.trace.mix(b"%d %d;" % (sequence, int(now * 1e9)))
+        try:
+            handle._context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # noqa: BLE001 - as `Handle._run`; callbacks also end with ProcessKilled
+            source = format_helpers._format_callback_source(handle._callback, handle._args)  # type: ignore[attr-defined]
+            self.call_exception_handler({"message": f"Exception in callback {source}", "exception": error})
         if self.charges is not None:
             self.charges.end_step(process)
 
