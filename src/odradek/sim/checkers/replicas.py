@@ -7,6 +7,8 @@ import random
 from typing import Final
 
 from odradek.broker.cluster.cluster_view import ClusterView
+from odradek.broker.lifecycle import Inspection
+from odradek.broker.storage.partitions import Partitions
 from odradek.log.partition_log import PartitionLog
 from odradek.metadata.image import PartitionState
 from odradek.metadata.kraft.durable_log import DIRECTORY as METADATA_DIRECTORY
@@ -108,7 +110,7 @@ class ClusterWatch:
         self._stored = stored
         self._leaders: dict[tuple[bytes, int, int], tuple[int, float]] = {}
         self._marks: dict[tuple[str, PartitionKey], tuple[Partition, int, int]] = {}
-        self._seen: dict[tuple[str, PartitionKey], tuple[int, int, int, int, int]] = {}
+        self._seen: dict[str, dict[PartitionKey, tuple[int, int, int, int, int]]] = {}
         self._leaderless: dict[TopicIdPartition, float] = {}
         self._half_done: dict[str, float] = {}
         self._obeyed: dict[str, int] = {}
@@ -140,6 +142,7 @@ class ClusterWatch:
         if self._stored.broken is not None:
             raise self._stored.broken
         changed: set[PartitionKey] = set()
+        inspected: list[tuple[BrokerHost, Inspection]] = []
         for host in self._world.brokers:
             if host.is_dark and is_whole(self._world, host):
                 host.is_dark = False
@@ -148,48 +151,50 @@ class ClusterWatch:
                 continue
             name = host.process.name
             self._look_at_obedience(found.view, name)
+            inspected.append((host, found))
+            seen = self._seen.setdefault(name, {})
             for each in found.partitions.opened():
                 key = each.topic, each.index
                 now = (each.leader, each.leader_epoch, each.partition_epoch, each.high_watermark, each.log.end_offset)
-                if self._seen.get((name, key)) != now:
-                    self._seen[name, key] = now
+                if seen.get(key) != now:
+                    seen[key] = now
                     self._look(host, key, each)
                     changed.add(key)
         for key in sorted(changed):
             self._see_committed(key)
-        self._see_one_speaks()
+        self._see_one_speaks(inspected)
         self._see_led()
         if self._world.clocks_drift:
             self._writability.look()
         if self._world.profile.name == "silent":
             self._writability_without_store.look()
-        self._look_at_counters()
+        self._look_at_counters(inspected)
 
-    def _look_at_counters(self) -> None:
+    def _look_at_counters(self, inspected: list[tuple[BrokerHost, Inspection]]) -> None:
         """What brokers count of their own invariants stays 0, unless the world loses records by its rules."""
         world = self._world
         if world.power == ALL_AT_ONCE or world.unclean_topics:
             return
-        for host in world.brokers:
-            found = host.inspect() if host.is_up else None
-            counts = {} if found is None else found.partitions.invariants.counts
+        for host, found in inspected:
+            counts = found.partitions.invariants.counts
             if violated := [each.value for each, count in counts.items() if count]:
                 raise Violation("brokers count no violation", f"{host.host}: {', '.join(violated)}")
 
-    def _see_one_speaks(self) -> None:
+    def _see_one_speaks(self, inspected: list[tuple[BrokerHost, Inspection]]) -> None:
         """At no moment two brokers may act as the leader of a partition."""
         world = self._world
         speakers: dict[tuple[bytes, int], tuple[str, int]] = {}
-        for host in world.brokers:
-            for key, each in _replicas(host).items():
-                if not each.is_leader or key[0] in world.unclean_topics or not each.may_lead:
+        for host, found in inspected:
+            for each in found.partitions.opened():
+                if not each.is_leader or each.topic in world.unclean_topics or not each.may_lead:
                     continue
                 place = (each.topic_id, each.index)
                 other = speakers.setdefault(place, (host.host, each.leader_epoch))
                 if other[0] != host.host and not _gives_way(world, other, (host.host, each.leader_epoch)):
                     raise Violation(
                         "one leader speaks at a time",
-                        f"{key}: {other[0]} in epoch {other[1]}, {host.host} in epoch {each.leader_epoch}",
+                        f"{(each.topic, each.index)}: {other[0]} in epoch {other[1]}, "
+                        f"{host.host} in epoch {each.leader_epoch}",
                     )
 
     def _look_at_obedience(self, view: ClusterView, name: str) -> None:
@@ -208,14 +213,14 @@ class ClusterWatch:
             self._half_done.clear()
             return
         states = self._stored.states
-        hosts = {host.node_id: host for host in world.brokers}
+        replicas = {host.node_id: _partitions(host) for host in world.brokers}
         # A leader that stands still is gone for others once the store has given its session up.
         registered = {host.node_id for host in world.brokers if world.membership.is_registered(host)}
         leaderless = [
             key
             for key, state in states.items()
-            if (state.leader not in registered or not _has(hosts[state.leader], key))
-            and any(b in alive and _has(hosts[b], key) for b in state.isr)
+            if (state.leader not in registered or not _has(replicas[state.leader], key))
+            and any(b in alive and _has(replicas[b], key) for b in state.isr)
         ]
         # A deleted partition is not leaderless: the next topic of the name starts afresh.
         lives = [(self._stored.topic_id(name), index) for name, index in leaderless]
@@ -333,10 +338,14 @@ def _gives_way(world: World, *speakers: tuple[str, int]) -> bool:
     return world.controllers is not None and world.membership.is_registered(host)
 
 
-def _has(host: BrokerHost, key: PartitionKey) -> bool:
-    """Whether the directory of the broker's replica is in use."""
+def _partitions(host: BrokerHost) -> Partitions | None:
     found = host.inspect()
-    return found is None or not found.partitions.is_offline(*key)
+    return None if found is None else found.partitions
+
+
+def _has(partitions: Partitions | None, key: PartitionKey) -> bool:
+    """Whether the directory of the broker's replica is in use."""
+    return partitions is None or not partitions.is_offline(*key)
 
 
 def is_whole(world: World, host: BrokerHost) -> bool:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import lru_cache
 
 from odradek.broker.cluster.controller import Controller
 from odradek.metadata.nodes import CONTROLLER, BrokerNode, ControllerNode
 from odradek.sim.world.hosts import BrokerHost, World
+
+
+_controller_id = lru_cache(16)(ControllerNode.decode)
 
 
 class StoreMembership:
@@ -54,6 +58,6 @@ class StoreMembership:
         controller = self._world.tree.find(CONTROLLER)
         return (
             controller is not None
-            and ControllerNode.decode(controller.data) in awake
+            and _controller_id(controller.data) in awake
             and not self._world.store_faults.lost
         )

@@ -138,7 +138,8 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self.seed = seed
         self._sched = random.Random(f"{seed}:sched")
         self._disk_delays = random.Random(f"{seed}:executor")
-        self._now = 0.0
+        self.now = 0.0
+        """Virtual seconds since the start of the run."""
         self._sequence = 0
         self._callbacks: deque[tuple[int, asyncio.Handle]] = deque()
         self._tasks: list[tuple[int, asyncio.Handle]] = []
@@ -161,18 +162,14 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
 
     def time(self) -> float:
         """Virtual seconds since the start of the run."""
-        return self._now
+        return self.now
 
     def call_soon(  # type: ignore[override]
         self, callback: Any, *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
         """Run the callback in a next step, in the order of the calls."""
         handle = _Handle(callback, args, self, context)
-        self._sequence += 1
-        if isinstance(getattr(callback, "__self__", None), asyncio.Task):
-            self._tasks.append((self._sequence, handle))
-        else:
-            self._callbacks.append((self._sequence, handle))
+        self._enqueue(handle)
         return handle
 
     def call_soon_threadsafe(  # type: ignore[override]
@@ -185,7 +182,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self, delay: float, callback: Any, *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
         """Run the callback after a delay in virtual seconds."""
-        return self.call_at(self._now + max(0.0, delay), callback, *args, context=context)
+        return self.call_at(self.now + delay if delay > 0 else self.now, callback, *args, context=context)
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Any, *args: Any, context: contextvars.Context | None = None
@@ -235,9 +232,8 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         """As `call_exception_handler`."""
         self.call_exception_handler(context)
 
-    def get_debug(self) -> bool:
-        """False: the loop has no debug mode."""
-        return False
+    get_debug = bool
+    """False: the loop has no debug mode. Each future and task asks, and a function in C answers soonest."""
 
     def set_debug(self, enabled: bool) -> None:
         """Raise NotImplementedError if enabled."""
@@ -259,24 +255,21 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
 
     def _enqueue(self, handle: asyncio.Handle) -> None:
         self._sequence += 1
-        owner = getattr(handle._callback, "__self__", None)  # type: ignore[attr-defined]
-        if isinstance(owner, asyncio.Task):
-            self._tasks.append((self._sequence, handle))
-        else:
-            self._callbacks.append((self._sequence, handle))
+        is_task = isinstance(getattr(handle._callback, "__self__", None), asyncio.Task)  # type: ignore[attr-defined]
+        (self._tasks if is_task else self._callbacks).append((self._sequence, handle))
 
     def _next(self) -> tuple[int, asyncio.Handle]:
         timers, tasks, callbacks = self._timers, self._tasks, self._callbacks
-        while timers and (timers[0][0] <= self._now or not (callbacks or tasks)):
+        while timers and (timers[0][0] <= self.now or not (callbacks or tasks)):
             when, sequence, timer = heapq.heappop(timers)
             if timer._cancelled:  # type: ignore[attr-defined]
                 continue
-            if when > self._now:
-                self._now = when
+            if when > self.now:
+                self.now = when
             callbacks.append((sequence, timer))
         if not tasks:
             if not callbacks:
-                raise SimulationDeadlock(f"nothing can ever run again at {self._now:.6f}")
+                raise SimulationDeadlock(f"nothing can ever run again at {self.now:.6f}")
             return callbacks.popleft()
         choices = len(tasks) + (1 if callbacks else 0)
         chosen = int(self._sched.random() * choices) if choices > 1 else 0
@@ -296,11 +289,11 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
                 # Kept until `close`: tasks that never began and exceptions that no task read would complain as they go.
                 self._graveyard.append(handle)
                 return
-            if process.paused_until > self._now:
+            if process.paused_until > self.now:
                 process.held.append(handle)
                 return
         self.steps += 1
-        self._now = now = self._now + self.step_seconds
+        self.now = now = self.now + self.step_seconds
         self.trace.mix(b"%d %d;" % (sequence, int(now * 1e9)))
         try:
             handle._context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]
@@ -314,11 +307,11 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
 
     def pause(self, process: Process, seconds: float) -> None:
         """The process does nothing for a while, as in a long garbage collection or after SIGSTOP."""
-        process.paused_until = max(process.paused_until, self._now + seconds)
+        process.paused_until = max(process.paused_until, self.now + seconds)
         self.call_later(seconds, self._resume, process, context=contextvars.Context())
 
     def _resume(self, process: Process) -> None:
-        if process.paused_until > self._now:
+        if process.paused_until > self.now:
             return
         held, process.held = process.held, []
         for handle in held:

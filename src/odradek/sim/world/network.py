@@ -88,20 +88,21 @@ class Pipe:
         self.put(_reset())
 
     def _schedule(self) -> None:
-        network = self.network
-        now = network.loop.time()
-        delay = network.rng.uniform(*self.link.latency)
-        if self.link.slow_until > now:
+        network, link = self.network, self.link
+        now = network.loop.now
+        shortest, longest = link.latency
+        delay = shortest + (longest - shortest) * network.rng.random()
+        if link.slow_until > now:
             delay += network.rng.uniform(0.01, 0.4)
-        at = max(self._arrives, now + delay, self.link.cut_until, self.stalled_until)
+        at = max(self._arrives, now + delay, link.cut_until, self.stalled_until)
         self._arrives = at
         self._timer = network.loop.call_at(at, self._arrive, context=network.context)
 
     def _arrive(self) -> None:
         self._timer = None
         network = self.network
-        now = network.loop.time()
-        if max(self.link.cut_until, self.stalled_until) > now:
+        now = network.loop.now
+        if self.link.cut_until > now or self.stalled_until > now:
             self._schedule()
             return
         if not self._chunks:
@@ -176,13 +177,14 @@ class SimulatedStream:
         pipe = self.incoming
         if pipe.broken is not None:
             raise pipe.broken
-        if not pipe.arrived:
+        arrived = pipe.arrived
+        if not arrived:
             return 0 if pipe.ended else WOULD_BLOCK
-        size = min(len(buffer), len(pipe.arrived))
+        size = min(len(buffer), len(arrived))
         if size > 1 and pipe.network.rng.random() < 0.05:
             size = pipe.network.rng.randrange(1, size)
-        buffer[:size] = pipe.arrived[:size]
-        del pipe.arrived[:size]
+        buffer[:size] = arrived[:size]
+        del arrived[:size]
         if pipe.writer is not None:
             pipe.writer.writable()
         return size
@@ -294,9 +296,9 @@ class SimulatedStream:
         return max(0, WINDOW_BYTES - pipe.in_flight - len(pipe.arrived))
 
     def _send(self, data: bytes) -> int:
-        if not data:
-            return WOULD_BLOCK
         size = len(data)
+        if not size:
+            return WOULD_BLOCK
         if size > 1 and self.outgoing.network.rng.random() < 0.03:
             size = self.outgoing.network.rng.randrange(1, size)
             data = data[:size]
@@ -305,9 +307,9 @@ class SimulatedStream:
 
     def readable(self) -> None:
         """Call the reader, again and again while there is something to read: level-triggered, as epoll is."""
-        pipe = self.incoming
         if self._on_read is None or self._notify_read:
             return
+        pipe = self.incoming
         if len(pipe.arrived) >= self._expected or pipe.ended or pipe.broken is not None:
             self._notify_read = True
             pipe.network.loop.call_soon(self._call_reader, context=self.process.context)
