@@ -183,18 +183,21 @@ class ClusterWatch:
     def _see_one_speaks(self, inspected: list[tuple[BrokerHost, Inspection]]) -> None:
         """At no moment two brokers may act as the leader of a partition."""
         world = self._world
-        speakers: dict[tuple[bytes, int], tuple[str, int]] = {}
+        leaders: dict[tuple[bytes, int], list[tuple[BrokerHost, Partition]]] = {}
         for host, found in inspected:
             for each in found.partitions.opened():
-                if not each.is_leader or each.topic in world.unclean_topics or not each.may_lead:
-                    continue
-                place = (each.topic_id, each.index)
-                other = speakers.setdefault(place, (host.host, each.leader_epoch))
-                if other[0] != host.host and not _gives_way(world, other, (host.host, each.leader_epoch)):
+                if each.is_leader and each.topic not in world.unclean_topics:
+                    leaders.setdefault((each.topic_id, each.index), []).append((host, each))
+        for several in leaders.values():
+            if len(several) == 1:
+                continue
+            key = several[0][1].topic, several[0][1].index
+            speakers = [(host.host, each.leader_epoch) for host, each in several if each.may_lead]
+            for other in speakers[1:]:
+                if not _gives_way(world, speakers[0], other):
                     raise Violation(
                         "one leader speaks at a time",
-                        f"{(each.topic, each.index)}: {other[0]} in epoch {other[1]}, "
-                        f"{host.host} in epoch {each.leader_epoch}",
+                        f"{key}: {speakers[0][0]} in epoch {speakers[0][1]}, {other[0]} in epoch {other[1]}",
                     )
 
     def _look_at_obedience(self, view: ClusterView, name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, Final
 
 from odradek.kraft.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
@@ -48,6 +49,7 @@ def to_control(value: str) -> Any | None:
     return None if voters is None else voters.to_record()
 
 
+@lru_cache(1024)
 def to_voters(value: str) -> VoterSet | None:
     """The voters that a value stands for; None for another value."""
     if not value.startswith(_VOTERS):

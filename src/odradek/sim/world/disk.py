@@ -13,7 +13,7 @@ import posixpath
 import random
 import zlib
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -128,13 +128,13 @@ class Names(dict[str, T]):
 
     def __init__(self, names: Mapping[str, T]) -> None:
         super().__init__()
-        self._below: dict[str, dict[str, None]] = {}
+        self._below: defaultdict[str, dict[str, None]] = defaultdict(dict)
         self.update(names)
 
     def __setitem__(self, path: str, value: T) -> None:
         if path not in self:
             for directory in _ancestors(path):
-                self._below.setdefault(directory, {})[path] = None
+                self._below[directory][path] = None
         super().__setitem__(path, value)
 
     def __delitem__(self, path: str) -> None:
@@ -160,14 +160,13 @@ class Names(dict[str, T]):
         return list(self._below.get(directory, ()))
 
 
-def _ancestors(path: str) -> Iterator[str]:
-    """The directories above a path, the root last; the root has none."""
-    end = path.rfind("/")
-    while end > 0:
-        yield path[:end]
-        end = path.rfind("/", 0, end)
-    if path != "/":
-        yield "/"
+@lru_cache(4096)
+def _ancestors(path: str) -> tuple[str, ...]:
+    """The directories above a path; the root has none."""
+    if path == "/":
+        return ()
+    parent = posixpath.dirname(path)
+    return (parent, *_ancestors(parent))
 
 
 @lru_cache(4096)

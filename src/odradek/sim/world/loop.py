@@ -336,8 +336,9 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self._running = True
         events._set_running_loop(self)
         try:
-            while not task.done():
-                self.step()
+            step, is_done = self.step, task.done
+            while not is_done():
+                step()
                 if self.broken is not None:
                     raise self.broken
         finally:
