@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from odradek.api.services.cluster_service import ClusterMember, ElectedController
 from odradek.api.services.controller_service import ControllerService
@@ -27,6 +27,9 @@ from odradek.replication.leadership import Leadership
 
 if TYPE_CHECKING:
     from odradek.api.requests.long_work import LongWork
+
+_MOST_KNOWN: Final = 1_000
+"""Different settings of topics that are remembered at a time."""
 
 
 class Participation(Protocol):
@@ -137,9 +140,7 @@ def replicas_of(
         return view.image
 
     parts = replication_parts(config, link, ports.clock, ports.random, image, advance_starts, leadership, invariants)
-    partitions = Partitions(
-        config.node_id, storage.replicas, lambda topic: _log_config(config, topic), parts.environment
-    )
+    partitions = Partitions(config.node_id, storage.replicas, LogConfigs(config), parts.environment)
     return Replicas(partitions, parts, ReplicationRuntime(config, partitions, peers, parts, ports.clock, image))
 
 
@@ -154,12 +155,34 @@ def report_failed_directories(storage: Storage, replicas: Replicas, report: Call
     storage.directories.events.subscribe_failures(directory_failed)
 
 
-def _log_config(config: BrokerConfig, topic: Topic) -> LogConfig:
-    return LogConfig.build(
-        {
-            **config.topic_settings(topic.configs),
-            "batch.validation": config.text("odradek.batch.validation"),
-            "max.record.headers": config.number("odradek.max.record.headers"),
-            "max.decompressed.bytes": config.number("odradek.max.decompressed.bytes"),
-        }
-    )
+class LogConfigs:
+    """What the logs of a topic obey. Topics with the same settings share one object, as most topics set nothing."""
+
+    __slots__ = ("_config", "_known", "_revision")
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._config = config
+        self._known: dict[tuple[tuple[str, str], ...], LogConfig] = {}
+        self._revision = config.revision
+
+    def __call__(self, topic: Topic) -> LogConfig:
+        """The settings of the topic's logs, with the broker's present values for what the topic does not set."""
+        if self._revision != self._config.revision or len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+            self._revision = self._config.revision
+        key = tuple(topic.configs.items())
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._build(topic)
+        return found
+
+    def _build(self, topic: Topic) -> LogConfig:
+        config = self._config
+        return LogConfig.build(
+            {
+                **config.topic_settings(topic.configs),
+                "batch.validation": config.text("odradek.batch.validation"),
+                "max.record.headers": config.number("odradek.max.record.headers"),
+                "max.decompressed.bytes": config.number("odradek.max.decompressed.bytes"),
+            }
+        )

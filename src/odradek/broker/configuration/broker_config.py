@@ -54,7 +54,16 @@ Changed = Callable[[frozenset[str]], None]
 class BrokerConfig:
     """Typed values by Kafka's names. The stronger source wins: dynamic here, dynamic for all, file, default."""
 
-    __slots__ = ("_changed", "_defaults", "_dynamic", "_dynamic_default", "_given", "_typed", "is_formatted")
+    __slots__ = (
+        "_changed",
+        "_defaults",
+        "_dynamic",
+        "_dynamic_default",
+        "_given",
+        "_typed",
+        "is_formatted",
+        "revision",
+    )
 
     def __init__(
         self,
@@ -75,6 +84,8 @@ class BrokerConfig:
         self._dynamic: Mapping[str, str] = {}
         self._dynamic_default: Mapping[str, str] = {}
         self._typed: dict[str, Value] = {}
+        self.revision = 0
+        """How often dynamic settings were applied: until it changes, all values stay the same."""
         self._changed: list[tuple[frozenset[str], Changed]] = []
         problems = [problem for name, text in settings.items() for problem in _problems(name, text)]
         problems += self._problems_together({problem.name for problem in problems})
@@ -273,6 +284,7 @@ class BrokerConfig:
         }
         self._dynamic_default, self._dynamic = default, own
         self._typed.clear()
+        self.revision += 1
         changed = frozenset(name for name, value in before.items() if self.value(name) != value)
         for names, callback in list(self._changed):
             if names & changed:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from functools import cache
 
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.storage.compaction import CompactionJob
@@ -149,11 +148,10 @@ class BackgroundJobs:
 
     async def _open_what_is_due(self) -> None:
         """Open those untouched partitions that retention or compaction has something to do for."""
-        settings_of = cache(self._partitions.settings_of)
         wanted = [
             Survey(topic, partition, path, settings, cleaned_to)
             for topic, partition, path, cleaned_to in self._directories.unopened()
-            if (settings := settings_of(topic)) is not None
+            if (settings := self._partitions.settings_of(topic)) is not None
         ]
         due = await self._disk.run(LANE, survey, self._disk, wanted, self._clock.now_ms())
         for topic, partition in due:

@@ -216,14 +216,14 @@ class ClusterWatch:
             self._half_done.clear()
             return
         states = self._stored.states
-        replicas = {host.node_id: _partitions(host) for host in world.brokers}
+        partitions = {host.node_id: _partitions(host) for host in world.brokers}
         # A leader that stands still is gone for others once the store has given its session up.
         registered = {host.node_id for host in world.brokers if world.membership.is_registered(host)}
         leaderless = [
             key
             for key, state in states.items()
-            if (state.leader not in registered or not _has(replicas[state.leader], key))
-            and any(b in alive and _has(replicas[b], key) for b in state.isr)
+            if (state.leader not in registered or not _has(partitions[state.leader], key))
+            and any(b in alive and _has(partitions[b], key) for b in state.isr)
         ]
         # A deleted partition is not leaderless: the next topic of the name starts afresh.
         lives = [(self._stored.topic_id(name), index) for name, index in leaderless]

@@ -9,7 +9,6 @@ from odradek.broker.cluster.controller import Controller
 from odradek.metadata.nodes import CONTROLLER, BrokerNode, ControllerNode
 from odradek.sim.world.hosts import BrokerHost, World
 
-
 _controller_id = lru_cache(16)(ControllerNode.decode)
 
 
@@ -56,8 +55,4 @@ class StoreMembership:
     def can_decide(self, awake: Collection[int]) -> bool:
         """See `Membership`."""
         controller = self._world.tree.find(CONTROLLER)
-        return (
-            controller is not None
-            and _controller_id(controller.data) in awake
-            and not self._world.store_faults.lost
-        )
+        return controller is not None and _controller_id(controller.data) in awake and not self._world.store_faults.lost

@@ -126,7 +126,7 @@ class _TimerHandle(asyncio.TimerHandle):
     def cancel(self) -> None:
         """Keep the callback from running."""
         self._cancelled = True
-        self._callback = self._args = None
+        self._callback = self._args = None  # type: ignore[assignment]
 
 
 class SimulatedLoop(asyncio.AbstractEventLoop):
@@ -248,9 +248,6 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         """Whether the loop is closed."""
         return self._closed
 
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Cancelled timers are dropped when their time comes."""
-
     # --- running ---
 
     def _enqueue(self, handle: asyncio.Handle) -> None:
@@ -262,7 +259,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         timers, tasks, callbacks = self._timers, self._tasks, self._callbacks
         while timers and (timers[0][0] <= self.now or not (callbacks or tasks)):
             when, sequence, timer = heapq.heappop(timers)
-            if timer._cancelled:  # type: ignore[attr-defined]
+            if timer._cancelled:
                 continue
             if when > self.now:
                 self.now = when
