@@ -27,7 +27,7 @@ def test_unopened_logs_are_those_of_working_directories(tmp_path: Path) -> None:
     for topic in ("a", "b"):
         for index in range(2):
             put(directories.open(topic, index, topic.encode() * 16, LogConfig()), batch())
-    assert directories.unopened() == []
+    assert list(directories.unopened()) == []
     assert len(directories.opened()) == 4
     asyncio.run(directories.close(clean=True))
     again = start(first, second)
@@ -36,8 +36,21 @@ def test_unopened_logs_are_those_of_working_directories(tmp_path: Path) -> None:
     assert {path.rpartition("/")[0] for path in paths.values()} == {str(first), str(second)}
     again.open("a", 0, b"a" * 16, LogConfig())
     assert ("a", 0) not in {(topic, index) for topic, index, _, _ in again.unopened()}
-    assert len(again.unopened()) == 3
+    assert len(list(again.unopened())) == 3
     again.events.subscribe_failures(lambda _path: None)
     failed = paths["b", 1].rpartition("/")[0]
     again._places.failed(failed, OSError(errno.EIO, "failed"))
     assert all(not path.startswith(failed) for _, _, path, _ in again.unopened())
+
+
+def test_unopened_logs_may_be_opened_while_they_are_listed(tmp_path: Path) -> None:
+    directories = start(tmp_path / "data")
+    for index in range(3):
+        put(directories.open("a", index, b"a" * 16, LogConfig()), batch())
+    asyncio.run(directories.close(clean=True))
+    again = start(tmp_path / "data")
+    listed = again.unopened()
+    _, first, _, _ = next(listed)
+    second, third = sorted({0, 1, 2} - {first})
+    again.open("a", second, b"a" * 16, LogConfig())
+    assert [index for _, index, _, _ in listed] == [third]

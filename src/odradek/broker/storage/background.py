@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import Final, TypeVar
 
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.storage.compaction import CompactionJob
@@ -26,12 +27,16 @@ from odradek.wire.errors import KafkaError
 logger = logging.getLogger("odradek.background")
 
 Job = Callable[[], Awaitable[None]]
+T = TypeVar("T")
 
 _LONGEST_MS = 24 * 60 * 60 * 1000
 """Longer intervals mean never; a shorter one that is set meanwhile is noticed after this."""
 
 _LOOK_AGAIN_MS = 60_000
 """A `flush.ms` that a topic gets later is noticed after this."""
+
+_LOOKS_AT_ONCE: Final = 1_000
+"""Partitions that a job looks at before others are served: some ms."""
 
 LANE = "retention"
 """The lane of `Disk.run` that looks at the files of unopened partitions."""
@@ -115,7 +120,7 @@ class BackgroundJobs:
         """Sync logs that have had something new for `flush.ms`."""
         # The wall clock may jump back, and nothing would be synced until it has caught up.
         now_ms = int(self._clock.monotonic() * 1000)
-        for partition in self._partitions.opened():
+        async for partition in _in_turns(self._partitions.opened()):
             opened = partition.log
             dirty = opened.durability.is_dirty and not opened.is_offline
             key = (partition.topic, partition.index)
@@ -150,7 +155,7 @@ class BackgroundJobs:
         """Open those untouched partitions that retention or compaction has something to do for."""
         wanted = [
             Survey(topic, partition, path, settings, cleaned_to)
-            for topic, partition, path, cleaned_to in self._directories.unopened()
+            async for topic, partition, path, cleaned_to in _in_turns(self._directories.unopened())
             if (settings := self._partitions.settings_of(topic)) is not None
         ]
         due = await self._disk.run(LANE, survey, self._disk, wanted, self._clock.now_ms())
@@ -183,6 +188,14 @@ class BackgroundJobs:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
+
+
+async def _in_turns(items: Iterable[T]) -> AsyncIterator[T]:
+    """The items, one by one, while others are served in between."""
+    for number, item in enumerate(items, 1):
+        yield item
+        if number % _LOOKS_AT_ONCE == 0:
+            await asyncio.sleep(0)
 
 
 def _delete_some_segments(partition: Partition, now_ms: int) -> int:

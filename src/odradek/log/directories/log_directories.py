@@ -6,7 +6,7 @@ unused partition is an entry in a dict; its log is opened, and after a crash rec
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from odradek.log.config import LogConfig
 from odradek.log.directories.background_recovery import BackgroundRecovery
@@ -137,18 +137,16 @@ class LogDirectories:
         """Return the open logs."""
         return list(self._logs.values())
 
-    def unopened(self) -> list[tuple[str, int, str, int | None]]:
-        """(topic, partition, path, where its last compaction ended) of the logs that are not open."""
-        return [
-            (
-                topic,
-                partition,
-                f"{directory.path}/{topic}-{partition}",
-                directory.cleaner_offsets.get((topic, partition)),
-            )
-            for (topic, partition), directory in self._where.items()
-            if (topic, partition) not in self._logs and directory.offline is None
-        ]
+    def unopened(self) -> Iterator[tuple[str, int, str, int | None]]:
+        """(topic, partition, path, where its last compaction ended) of the logs that are not open.
+
+        Logs may be opened, made and deleted between two of them; new ones may be missing.
+        """
+        for key, directory in list(self._where.items()):
+            if key in self._logs or directory.offline is not None or self._where.get(key) is not directory:
+                continue
+            topic, partition = key
+            yield topic, partition, f"{directory.path}/{topic}-{partition}", directory.cleaner_offsets.get(key)
 
     def size_bytes(self, topic: str, partition: int) -> int:
         """Bytes of the log's segments, without opening it."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from odradek.broker.storage.background import BackgroundJobs
+from odradek.log.config import LogConfig
 from odradek.log.directories.events import DirectoryEvents
 
 
@@ -107,5 +109,32 @@ def test_retention_lets_others_be_served_between_deletions() -> None:
             await asyncio.sleep(0)
             seen.append("served")
         assert [each for each, _ in itertools.groupby(seen)].count("deleted") == 3
+
+    asyncio.run(scenario())
+
+
+def test_retention_lets_others_be_served_between_looks_at_unopened_logs() -> None:
+    async def scenario() -> None:
+        seen: list[str] = []
+
+        def unopened() -> Iterator[tuple[str, int, str, None]]:
+            for index in range(2_500):
+                seen.append("looked")
+                yield "t", index, f"/t-{index}", None
+
+        async def run(_lane: str, _survey: object, _disk: object, wanted: list[object], _now_ms: int) -> tuple[()]:
+            assert len(wanted) == 2_500
+            return ()
+
+        jobs = jobs_of(Directories())
+        jobs._partitions = cast("Any", SimpleNamespace(opened=list, settings_of=lambda _: LogConfig()))
+        jobs._directories = cast("Any", SimpleNamespace(unopened=unopened))
+        jobs._disk = cast("Any", SimpleNamespace(run=run))
+        job = asyncio.ensure_future(jobs.delete_old_segments())
+        while not job.done():
+            await asyncio.sleep(0)
+            seen.append("served")
+        assert [each for each, _ in itertools.groupby(seen)].count("looked") == 3
+        job.result()
 
     asyncio.run(scenario())
