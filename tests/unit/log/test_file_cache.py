@@ -77,8 +77,8 @@ def test_swept_files_are_no_longer_of_their_directory(tmp_path: Path) -> None:
     cache.forget_directory(str(tmp_path))
     assert not len(cache)
     cache.get(paths[0])
-    cache.sweep()
-    cache.sweep()
+    list(cache.sweep())
+    list(cache.sweep())
     assert not len(cache)
     cache.forget_directory(str(tmp_path))
     assert not len(cache)
@@ -88,19 +88,33 @@ def test_sweep_closes_all_files_that_were_not_used_since_the_last_one(tmp_path: 
     cache = FileCache(SystemDisk(), limit=100)
     paths = [str(tmp_path / f"{number}") for number in range(10)]
     files = [cache.get(path, create=True) for path in paths]
-    cache.sweep()
+    list(cache.sweep())
     assert len(cache) == 10
     used = [cache.get(path) for path in paths[4:7]]
-    cache.sweep()
+    list(cache.sweep())
     assert len(cache) == 3
     assert used == files[4:7]
     assert [cache.get(path) for path in paths[4:7]] == files[4:7]
     assert cache.get(paths[0]) is not files[0]
-    cache.sweep()
-    cache.sweep()
+    list(cache.sweep())
+    list(cache.sweep())
     assert not len(cache)
 
 
 @pytest.mark.parametrize(("allowed", "kept"), [(256, 1024), (1024, 1024), (20_000, 10_000), (-1, 1 << 19)])
 def test_logs_keep_half_of_the_files_that_a_process_may_open(allowed: int, kept: int) -> None:
     assert most_kept_open(allowed) == kept
+
+
+def test_file_that_is_used_during_a_sweep_stays_open(tmp_path: Path) -> None:
+    cache = FileCache(SystemDisk(), limit=100)
+    paths = [str(tmp_path / f"{number}") for number in range(4)]
+    files = [cache.get(path, create=True) for path in paths]
+    list(cache.sweep())
+    sweep = cache.sweep()
+    assert next(sweep) == paths[0]
+    assert cache.get(paths[2]) is files[2]
+    assert list(sweep) == [paths[1], paths[3]]
+    assert cache.get(paths[2]) is files[2]
+    assert list(cache.sweep()) == []
+    assert list(cache.sweep()) == [paths[2]]

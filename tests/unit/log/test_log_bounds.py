@@ -160,10 +160,10 @@ def test_file_that_was_used_last_stays_open(tmp_path: Path) -> None:
 def test_sweep_closes_files_that_were_not_used_since_the_last_one(tmp_path: Path) -> None:
     cache = FileCache(SystemDisk(), limit=9)
     first, second = (cache.get(f"{tmp_path}/{name}", create=True) for name in "ab")
-    cache.sweep()
+    list(cache.sweep())
     assert cache.get(f"{tmp_path}/a") is first
     assert len(cache) == 2
-    cache.sweep()
+    list(cache.sweep())
     assert len(cache) == 1
     assert cache.get(f"{tmp_path}/a") is first
     assert cache.get(f"{tmp_path}/b") is not second

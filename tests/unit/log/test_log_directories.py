@@ -357,8 +357,8 @@ def test_what_could_not_be_opened_to_be_synced_is_synced_later(tmp_path: Path, w
         asyncio.run(directories.flusher.work(NOW))
         while len(log.segments) < 3:
             put(log, batch(value=b"x" * 200))
-        directories.files.sweep()
-        directories.files.sweep()
+        list(directories.files.sweep())
+        list(directories.files.sweep())
     disk.broken, disk.errno = log.directory, errno.EMFILE
     assert asyncio.run(directories.flusher.work(NOW)) == NOW + 1000
     assert not log.is_offline
@@ -625,7 +625,7 @@ def test_idle_logs_give_back_what_they_hold(tmp_path: Path) -> None:
         put(log, batch(2))
 
     def idle() -> int:
-        directories.files.sweep()
+        list(directories.files.sweep())
         return sum(log.release_if_idle() for log in directories.opened())
 
     assert idle() == 0
@@ -831,7 +831,7 @@ def test_a_truncation_without_descriptors_changes_nothing(tmp_path: Path, suffix
     end = log.end_offset
     disk.broken, disk.suffix = str(tmp_path), suffix
     for _ in range(2):
-        directories.files.sweep()
+        list(directories.files.sweep())
     with pytest.raises(KafkaError):
         cut()
     assert log.end_offset == end

@@ -928,8 +928,8 @@ def test_future_replica_restarts_later_when_descriptors_are_missing(tmp_path: Pa
     assert move.log is not None
     log.truncate_to(30)
     log.advance_log_start(begins)
-    directories.files.sweep()
-    directories.files.sweep()
+    list(directories.files.sweep())
+    list(directories.files.sweep())
     disk.below, disk.left = f"{move.path}/{begins:020d}", 100
     with pytest.raises(KafkaError):
         asyncio.run(directories.moves.copy(log))

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from typing import Final, TypeVar
+from collections.abc import Awaitable, Callable
 
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.storage.compaction import CompactionJob
 from odradek.broker.storage.partitions import Partitions
+from odradek.broker.storage.turns import in_turns
 from odradek.log.cleaner.log_cleaner import Cleaner
 from odradek.log.directories.log_directories import LogDirectories
 from odradek.log.directories.survey import Survey, survey
@@ -27,16 +27,12 @@ from odradek.wire.errors import KafkaError
 logger = logging.getLogger("odradek.background")
 
 Job = Callable[[], Awaitable[None]]
-T = TypeVar("T")
 
 _LONGEST_MS = 24 * 60 * 60 * 1000
 """Longer intervals mean never; a shorter one that is set meanwhile is noticed after this."""
 
 _LOOK_AGAIN_MS = 60_000
 """A `flush.ms` that a topic gets later is noticed after this."""
-
-_LOOKS_AT_ONCE: Final = 1_000
-"""Partitions that a job looks at before others are served: some ms."""
 
 LANE = "retention"
 """The lane of `Disk.run` that looks at the files of unopened partitions."""
@@ -120,19 +116,21 @@ class BackgroundJobs:
         """Sync logs that have had something new for `flush.ms`."""
         # The wall clock may jump back, and nothing would be synced until it has caught up.
         now_ms = int(self._clock.monotonic() * 1000)
-        async for partition in _in_turns(self._partitions.opened()):
-            opened = partition.log
-            dirty = opened.durability.is_dirty and not opened.is_offline
-            key = (partition.topic, partition.index)
-            if self._flushes.is_due(key, is_dirty=dirty, flush_ms=opened.config.flush_ms, now_ms=now_ms):
-                await self._directories.flusher.flush(opened.durability, opened.end_offset)
+        async for several in in_turns(self._partitions.opened()):
+            for partition in several:
+                opened = partition.log
+                dirty = opened.durability.is_dirty and not opened.is_offline
+                key = (partition.topic, partition.index)
+                if self._flushes.is_due(key, is_dirty=dirty, flush_ms=opened.config.flush_ms, now_ms=now_ms):
+                    await self._directories.flusher.flush(opened.durability, opened.end_offset)
 
     async def tidy_idle(self) -> None:
         """Sync what has been written and is idle now, so that no restart reads it; then give back memory and files.
 
         A log in use is left alone: syncing it would hold up who writes to it.
         """
-        self._directories.files.sweep()
+        async for _ in in_turns(self._directories.files.sweep()):
+            pass
         for opened in self._directories.opened():
             if opened.release_if_idle() and opened.durability.is_dirty and not opened.is_offline:
                 await self._directories.flusher.flush(opened.durability, opened.end_offset)
@@ -155,7 +153,8 @@ class BackgroundJobs:
         """Open those untouched partitions that retention or compaction has something to do for."""
         wanted = [
             Survey(topic, partition, path, settings, cleaned_to)
-            async for topic, partition, path, cleaned_to in _in_turns(self._directories.unopened())
+            async for several in in_turns(self._directories.unopened())
+            for topic, partition, path, cleaned_to in several
             if (settings := self._partitions.settings_of(topic)) is not None
         ]
         due = await self._disk.run(LANE, survey, self._disk, wanted, self._clock.now_ms())
@@ -188,14 +187,6 @@ class BackgroundJobs:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
-
-
-async def _in_turns(items: Iterable[T]) -> AsyncIterator[T]:
-    """The items, one by one, while others are served in between."""
-    for number, item in enumerate(items, 1):
-        yield item
-        if number % _LOOKS_AT_ONCE == 0:
-            await asyncio.sleep(0)
 
 
 def _delete_some_segments(partition: Partition, now_ms: int) -> int:

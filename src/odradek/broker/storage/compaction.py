@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.storage.partitions import Partitions
+from odradek.broker.storage.turns import AT_ONCE, in_turns
+from odradek.log.cleaner.candidates import Cleanable
 from odradek.log.cleaner.log_cleaner import Cleaner
 from odradek.log.partition_log import PartitionLog
 from odradek.ports.clock import Clock
+from odradek.replication.partition import Partition
 from odradek.wire.errors import KafkaError
 
 logger = logging.getLogger("odradek.cleaner")
@@ -67,12 +71,7 @@ class CompactionJob:
         Raises KafkaError KAFKA_STORAGE_ERROR.
         """
         now_ms = self._clock.now_ms()
-        candidates: list[tuple[PartitionLog, int]] = [
-            (partition.log, partition.last_stable_offset)
-            for partition in self._partitions.opened()
-            if partition.log.config.compact and not partition.log.is_offline
-        ]
-        found = self._cleaner.dirtiest(candidates, now_ms)
+        found = await self._dirtiest(now_ms)
         if found is None:
             return False
         dirtiest, cleanable = found
@@ -94,6 +93,19 @@ class CompactionJob:
             )
         return done is not None and done.outcome.end_offset > done.from_offset
 
+    async def _dirtiest(self, now_ms: int) -> tuple[PartitionLog, Cleanable] | None:
+        opened = self._partitions.opened()
+        dirtiest: tuple[PartitionLog, Cleanable] | None = None
+        async for several in in_turns(opened):
+            found = self._cleaner.dirtiest(_candidates(several), now_ms)
+            if found is not None and (dirtiest is None or found[1].ratio > dirtiest[1].ratio):
+                dirtiest = found
+        if dirtiest is None or len(opened) <= AT_ONCE:
+            return dirtiest
+        # The log may have changed, or another worker have begun with it, while others were served.
+        log, _ = dirtiest
+        return self._cleaner.dirtiest(_candidates(each for each in opened if each.log is log), now_ms)
+
     async def _throttle(self, transferred: int) -> None:
         rate = self._config.real("log.cleaner.io.max.bytes.per.second")
         await asyncio.sleep(min(transferred / rate, 60.0) if rate > 0 else 60.0)
@@ -104,3 +116,12 @@ class CompactionJob:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
+
+
+def _candidates(partitions: Iterable[Partition]) -> list[tuple[PartitionLog, int]]:
+    """Logs that may be compacted, with their last stable offsets."""
+    return [
+        (partition.log, partition.last_stable_offset)
+        for partition in partitions
+        if partition.log.config.compact and not partition.log.is_offline
+    ]

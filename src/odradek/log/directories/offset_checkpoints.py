@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from odradek.log.directories.checkpoint_formats import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
 from odradek.log.directories.log_directory import OFFSET_CHECKPOINTS, LogDirectory
@@ -10,6 +12,9 @@ from odradek.log.disk_errors import is_transient
 from odradek.log.partition_log import PartitionLog
 from odradek.records.topic_partition import PartitionKey
 from odradek.wire.errors import ErrorCode, KafkaError
+
+_MANY: Final = 1_000
+"""With more partitions, others are served between the noting of their high watermarks and that of other offsets."""
 
 
 class OffsetCheckpoints:
@@ -111,6 +116,8 @@ class OffsetCheckpoints:
     async def persist_all(self, watermarks: Mapping[PartitionKey, int]) -> None:
         """Recovery points, log starts and high watermarks."""
         self.note_watermarks(watermarks)
+        if len(watermarks) > _MANY:
+            await asyncio.sleep(0)
         for name in (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS):
             await self.persist(name)
 
@@ -121,15 +128,18 @@ class OffsetCheckpoints:
         be published: the removal of the segments below is not synced, and a power loss that restores them must not
         restore deleted records.
         """
-        for key, log in self._logs.items():
-            directory = self._where[key]
-            if name == RECOVERY_POINTS:
-                directory.recovery_points[key] = log.durability.recovery_point
-            elif name == LOG_START_OFFSETS:
-                coming = self._coming_start(key)
-                start = max(log.log_start_offset, min(coming, log.end_offset))
-                if key in directory.log_starts or coming > 0 or start > log.segments[0].base_offset:
-                    directory.log_starts[key] = start
+        where = self._where
+        if name == RECOVERY_POINTS:
+            for key, log in self._logs.items():
+                where[key].recovery_points[key] = log.durability.recovery_point
+        elif name == LOG_START_OFFSETS:
+            for key, log in self._logs.items():
+                starts, start = where[key].log_starts, log.log_start_offset
+                coming = self._coming_start(key) if self._coming else 0
+                if coming:
+                    start = max(start, min(coming, log.end_offset))
+                if coming or key in starts or start > log.segments[0].base_offset:
+                    starts[key] = start
 
     def _coming_start(self, key: PartitionKey) -> int:
         return max((starts.get(key, 0) for starts in self._coming), default=0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 from collections import OrderedDict
+from collections.abc import Iterator
 from typing import Final
 
 from odradek.log.segments.late_file import LateFile
@@ -118,12 +119,15 @@ class FileCache:
         else:
             self._folders.pop(folder, None)
 
-    def sweep(self) -> None:
-        """Close the files that were not used since the last call: idle partitions hold none open."""
+    def sweep(self) -> Iterator[str]:
+        """Close the files that were not used since the last sweep, one after the other; their paths.
+
+        Idle partitions hold none open in this way.
+        """
         files = self._files
         if _MARK in files:
-            while self._drop_first() != _MARK:
-                pass
+            while (path := self._drop_first()) != _MARK:
+                yield path
         files[_MARK] = None
 
     def forget(self, path: str) -> None:

@@ -130,3 +130,56 @@ def test_workers_share_the_memory_for_keys(threads: str, share: int) -> None:
         return cleaner.map_bytes
 
     assert asyncio.run(scenario()) == share
+
+
+class Ratios(Cleaner):
+    """As `Cleaner`, for logs that are dirty to a degree; `busy` ones are being cleaned by another worker."""
+
+    def __init__(self, degrees: dict[str, float]) -> None:
+        super().__init__()
+        self.degrees = degrees
+        self.busy: set[str] = set()
+
+    def dirtiest(self, candidates: list[tuple[Any, int]], _: int) -> Any:
+        self.offered.append([log.topic for log, _ in candidates])
+        found = [log for log, _ in candidates if log.topic in self.degrees and log.topic not in self.busy]
+        if not found:
+            return None
+        log = max(found, key=lambda each: self.degrees[each.topic])
+        return log, SimpleNamespace(ratio=self.degrees[log.topic])
+
+    async def clean(self, log: Any, *_: Any) -> Any:
+        self.cleaned.append(log.topic)
+        outcome = SimpleNamespace(end_offset=1, keys=1, kept_bytes=1, read_bytes=1)
+        return SimpleNamespace(from_offset=0, outcome=outcome)
+
+
+def job_of(cleaner: Cleaner, logs: list[Any]) -> CompactionJob:
+    partitions = SimpleNamespace(opened=lambda: [SimpleNamespace(log=log, last_stable_offset=1) for log in logs])
+    clock = SimpleNamespace(now_ms=lambda: 1, monotonic=lambda: 1.0)
+    return CompactionJob(
+        BrokerConfig({"node.id": "1"}), cast("Any", partitions), cast("Any", cleaner), cast("Any", clock)
+    )
+
+
+@pytest.mark.parametrize("place", [0, 1_200, 2_499])
+def test_dirtiest_of_thousands_of_logs_is_compacted_wherever_it_is(place: int) -> None:
+    logs = [log_named(f"t{number}") for number in range(2_500)]
+    cleaner = Ratios({"t7": 0.6, "t1500": 0.7, "t2400": 0.5, f"t{place}": 0.9})
+    assert asyncio.run(job_of(cleaner, logs).clean_one())
+    assert cleaner.cleaned == [f"t{place}"]
+    assert max(map(len, cleaner.offered)) == 1_000
+
+
+def test_log_that_another_worker_took_meanwhile_is_not_compacted_twice() -> None:
+    async def scenario() -> None:
+        logs = [log_named(f"t{number}") for number in range(2_500)]
+        cleaner = Ratios({"t7": 0.9})
+        job = asyncio.ensure_future(job_of(cleaner, logs).clean_one())
+        await asyncio.sleep(0)
+        cleaner.busy.add("t7")
+        assert not await job
+        assert cleaner.cleaned == []
+        assert cleaner.offered[-1] == ["t7"]
+
+    asyncio.run(scenario())
