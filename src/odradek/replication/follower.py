@@ -78,7 +78,10 @@ class FollowedLog:
         except KafkaError as error:
             self.problem = error.message
             following = Next.STOP if self.partition.log.is_offline else Next.DELAY
-        self.failures = self.failures + 1 if following is Next.DELAY else 0
+        if following is Next.DELAY:
+            self.failures += 1
+        elif following is not Next.OFFSETS:  # only the next fetch shows whether the leader accepts what is found
+            self.failures = 0
         return following
 
     def _take(self, answer: FetchedReplica, now_ms: int) -> Next:

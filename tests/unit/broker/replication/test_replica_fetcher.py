@@ -560,6 +560,39 @@ async def test_out_of_range_is_resolved_by_the_ends_of_the_leaders_log(tmp_path:
 
 
 @in_a_loop
+async def test_leader_that_contradicts_itself_is_not_asked_in_a_rush(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It rejects an offset as out of its range though ListOffsets says otherwise: only the first retry is at once."""
+    following = Following(tmp_path)
+    leader = following.leader
+    partition = leader.lead(0)
+    for _ in range(4):
+        partition.append(batch(), now_ms=NOW)
+    partition.high_watermark = 4
+    partition.deletion.delete(3)
+    pauses: list[float] = []
+    delay = ReplicaFetcher._delay
+
+    def noted(fetcher: ReplicaFetcher, place: Any, seconds: float) -> None:
+        pauses.append(seconds)
+        delay(fetcher, place, seconds)
+
+    async def earlier_start(_connection: Any, request: ListOffsetsRequest, *_: Any) -> ListOffsetsResponse:
+        topic = request.topics[0]
+        offset = 0 if topic.partitions[0].timestamp == -2 else 4
+        partition = ListOffsetsResponsePartition(0, 0, -1, offset, 0)
+        return ListOffsetsResponse(topics=[ListOffsetsResponseTopic(topic.name, [partition])])
+
+    monkeypatch.setattr(ReplicaFetcher, "_delay", noted)
+    monkeypatch.setattr(FakeConnection, "request", earlier_start)
+    following.follow(0)
+    await until(lambda: len(pauses) > 2)
+    assert pauses[:3] == [0.0, 0.01, 0.02]
+    following.fetcher.close()
+
+
+@in_a_loop
 async def test_throttled_partitions_are_left_out_until_they_may_continue(tmp_path: Path) -> None:
     following = Following(tmp_path)
     leader = following.leader
