@@ -314,3 +314,22 @@ def test_secret_error_names_no_secret() -> None:
             await ClusterSecret(store, SeededRandom("a")).read()
 
     run(test)
+
+
+def test_requests_of_a_proof_have_versions_that_brokers_offer() -> None:
+    """A broker that asked in another version could not prove itself, and the cluster would not form."""
+    asked: list[tuple[int, int]] = []
+
+    class Noting(Accepting):
+        def request(self, request: Any, response: Any, version: int, timeout_ms: float) -> asyncio.Task[Any]:
+            asked.append((request.API_KEY, version))
+            return super().request(request, response, version, timeout_ms)
+
+    async def test() -> None:
+        ours, theirs = secrets("a", "b")
+        accepting: Any = Noting(theirs)
+        await BrokerProof(ours, 2)(accepting, 1, 1000)
+
+    run(test)
+    assert {key for key, _ in asked} == {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
+    assert all(APIS[key].min_version <= version <= APIS[key].max_version for key, version in asked)

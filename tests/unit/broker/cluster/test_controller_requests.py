@@ -461,3 +461,19 @@ def test_the_store_s_own_writers_are_noticed_and_believed() -> None:
         assert "u" in lone.image.topics
 
     run(test)
+
+
+def test_broker_that_never_registered_leaves_without_the_store() -> None:
+    """Its shutdown is not held up by a store that is away: there is no registration to end."""
+
+    async def test() -> None:
+        tree = MemoryTree()
+        await Lone(MemoryStore(tree)).start()
+        second = Lone(MemoryStore(tree))
+        elsewhere = {"PLAINTEXT": Endpoint("elsewhere", 9093, "PLAINTEXT")}
+        with pytest.raises(IdTaken):
+            await second.membership.join(Broker(1, -1, None, elsewhere))
+        await second.store.close()
+        await second.membership.leave()
+
+    run(test)

@@ -244,3 +244,15 @@ def test_controller_that_takes_over_notes_its_election() -> None:
         assert cluster.tree.find(f"{REIGNS}/1") is None
 
     run(test)
+
+
+def test_controller_that_yields_stays_unregistered_for_a_second(caplog: pytest.LogCaptureFixture) -> None:
+    """Meanwhile the next controller moves its leadership."""
+
+    async def test(cluster: Cluster) -> None:
+        member = await cluster.add(1)
+        member.membership.step_down()
+        await cluster.until(lambda: "yielded as the controller" in caplog.text)
+
+    run(test)
+    assert "registering again after 1 s" in caplog.text

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
+from odradek.broker.assembly import _long_work
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.coordinators.groups import group_settings
 from odradek.broker.coordinators.transactions import transaction_settings
@@ -15,6 +17,7 @@ from odradek.log.directories.placed_logs import DEFAULT_SETTINGS
 from odradek.log.writing.write_queue import WriteSettings
 from odradek.metadata.configs.catalog import BROKER
 from odradek.metadata.configs.own_configs import ODRADEK_CONFIGS
+from odradek.ports.clock import SystemClock
 from odradek.transactions.records import TV_2
 from odradek.transactions.settings import TransactionSettings
 
@@ -143,3 +146,12 @@ def test_log_has_the_documented_default_of_every_broker_setting() -> None:
     assert config.segment_ms == int(BROKER["log.roll.hours"].default or 0) * 3_600_000
     assert not config.compact
     assert config.delete
+
+
+def test_slices_of_long_requests_follow_a_change_of_their_setting() -> None:
+    config = BrokerConfig({})
+    ports: Any = SimpleNamespace(clock=SystemClock())
+    work = _long_work(config, ports)
+    assert not work.is_long(2)
+    config.apply_dynamic({"odradek.loop.slice.ms": "0"}, {})
+    assert work.is_long(2), "a slice is the least that can be done"

@@ -7,6 +7,7 @@ import logging
 import ssl
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -170,3 +171,28 @@ def test_first_message_of_a_peer_is_limited(pieces: int, contexts: Contexts, cap
     with caplog.at_level(logging.INFO):
         run(scenario)
     assert "the first message of the peer is larger than 65536 bytes" in caplog.text
+
+
+def test_complete_handshake_leaves_no_deadline(contexts: Contexts) -> None:
+    """The deadline of a handshake would end the connection that came out of it."""
+    delays: list[tuple[float, asyncio.TimerHandle]] = []
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        call_later = loop.call_later
+
+        def noted(delay: float, *arguments: Any) -> asyncio.TimerHandle:
+            delays.append((delay, call_later(delay, *arguments)))
+            return delays[-1][1]
+
+        listening = Listening(contexts[0], seconds=SECONDS + 1)
+        loop.call_later = noted  # type: ignore[assignment, method-assign]
+        client = await connect_tls(await listening.connect(), contexts[1], "localhost", SECONDS)
+        accepted = await asyncio.wait_for(listening.done.get(), SECONDS)
+        (deadline,) = [handle for delay, handle in delays if delay == SECONDS + 1]
+        assert deadline.cancelled()
+        client.close()
+        accepted.close()
+        listening.close()
+
+    run(scenario)

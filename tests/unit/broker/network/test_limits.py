@@ -11,7 +11,7 @@ import pytest
 
 from odradek.api.requests.declarations import DECLARATIONS, Audience
 from odradek.api.requests.registry import Endpoint
-from odradek.api.requests.session import Session
+from odradek.api.requests.session import Authentication, Session
 from odradek.broker.network.connection import Disconnect
 from odradek.broker.network.dispatch import Dispatcher
 from odradek.broker.network.limits import RequestLimits
@@ -182,3 +182,12 @@ def test_request_with_as_many_topics_and_partitions_as_allowed_is_served() -> No
     assert limits.excess(request(1, 2)) is None
     assert "more than 3 partitions" in str(limits.excess(request(2, 2)))
     assert "more than 2 topics" in str(limits.excess(request(1, 1, 1)))
+
+
+def test_frame_of_a_peer_that_has_not_logged_in_is_small() -> None:
+    """It cannot make the broker reserve buffers of the size that clients may use."""
+    stranger = Session("SASL_PLAINTEXT", "10.0.0.3")
+    stranger.authentication = Authentication.REQUIRED
+    assert LIMITS.frame_bytes(stranger, 100_000_000) == 65_536
+    assert LIMITS.frame_bytes(stranger, 1000) == 1000
+    assert LIMITS.frame_bytes(CLIENT, 100_000_000) == 100_000_000

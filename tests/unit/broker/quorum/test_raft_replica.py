@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -143,6 +145,26 @@ def test_stop_rejects_what_is_not_committed(tmp_path: Path) -> None:
             await waiting
 
     asyncio.run(scenario())
+
+
+def test_failed_proposal_without_a_waiting_caller_is_not_logged(tmp_path: Path) -> None:
+    """As when the client that asked for it has gone."""
+    complaints: list[dict[str, Any]] = []
+
+    async def scenario() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+        own, _log = replica(tmp_path)
+        own.start(Notes())
+        failed = own.append(own.leader.epoch, [NO_OP])
+        own.stop()
+        await asyncio.wait({failed})
+        del failed
+        await asyncio.sleep(0)
+        gc.collect()
+
+    asyncio.run(scenario())
+    gc.collect()
+    assert complaints == []
 
 
 def test_failing_disk_ends_the_replica(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,10 @@ import pytest
 from odradek.api.requests.broker_proof import MECHANISM as BROKERS
 from odradek.api.requests.session import Authentication, Principal, Proven, Session
 from odradek.broker.network.connection import Disconnect
+from odradek.broker.security.exchanges import PlainLogin, ScramLogin
 from odradek.broker.security.gate import SaslGate, Step
 from odradek.broker.security.logins import Credentials, Logins
+from odradek.broker.security.oauth import BearerLogin
 from odradek.broker.security.sasl_listeners import SaslListener
 from odradek.metadata.image import ClientEntity, ClusterImage
 from odradek.security.errors import SaslError
@@ -31,7 +33,7 @@ WALL_MS = 1_700_000_000_000
 class Broker:
     """Logins of a broker with one SASL listener and clocks of the test."""
 
-    def __init__(self, *, max_reauth_ms: int = 0, max_failures: int = 3) -> None:
+    def __init__(self, *, max_reauth_ms: int = 0, max_failures: int = 3, bearer: Any = None) -> None:
         self.seconds = 100.0
         self.audited: list[tuple[Any, ...]] = []
         settings = {
@@ -42,9 +44,9 @@ class Broker:
         config: Any = SimpleNamespace(number=settings.__getitem__)
         clock: Any = SimpleNamespace(monotonic=lambda: self.seconds, now_ms=lambda: WALL_MS)
         users = PlainUsers({"alice": "secret", "bob": "other"})
-        mechanisms = "PLAIN", "SCRAM-SHA-256"
+        mechanisms = "PLAIN", "SCRAM-SHA-256", *(["OAUTHBEARER"] if bearer is not None else [])
         reauth = dict.fromkeys(mechanisms, max_reauth_ms)
-        listener = SaslListener("SASL", mechanisms, users, reauth, 100, None, None)
+        listener = SaslListener("SASL", mechanisms, users, reauth, 100, bearer, None)
         audit: Any = SimpleNamespace(
             logged_in=lambda _session, *how: self.audited.append(("in", *how)),
             login_failed=lambda *how: self.audited.append(("failed", *how)),
@@ -109,6 +111,15 @@ def test_message_before_a_mechanism_is_chosen_is_illegal() -> None:
     assert run(broker.logins.step(session, RIGHT)).code is ErrorCode.ILLEGAL_SASL_STATE
     broker.log_in(session)
     assert run(broker.logins.step(session, RIGHT)).code is ErrorCode.ILLEGAL_SASL_STATE
+
+
+def test_listener_with_several_mechanisms_begins_the_chosen_exchange() -> None:
+    bearer: Any = SimpleNamespace()
+    broker = Broker(bearer=bearer)
+    for mechanism, login in (("PLAIN", PlainLogin), ("OAUTHBEARER", BearerLogin), ("SCRAM-SHA-256", ScramLogin)):
+        session = broker.connect()
+        assert broker.logins.choose(session, mechanism, 1).code is ErrorCode.NONE
+        assert type(session.login) is login
 
 
 def test_unknown_mechanism_is_answered_with_those_of_the_listener() -> None:
@@ -223,6 +234,17 @@ def test_proof_of_a_broker_needs_its_messages_in_requests(version: int, code: Er
         session = broker.connect(listener)
         assert broker.logins.choose(session, BROKERS, version).code is code
         assert (session.login is not None) is (code is ErrorCode.NONE)
+
+
+def test_broker_sends_its_proof_to_a_listener_with_sasl() -> None:
+    """On a cluster whose only listener has SASL, brokers could not connect to each other otherwise."""
+    broker = Broker()
+    session = broker.connect()
+    gate = gate_of(session)
+    assert gate(frame(ApiKey.SASL_HANDSHAKE), CONNECTION) is None
+    assert broker.logins.choose(session, BROKERS, 1).code is ErrorCode.NONE
+    assert gate.step is Step.TOKENS
+    assert gate(frame(ApiKey.SASL_AUTHENTICATE), CONNECTION) is None
 
 
 def test_peer_that_is_logged_in_cannot_become_a_broker() -> None:
