@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,6 +18,8 @@ from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.produce import ProduceResponse, ProduceResponsePartition, ProduceResponseTopic
 
 SECONDS = 30
+RETRY_SECONDS = topic_writer.RETRY_SECONDS
+"""Of the product; the tests retry sooner."""
 
 
 class World:
@@ -61,6 +64,22 @@ def test_events_wait_in_the_queue_until_the_topic_has_a_leader(caplog: pytest.Lo
     assert text.count("cannot write to __odradek_audit: LEADER_NOT_AVAILABLE") == 1
     assert "2 records of __odradek_audit are lost" in text
     assert "__odradek_audit is written again" in text
+
+
+def test_records_are_written_again_after_a_quarter_of_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The queue fills, and audit events are lost, the longer a writer stays away from a topic that has a leader."""
+    pauses: list[float] = []
+    sleep = asyncio.sleep
+
+    async def noted(seconds: float) -> None:
+        pauses.append(seconds)
+        await sleep(0)
+
+    monkeypatch.setattr(topic_writer, "RETRY_SECONDS", RETRY_SECONDS)
+    monkeypatch.setattr(topic_writer, "asyncio", SimpleNamespace(**vars(asyncio) | {"sleep": noted}))
+    world = World(ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.LEADER_NOT_AVAILABLE)
+    world.run(1, lambda: world.queue.written == 1)
+    assert pauses == [0.25, 0.25]
 
 
 def test_events_that_the_topic_rejects_are_given_up() -> None:

@@ -144,3 +144,13 @@ def test_http_address_without_host_is_loopback(text: str, address: tuple[str, in
 def test_http_address_is_rejected_when_it_is_invalid(text: str) -> None:
     with pytest.raises(ConfigError, match=r"odradek.http.listener"):
         http_address(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_loopback"), [("9644", True), ("localhost:9644", True), ("[::1]:9644", True), ("10.0.0.1:9644", False)]
+)
+def test_http_address_is_loopback_when_only_this_machine_reaches_it(text: str, is_loopback: bool) -> None:
+    """A broker warns of the others: whoever reaches them reads what the broker does."""
+    address = http_address(text)
+    assert address is not None
+    assert address.is_loopback is is_loopback

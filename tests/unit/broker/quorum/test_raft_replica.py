@@ -17,7 +17,15 @@ from odradek.kraft.metadata_observer import LogEnd
 from odradek.kraft.metadata_records import VersionedRecord
 from odradek.kraft.raft.effects import LeaderAndEpoch
 from odradek.kraft.raft.machine import RaftMachine
-from odradek.kraft.raft.messages import BeginEpochRequest, EpochAnswer, FetchRequest, Request, VoteAnswer, VoteRequest
+from odradek.kraft.raft.messages import (
+    BeginEpochRequest,
+    EpochAnswer,
+    FetchAnswer,
+    FetchRequest,
+    Request,
+    VoteAnswer,
+    VoteRequest,
+)
 from odradek.kraft.raft.quorum import Identity
 from odradek.kraft.raft.settings import QuorumSettings
 from odradek.log.environment import LogEnvironment
@@ -213,6 +221,11 @@ class Followed:
         self.clock = MovingClock()
         self.own, self._log = replica(directory, frozenset((1, 2, 3)), voters_elect_whoever_asks, self.clock)
 
+    @property
+    def log_end(self) -> LogEnd:
+        """The end of the leader's log, where a follower waits for records."""
+        return self._log.log_end
+
     async def begin(self) -> int:
         """Lead; the epoch."""
         self.own.start(Notes())
@@ -289,6 +302,24 @@ def test_leader_that_stops_waits_no_longer(tmp_path: Path) -> None:
         world.own.stop()
         with pytest.raises(NotTheController):
             await waiting
+
+    asyncio.run(scenario())
+
+
+def test_leader_that_ends_answers_waiting_fetches(tmp_path: Path) -> None:
+    """Followers would notice the end by the timeout of their fetches only."""
+
+    async def scenario() -> None:
+        world = Followed(tmp_path)
+        epoch = await world.begin()
+        fetch = FetchRequest("cluster", 2, epoch, world.log_end, 0, 60_000.0, connection=7)
+        waiting = world.own.receive(fetch)
+        assert not waiting.done()
+        world.own.end()
+        served = await asyncio.wait_for(waiting, 30)
+        assert isinstance(served.answer, FetchAnswer)
+        assert served.answer.error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        await world.own.flush()
 
     asyncio.run(scenario())
 
