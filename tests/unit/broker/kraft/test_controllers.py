@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ from odradek.broker.cluster.peers import PeerLimits, Purpose
 from odradek.broker.cluster.remote_controller import ControllerAway
 from odradek.broker.kraft import controllers
 from odradek.broker.kraft.controllers import Controllers
-from odradek.client.errors import Disconnected, TransportError, UnsupportedByBroker
+from odradek.client.errors import Disconnected, RequestTimedOut, TransportError, UnsupportedByBroker
 from odradek.kraft.metadata_observer import Server
 from odradek.ports.network import TcpNetwork
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -175,3 +176,30 @@ def test_closed_controllers_leave_no_connection(monkeypatch: pytest.MonkeyPatch)
         assert all(each.closed is not None for each in world.opened)
 
     run(monkeypatch, scenario)
+
+
+def test_failed_request_of_a_caller_that_gave_up_is_not_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when the client's connection closes while the one to the controller is about to time out."""
+    complaints: list[dict[str, Any]] = []
+
+    async def time_out(*_: Any) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise RequestTimedOut("no answer") from None
+
+    async def scenario(world: World) -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+        world.controllers.note_active(FIRST)
+        await world.ask()
+        world.opened[0].request = time_out  # type: ignore[method-assign]
+        asked = asyncio.create_task(world.ask())
+        await asyncio.sleep(0.001)
+        asked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+        await asyncio.sleep(0.001)
+
+    run(monkeypatch, scenario)
+    gc.collect()
+    assert complaints == []
