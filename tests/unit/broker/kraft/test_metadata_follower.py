@@ -205,3 +205,28 @@ def test_leader_that_contradicts_committed_records_ends_the_following(tmp_path: 
         assert isinstance(failures[0], CorruptMetadata)
 
     run(scenario())
+
+
+def test_fetches_that_keep_failing_are_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """An operator learns why a broker does not follow the cluster; a moment without a leader is no news."""
+
+    async def scenario() -> None:
+        leader = ALeader()
+        asked: list[Any] = []
+        fetch = leader.fetch
+
+        async def noted(*request: Any) -> Any:
+            asked.append(request)
+            if len(asked) == 8:
+                assert caplog.messages == []
+            return await fetch(*request)
+
+        leader.fetch = noted  # type: ignore[method-assign]
+        leader.is_away = True
+        async with following(leader, tmp_path):
+            await until(lambda: len(asked) > 20)
+
+    run(scenario())
+    assert caplog.messages == [
+        "cannot fetch the metadata log: controller:9093: connection refused; retrying",
+    ]

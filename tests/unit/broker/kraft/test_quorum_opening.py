@@ -5,23 +5,26 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.kraft import opening
-from odradek.broker.kraft.opening import open_quorum_storage
+from odradek.broker.kraft.opening import _cluster_id, open_quorum_storage
 from odradek.broker.network.tls_listeners import TlsListeners
 from odradek.broker.opening import QuorumMetadata, Storage
 from odradek.broker.ports import Ports
+from odradek.kraft.metadata_observer import Server
 from odradek.log.directories.checkpoint_formats import MetaProperties, format_clean_shutdown, format_meta_properties
 from odradek.log.directories.log_directory import LogDirectoryError
+from odradek.ports.clock import Clock
 from odradek.ports.store import StoreError, WrongStore
 from odradek.wire.frames import ReceiveBuffers
 from odradek.wire.messages import cluster_metadata as md
 from odradek.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from tests.unit.broker.kraft.quorum_double import ALeader, topic
+from tests.unit.broker.kraft.quorum_double import LEADER, ALeader, topic
 
 
 class AQuorum(ALeader):
@@ -134,3 +137,19 @@ def test_quorum_that_does_not_answer_is_an_error(world: World) -> None:
     (world.data / "meta.properties").write_bytes(format_meta_properties(MetaProperties("cluster", 7, b"d" * 16)))
     with pytest.raises(StoreError, match=r"no controller has answered within 0\.2 s"):
         world.open()
+
+
+def test_quorum_is_asked_once_when_there_is_no_time_to_wait(world: World) -> None:
+    """At the deadline the start fails, and does not wait for another round."""
+    ports = Ports(clock=cast(Clock, SimpleNamespace(monotonic=lambda: 100.0)))
+    asked: list[str] = []
+
+    async def reject(server: Server, *_: Any) -> DescribeClusterResponse:
+        assert not asked
+        asked.append(server.host)
+        return DescribeClusterResponse(error_code=3, error_message=None, cluster_id="", brokers=[])
+
+    controllers: Any = SimpleNamespace(fetch=reject)
+    with pytest.raises(StoreError, match="controller:9093 answers DescribeCluster with error 3"):
+        asyncio.run(_cluster_id(world.config, ports, controllers, [LEADER], 0.0))
+    assert asked == ["controller"]

@@ -7,6 +7,7 @@ import functools
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -387,6 +388,27 @@ async def test_what_was_throttled_before_a_broker_started_is_throttled(tmp_path:
     world.publish(with_partition(stored, "t", 0, state._replace(leader=1)))
     runtime.apply(stored, world.image)
     assert sessions.throttle is not None
+    runtime.close()
+    world.runtime.close()
+
+
+@in_a_loop
+async def test_throttle_pauses_only_what_is_beyond_its_rate(tmp_path: Path) -> None:
+    """While a reassignment is throttled, followers of other partitions must keep up, or they leave the ISR."""
+    world = World(tmp_path)
+    state = PartitionState(-1, 0, (1, 2), (1,))
+    throttled = {"follower.replication.throttled.replicas": "*"}
+    world.image = world.image.with_topics([Topic("t", TOPIC_ID, (state,), throttled), Topic("free", bytes(16), ())])
+    config = BrokerConfig({"node.id": "1", "follower.replication.throttled.rate": "1000"})
+    runtime = world.make_runtime(config, world.make_parts(config))
+
+    def followed(topic: str) -> Any:
+        return SimpleNamespace(partition=SimpleNamespace(topic=topic, index=0), lag=5, leader_end_offset=9)
+
+    assert not runtime.is_throttled(followed("t"))
+    runtime.appended(followed("t").partition, 1_000_000)
+    assert runtime.is_throttled(followed("t"))
+    assert not runtime.is_throttled(followed("free"))
     runtime.close()
     world.runtime.close()
 
