@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import ssl
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -14,6 +16,7 @@ from odradek.broker.cluster.peers import PeerLimits
 from odradek.broker.configuration.broker_config import Listener
 from odradek.broker.kraft.broker_logins import TO_CONTROLLERS, broker_login
 from odradek.broker.kraft.controllers import Controllers
+from odradek.broker.network import tls_listeners
 from odradek.broker.network.addresses import BoundListener, controller_notice
 from odradek.broker.quorum.endpoints import controller_endpoint, guarded_controller_endpoint
 from odradek.client import Producer
@@ -84,9 +87,8 @@ OF_TOKENS = {ApiKey.CREATE_DELEGATION_TOKEN, ApiKey.RENEW_DELEGATION_TOKEN, ApiK
 """A token's owner and renewers may use it; CREATE_TOKENS is asked for where it is for another owner."""
 
 
-def tls(folder: Path) -> dict[str, str]:
+def tls(authority: Authority) -> dict[str, str]:
     """A listener with TLS."""
-    authority = Authority(folder)
     prefix = "listener.name.controller.ssl"
     return {
         "listener.security.protocol.map": "CONTROLLER:SSL,PLAINTEXT:PLAINTEXT",
@@ -147,8 +149,35 @@ def test_controllers_and_brokers_log_in(tmp_path: Path, mechanism: str) -> None:
 
 
 def test_controllers_and_brokers_log_in_within_tls(tmp_path: Path) -> None:
-    protected = of_brokers_without_keys(tls(tmp_path / "certificates"))
+    protected = of_brokers_without_keys(tls(Authority(tmp_path / "certificates")))
     run(tmp_path, protected | sasl("SCRAM-SHA-512", "SASL_SSL"))
+
+
+def test_controller_serves_a_renewed_certificate_without_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A quorum that runs longer than its certificates are valid would lose all its connections otherwise."""
+    monkeypatch.setattr(tls_listeners, "CHECK_SECONDS", 0.01)
+    authority = Authority(tmp_path / "certificates")
+    settings = tls(authority)
+    trusting = ssl.create_default_context(cafile=authority.file)
+    trusting.check_hostname = False
+
+    async def served_name(port: int) -> str:
+        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting)
+        certificate = writer.get_extra_info("peercert")
+        writer.close()
+        return str(dict(each[0] for each in certificate["subject"])["commonName"])
+
+    async def scenario() -> None:
+        async with asyncio.timeout(60), quorum(tmp_path, settings=settings) as running:
+            port = running.ports[100]
+            assert await served_name(port) == "node"
+            os.replace(authority.issue("/CN=renewed").both, settings["listener.name.controller.ssl.keystore.location"])
+            while await served_name(port) != "renewed":
+                await asyncio.sleep(0.01)
+
+    asyncio.run(scenario())
 
 
 def test_controllers_with_a_wrong_password_elect_no_leader(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
