@@ -69,20 +69,24 @@ def test_connection_waits_until_its_listener_is_open() -> None:
         ({"max_connections_per_ip": "1", "max_connections_per_ip_overrides": "10.0.0.9:5"}, 1),
     ],
 )
-def test_connections_of_an_address_beyond_its_number_are_closed(settings: dict[str, str], served: int) -> None:
+def test_connections_of_an_address_beyond_its_number_are_closed(
+    settings: dict[str, str], served: int, caplog: pytest.LogCaptureFixture
+) -> None:
     network = Network(**settings)
     network.server.open()
     for _ in range(4):
         network.connect("10.0.0.1")
     assert len(network.served) == served
     assert network.closed == ["10.0.0.1"] * (4 - served)
+    assert caplog.messages[0] == "connection from 10.0.0.1 refused: max.connections.per.ip reached"
 
 
-def test_connections_beyond_the_most_are_closed() -> None:
+def test_connections_beyond_the_most_are_closed(caplog: pytest.LogCaptureFixture) -> None:
     network = Network(max_connections="0")
     network.server.open()
     network.connect("10.0.0.1")
     assert (network.served, network.closed) == ([], ["10.0.0.1"])
+    assert caplog.messages == ["connection from 10.0.0.1 refused: max.connections reached"]
 
 
 def test_connections_are_served_in_order_at_the_creation_rate(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,14 +41,14 @@ def lines(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 def test_slow_request_is_logged_with_its_times(lines: pytest.LogCaptureFixture) -> None:
     slow = slow_log()
     slow.configure(100, -1)
-    answered(slow, RequestCounters("Produce"), ApiKey.PRODUCE, local_s=0.002, waited_s=0.2)
+    answered(slow, RequestCounters("Produce"), ApiKey.PRODUCE, local_s=0.00212345, waited_s=0.20045678)
     (record,) = lines.records
     fields = record.__dict__["fields"]
     assert (fields["api"], fields["total_ms"], fields["local_ms"], fields["remote_ms"]) == (
         "Produce",
-        202.0,
-        2.0,
-        200.0,
+        202.58,
+        2.123,
+        200.457,
     )
 
 
