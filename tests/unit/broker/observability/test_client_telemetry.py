@@ -22,7 +22,7 @@ from odradek.metadata.image import ClusterImage
 from odradek.metadata.nodes import id_text
 from odradek.ports.randomness import SeededRandom
 from odradek.records.batch import parse_header
-from odradek.records.compression import Codec
+from odradek.records.compression import Codec, compress
 from odradek.records.record import decode_records
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.primitives import ZERO_UUID
@@ -121,10 +121,10 @@ def test_pushed_value_is_shown_with_the_clients_labels() -> None:
     assert "ignored" not in labels
 
 
-def test_compressed_push_is_read() -> None:
+@pytest.mark.parametrize("codec", Codec, ids=lambda codec: codec.name)
+def test_compressed_push_is_read(codec: Codec) -> None:
     found = receiver()
-    compressor = zlib.compressobj(wbits=31)
-    found.push(found.subscription(), compressor.compress(metrics()) + compressor.flush(), codec=Codec.GZIP)
+    found.push(found.subscription(), compress(codec, metrics()), codec=codec)
     assert len(found.samples()) == 1
 
 

@@ -223,6 +223,28 @@ def test_stopped_broker_gives_its_leaderships_away_first(tmp_path: Path) -> None
     run(scenario)
 
 
+def test_controller_that_cannot_begin_to_decide_logs_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It leads the quorum and is never active: without this line nothing tells an operator the reason."""
+
+    def fail(*_: object) -> None:
+        raise ValueError("a defect")
+
+    monkeypatch.setattr("odradek.broker.quorum.quorum_controller.RecordController", fail)
+
+    async def scenario() -> None:
+        running = Quorum(tmp_path, 1, {})
+        await running.start(*running.ports)
+        await until(lambda: "the active controller failed" in caplog.text)
+        await running.close()
+
+    run(scenario)
+    (failed,) = (each for each in caplog.records if each.message == "the active controller failed")
+    assert failed.exc_info is not None
+    assert str(failed.exc_info[1]) == "a defect"
+
+
 def test_silent_broker_is_fenced_after_its_session(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with quorum(tmp_path) as running:
