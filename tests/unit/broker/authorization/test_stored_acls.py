@@ -14,7 +14,7 @@ from odradek.broker.authorization.stored_acls import StoredAcls
 from odradek.metadata.acl_nodes import AclNode
 from odradek.metadata.nodes import CorruptNode
 from odradek.metadata.stores.memory_store import MemoryStore, MemoryTree
-from odradek.ports.store import ConnectionLost, Create, Operation, Put, StoreUnavailable
+from odradek.ports.store import ConnectionLost, Create, Operation, Put, StoreUnavailable, transaction_bytes
 from odradek.wire.acls import AclBinding, AclFilter, AclOperation, PatternType, ResourcePattern, ResourceType
 from odradek.wire.errors import KafkaError
 
@@ -91,6 +91,32 @@ def test_both_of_two_simultaneous_changes_of_a_resource_take_effect() -> None:
         await asyncio.gather(*((one, other)[n % 2].changes.create([each]) for n, each in enumerate(wanted)))
         await let_tasks_run()
         assert one.acls == other.acls == set(wanted)
+
+    asyncio.run(scenario())
+
+
+class Bounded(MemoryStore):
+    """As ZooKeeper, which rejects large requests."""
+
+    max_transaction_bytes = 800
+
+    async def apply(self, operations: Iterable[Operation]) -> None:  # type: ignore[override]
+        operations = list(operations)
+        assert transaction_bytes(operations) <= self.max_transaction_bytes
+        await super().apply(operations)
+
+
+def test_change_of_many_acls_is_written_in_parts_that_the_store_accepts() -> None:
+    async def scenario() -> None:
+        tree = MemoryTree()
+        one = ABroker(Bounded(tree))
+        await one.stored.load()
+        await one.changes.create(SOME)
+        assert one.acls == set(SOME)
+        (other,) = await brokers(1, tree)
+        assert other.acls == set(SOME)
+        (removed,) = await one.changes.delete([AclFilter()])
+        assert (set(removed), one.acls) == (set(SOME), set())
 
     asyncio.run(scenario())
 

@@ -8,8 +8,12 @@ from typing import Any
 
 import pytest
 
+from odradek.broker.cluster.controller_store import ControllerStore
 from odradek.broker.cluster.deposed_mark import CLEAR_SECONDS, DeposedMark
 from odradek.metadata.image import Broker, ClusterImage
+from odradek.metadata.nodes import CONTROLLER_EPOCH, ControllerEpochNode
+from odradek.metadata.stores.memory_store import MemoryStore, MemoryTree
+from odradek.ports.store import Create
 
 OWN = 1
 
@@ -77,3 +81,24 @@ def test_mark_is_set_unless_the_only_broker_deposes_itself(
 ) -> None:
     image = ClusterImage().with_brokers({each: Broker(each, 4, None, {}) for each in brokers})
     assert bool(Controller().mark.operations(deposed, image)) is is_marked
+
+
+def test_mark_is_read_by_the_next_controller_until_it_is_removed() -> None:
+    """A next controller that missed it would elect leaders beside those that may still act."""
+
+    async def scenario() -> None:
+        memory = MemoryStore(MemoryTree())
+        await memory.apply([Create(CONTROLLER_EPOCH, ControllerEpochNode.encode(1))])
+        store, following = ControllerStore(memory), ControllerStore(memory)
+        assert not await following.read_deposed()
+        for _ in range(2):
+            await store.apply(store.mark_deposed())
+            store.deposed_marked()
+            assert store.mark_deposed() == []
+            assert await following.read_deposed()
+            assert following.is_deposed_marked
+            await store.clear_deposed()
+            assert not await following.read_deposed()
+            assert not following.is_deposed_marked
+
+    asyncio.run(scenario())

@@ -579,6 +579,15 @@ async def test_producer_ids_come_in_blocks_and_never_twice(tmp_path: Path) -> No
 
 
 @running
+async def test_producers_that_wait_for_one_block_all_get_an_id(tmp_path: Path) -> None:
+    """The block has one id only: the others wait for the next ones."""
+    broker = TransactionBroker(tmp_path, ids=Ids(block=1)).start()
+    found = await asyncio.gather(*(broker.producer(f"tx{number}") for number in range(4)))
+    assert {producer_id for producer_id, _ in found} == {0, 1, 2, 3}
+    broker.stop()
+
+
+@running
 async def test_without_a_controller_there_are_no_ids_until_it_is_back(tmp_path: Path) -> None:
     source = Ids()
     source.failing = True

@@ -66,6 +66,16 @@ def test_events_wait_in_the_queue_until_the_topic_has_a_leader(caplog: pytest.Lo
     assert "__odradek_audit is written again" in text
 
 
+@pytest.mark.parametrize(("failures", "lines"), [(3, 0), (4, 1)])
+def test_failures_are_logged_from_the_fourth_in_a_row(
+    failures: int, lines: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A topic that was just created has no leader for a moment."""
+    world = World(*[ErrorCode.LEADER_NOT_AVAILABLE] * failures)
+    world.run(1, lambda: world.queue.written == 1)
+    assert caplog.text.count("cannot write to __odradek_audit") == lines
+
+
 def test_records_are_written_again_after_a_quarter_of_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     """The queue fills, and audit events are lost, the longer a writer stays away from a topic that has a leader."""
     pauses: list[float] = []
@@ -152,3 +162,20 @@ def test_missing_topic_of_operators_is_not_created() -> None:
     with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION: create the topic"):
         deliver(elsewhere, creates=False)
     assert not elsewhere.asked
+
+
+def test_writer_that_fails_logs_that_its_records_are_lost(caplog: pytest.LogCaptureFixture) -> None:
+    async def fail_once(_batch: bytearray) -> None:
+        if not caplog.records:
+            raise ValueError("a defect")
+
+    world = World()
+    world.write = fail_once  # type: ignore[method-assign]
+    world.run(1, lambda: bool(caplog.records))
+    assert "the writer of __odradek_audit failed; its records are lost from here on" in caplog.text
+
+
+def test_first_lost_record_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(ErrorCode.MESSAGE_TOO_LARGE)
+    world.run(1, lambda: world.queue.lost == 1)
+    assert "1 records of __odradek_audit are lost" in caplog.text

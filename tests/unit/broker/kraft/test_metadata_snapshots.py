@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from odradek.broker.kraft.metadata_snapshots import MetadataSnapshots
+from odradek.kraft.checkpoints import CheckpointId
+from odradek.metadata.features import BROKER_METADATA
+from odradek.metadata.image import ClusterImage
 from odradek.ports.clock import SystemClock
 
 
@@ -34,3 +41,40 @@ def test_snapshot_is_due_after_its_bytes_only_when_no_interval_is_set() -> None:
     assert not snapshots.is_due(1e9)
     snapshots.appended(1)
     assert snapshots.is_due(0.0)
+
+
+def written(level: int, *, unknown: bool = False, is_in_transaction: bool = False) -> list[CheckpointId]:
+    """The snapshots that are written of a log of 10 records, whose epochs begin at 0 and 10."""
+    found: list[CheckpointId] = []
+    log: Any = SimpleNamespace(
+        epochs=[(3, 0), (4, 10)],
+        start=SimpleNamespace(offset=0, epoch=0),
+        save_snapshot=lambda checkpoint, _data: found.append(checkpoint),
+    )
+    image = ClusterImage("c")
+    image.features = {"metadata.version": level}
+    replay: Any = SimpleNamespace(
+        image=image,
+        end_offset=10,
+        unknown={99} if unknown else set(),
+        is_in_transaction=is_in_transaction,
+        controls=[],
+    )
+    asyncio.run(MetadataSnapshots(SystemClock(), 1, 0.0).write(replay, log))
+    return found
+
+
+@pytest.mark.parametrize("level", [BROKER_METADATA.min_level, BROKER_METADATA.max_level])
+def test_snapshot_of_each_known_level_has_the_epoch_of_its_last_record(level: int) -> None:
+    assert written(level) == [CheckpointId(10, 3)]
+
+
+@pytest.mark.parametrize("level", [BROKER_METADATA.min_level - 1, BROKER_METADATA.max_level + 1])
+def test_metadata_of_an_unknown_level_gets_no_snapshot(level: int) -> None:
+    """It would lose what this version cannot read."""
+    assert written(level) == []
+
+
+def test_metadata_with_unknown_records_or_half_a_transaction_gets_no_snapshot() -> None:
+    assert written(BROKER_METADATA.max_level, unknown=True) == []
+    assert written(BROKER_METADATA.max_level, is_in_transaction=True) == []

@@ -7,6 +7,7 @@ import logging
 import ssl
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -196,3 +197,19 @@ def test_complete_handshake_leaves_no_deadline(contexts: Contexts) -> None:
         listening.close()
 
     run(scenario)
+
+
+def test_handshakes_that_are_ready_together_share_one_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slice for each would keep clients that are served already waiting as long as many others connect."""
+    slices: list[int] = []
+    monkeypatch.setattr(Handshakes, "_step", lambda handshakes: slices.append(len(handshakes._ready)))
+
+    async def scenario() -> None:
+        handshakes = Handshakes(SystemClock(), SECONDS)
+        ready: Any = SimpleNamespace(watch=None)
+        for _ in range(3):
+            handshakes._is_ready(ready)
+        await asyncio.sleep(0)
+
+    run(scenario)
+    assert slices == [3]

@@ -193,6 +193,17 @@ def test_age_elsewhere_counts_from_when_the_record_was_seen(cluster: Cluster) ->
     assert [cluster.age(0, offset) for offset in (0, 4, 5, 7, 8, 9)] == [1000, 1000, 800, 800, 700, 0]
 
 
+def test_age_elsewhere_is_unknown_beyond_the_newest_end(cluster: Cluster) -> None:
+    """An unclean election has taken the end back since the caller has seen it."""
+    cluster.answers = {("t", 0): (0, 9)}
+    cluster.refresh(0)
+    before = cluster.found(0)
+    cluster.answers = {("t", 0): (0, 5)}
+    cluster.clock.seconds += ASK_SECONDS
+    cluster.refresh(0)
+    assert cluster.ends.age_ms(("t", 0), 7, before) is None
+
+
 def test_partitions_that_are_wanted_no_longer_are_forgotten(cluster: Cluster, tmp_path: Path) -> None:
     cluster.refresh(0, 2)
     add_replica(cluster, tmp_path, [NOW], index=3)

@@ -304,12 +304,23 @@ def test_controller_warns_of_a_listener_that_strangers_can_use(
     assert (text in notice) if text else not notice
 
 
-def test_controller_logs_what_strangers_can_do_at_its_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({}, "without authentication: every host that reaches this port can act as a controller or a broker"),
+        (sasl("PLAIN"), "without an authorizer: every client that logs in can act as a controller or a broker"),
+        (sasl("PLAIN") | AUTHORIZER, ""),
+    ],
+    ids=["plain", "logins", "logins and authorizer"],
+)
+def test_controller_logs_what_strangers_can_do_at_its_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, settings: dict[str, str], text: str
+) -> None:
     async def scenario() -> None:
-        running = Quorum(tmp_path, 1, {})
+        running = Quorum(tmp_path, 1, settings)
         running.host = "0.0.0.0"
         await running.start(100)
         await running.close()
 
     asyncio.run(scenario())
-    assert "can act as a controller or a broker" in caplog.text
+    assert (text in caplog.text) if text else ("can act as a controller" not in caplog.text)

@@ -175,6 +175,20 @@ def test_failed_proposal_without_a_waiting_caller_is_not_logged(tmp_path: Path) 
     assert complaints == []
 
 
+def test_requests_that_ended_are_not_kept(tmp_path: Path) -> None:
+    """A controller sends many requests in its life."""
+
+    async def scenario() -> None:
+        own, _log = replica(tmp_path, frozenset((1, 2, 3)), voters_elect_whoever_asks)
+        own.start(Notes())
+        await until(lambda: own.leads_since is not None)
+        await own.flush()
+        await until(lambda: not own._sends)
+        own.stop()
+
+    asyncio.run(scenario())
+
+
 def test_failing_disk_ends_the_replica(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         own, log = replica(tmp_path)

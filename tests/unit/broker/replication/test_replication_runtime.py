@@ -25,7 +25,7 @@ from odradek.log.environment import LogEnvironment
 from odradek.log.partition_log import PartitionLog
 from odradek.metadata.image import Broker, ClusterImage, PartitionState, Topic
 from odradek.metrics.invariants import InvariantCounters
-from odradek.ports.clock import SystemClock
+from odradek.ports.clock import Clock, SystemClock
 from odradek.ports.disk import SystemDisk
 from odradek.ports.randomness import SeededRandom
 from odradek.records.builder import encode_batch
@@ -280,6 +280,18 @@ async def test_a_fetch_of_an_earlier_life_of_a_broker_does_not_join_the_isr(tmp_
     assert partition.followers.proposal is None, "not known to be alive with that epoch"
     world.publish(world.image.with_broker(Broker(2, 13, None, {})))
     await until(lambda: partition.isr == (1, 2))
+    world.runtime.close()
+
+
+@in_a_loop
+async def test_partitions_measure_lag_in_milliseconds(tmp_path: Path) -> None:
+    """Another unit would remove followers from the ISR before or after `replica.lag.time.max.ms`."""
+    world = World(tmp_path)
+    clock = cast(Clock, SimpleNamespace(monotonic=lambda: 12.5))
+    config, random, invariants = BrokerConfig({"node.id": "1"}), SeededRandom("s"), InvariantCounters()
+    link: Any = world
+    parts = replication_parts(config, link, clock, random, lambda: world.image, world.write_starts, None, invariants)
+    assert parts.environment.now_ms() == 12_500
     world.runtime.close()
 
 
