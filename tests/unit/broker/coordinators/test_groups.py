@@ -601,3 +601,15 @@ async def test_the_assignment_interval_can_be_changed_while_groups_live(tmp_path
     third = await epochs_after("c")
     assert third[0] == third[1]
     broker.stop()
+
+
+@running
+async def test_offsets_of_a_consumer_group_are_read_without_a_member(tmp_path: Path) -> None:
+    """As `kafka-consumer-groups.sh --describe` reads them, which is no member of the group."""
+    broker = GroupBroker(tmp_path).start()
+    request = ConsumerHeartbeat("g", "m", 0, None, None, "client", "/host", 60_000, ("t",), None, None, {})
+    await broker.runtime.consumer_heartbeat(request)
+    assert await broker.runtime.fetch_offsets("g", None, False) == []
+    with pytest.raises(KafkaError, match="UNKNOWN_MEMBER_ID"):
+        broker.runtime.fetch_offsets("g", None, False, (None, 1))
+    broker.stop()

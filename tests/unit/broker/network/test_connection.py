@@ -12,7 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.api.requests.session import Session
-from odradek.broker.network.connection import COPIED_BYTES, MOST_SENDS, Disconnect, InboundConnection, Pending, Shared
+from odradek.broker.network.connection import (
+    COPIED_BYTES,
+    JOIN_BYTES,
+    MOST_SENDS,
+    Disconnect,
+    InboundConnection,
+    Pending,
+    Shared,
+)
 from odradek.broker.network.turns import NEW_SECONDS, WAITING_SECONDS, Turns
 from odradek.ports.disk import File, FileRange, SystemDisk
 from odradek.ports.network import WOULD_BLOCK, Part
@@ -564,3 +572,21 @@ def test_connection_that_is_closed_while_it_waits_for_its_turn_is_not_read() -> 
         assert turn.order == [b"other"]
 
     asyncio.run(main())
+
+
+def test_only_the_last_part_of_an_answer_is_sent_without_more_to_come() -> None:
+    """The kernel delays what is sent with more to come: the peer would wait for the end of each answer."""
+    flags: list[tuple[int, bool]] = []
+
+    class Noting(ScriptedStream):
+        def send(self, part: bytes | bytearray | memoryview, more: bool) -> int:
+            flags.append((len(part), more))
+            return super().send(part, more)
+
+    server = Server(Noting())
+    server.extra = [bytes(JOIN_BYTES), bytes(JOIN_BYTES + 1)]
+    server.stream.deliver(b"x" * JOIN_BYTES)
+    assert flags == [(JOIN_BYTES, True), (JOIN_BYTES, True), (JOIN_BYTES + 1, False)]
+    server.extra = []
+    server.stream.deliver(b"a")
+    assert flags[3:] == [(1, False)]

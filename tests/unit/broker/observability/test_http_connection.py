@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -108,6 +109,34 @@ def test_mistake_of_a_handler_is_not_shown_to_the_peer() -> None:
 def test_peer_that_sends_no_whole_request_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_connection, "IDLE_SECONDS", 0.01)
     assert answer_to(b"GET /hello HTTP/1.1\r\n") == b""
+
+
+def test_connection_that_sends_requests_is_not_idle() -> None:
+    """The time of an earlier request would end it while a scraper uses it."""
+    timers: list[asyncio.TimerHandle] = []
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        call_later = loop.call_later
+
+        def noted(delay: float, *arguments: Any) -> asyncio.TimerHandle:
+            timer = call_later(delay, *arguments)
+            if delay == http_connection.IDLE_SECONDS:
+                timers.append(timer)
+            return timer
+
+        loop.call_later = noted  # type: ignore[assignment, method-assign]
+        async with listening() as listener:
+            host, _, port = listener.address.rpartition(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            for _ in range(3):
+                writer.write(b"GET /hello HTTP/1.1\r\nHost: here\r\n\r\n")
+                await reader.readuntil(b"hello stranger\n")
+            assert len(timers) > 3
+            assert [timer.cancelled() for timer in timers] == [True] * (len(timers) - 1) + [False]
+            writer.close()
+
+    asyncio.run(run())
 
 
 def test_connections_above_the_limit_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from odradek.api.services.controller_service import NotTheController
+from odradek.broker.quorum.broker_watch import BrokerWatch
 from odradek.broker.quorum.controller_node import ControllerNode
 from odradek.broker.start_error import StartError
 from odradek.client import Consumer, Producer
@@ -243,6 +244,20 @@ def test_controller_that_cannot_begin_to_decide_logs_why(
     (failed,) = (each for each in caplog.records if each.message == "the active controller failed")
     assert failed.exc_info is not None
     assert str(failed.exc_info[1]) == "a defect"
+
+
+def test_controller_seeks_a_broker_whose_connection_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dead broker would lead its partitions until its session ends otherwise."""
+    ended: list[int] = []
+    monkeypatch.setattr(BrokerWatch, "connection_closed", lambda _watch, connection: ended.append(connection))
+
+    async def scenario() -> None:
+        async with quorum(tmp_path) as running:
+            _, writer = await asyncio.open_connection("127.0.0.1", running.ports[100])
+            writer.close()
+            await until(lambda: bool(ended))
+
+    run(scenario)
 
 
 def test_silent_broker_is_fenced_after_its_session(tmp_path: Path) -> None:

@@ -189,6 +189,23 @@ def test_requests_that_ended_are_not_kept(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+def test_deadline_that_has_passed_is_met_at_once(tmp_path: Path) -> None:
+    delays: list[float] = []
+
+    async def scenario() -> None:
+        clock = MovingClock()
+        own, _log = replica(tmp_path, frozenset((1, 2, 3)), clock=clock)
+        own.start(Notes())
+        now_ms = clock.monotonic() * 1000
+        loop: Any = asyncio.get_running_loop()
+        loop.call_later = lambda delay, *_: delays.append(delay)
+        own._set_timer(now_ms - 5.0)
+        own.stop()
+
+    asyncio.run(scenario())
+    assert delays == [0.0]
+
+
 def test_failing_disk_ends_the_replica(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         own, log = replica(tmp_path)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from odradek.broker.security import stored_tokens
 from odradek.broker.security.stored_tokens import StoredTokens, token_settings
 from odradek.broker.security.token_stores import NodeTokens
 from odradek.metadata.stores.memory_store import MemoryStore
@@ -146,6 +147,21 @@ def test_token_proves_its_owner_until_it_expires() -> None:
             assert proven.principal[:3] == ("User", "alice", True)
             assert proven.expires_ms == token.expiry_ms
         assert disk.runs == 2, "the credential of each mechanism is derived once"
+
+    asyncio.run(run())
+
+
+def test_credentials_of_old_tokens_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tokens are made and expire for as long as a broker runs."""
+    monkeypatch.setattr(stored_tokens, "_MAX_CREDENTIALS", 2)
+
+    async def run() -> None:
+        disk = InlineDisk()
+        tokens, _ = tokens_of(disk=disk)
+        made = [(await tokens.create(ALICE, BOB, (), -1))[0].token_id for _ in range(3)]
+        for token_id in (*made, made[2], made[1], made[0]):
+            assert await tokens.credential(MECHANISMS["SCRAM-SHA-256"], token_id) is not None
+        assert disk.runs == 4, "the first one alone is derived again"
 
     asyncio.run(run())
 
