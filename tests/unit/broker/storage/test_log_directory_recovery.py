@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -38,8 +39,8 @@ class Recovery:
         self.persisted.set()
 
 
-def recover(recovery: Recovery, *known: str) -> list[tuple[str, int]]:
-    """Run the checks to their end. The partitions that `on_recovered` was called with."""
+def recover(recovery: Recovery, known: Collection[str]) -> list[tuple[str, int]]:
+    """Run the checks to their end; `known` are topics. The partitions that `on_recovered` was called with."""
 
     async def scenario() -> list[tuple[str, int]]:
         image = ClusterImage()
@@ -75,23 +76,42 @@ def recover(recovery: Recovery, *known: str) -> list[tuple[str, int]]:
 def test_every_recovered_partition_is_reported() -> None:
     """Coordinators load their partition then: without the report, its groups would stay without one."""
     recovery = Recovery(("a", 0), ("a", 1))
-    assert recover(recovery, "a") == [("a", 0), ("a", 1)]
+    assert recover(recovery, ["a"]) == [("a", 0), ("a", 1)]
 
 
 def test_logs_of_coordinators_are_recovered_first() -> None:
     recovery = Recovery(("a", 0), ("__consumer_offsets", 1))
-    assert recover(recovery, "a", "__consumer_offsets") == [("__consumer_offsets", 1), ("a", 0)]
+    assert recover(recovery, ["a", "__consumer_offsets"]) == [("__consumer_offsets", 1), ("a", 0)]
 
 
 def test_log_that_cannot_be_checked_yet_is_checked_later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_directory_runtime, "RETRY_SECONDS", 0.001)
     recovery = Recovery(("a", 0), ("a", 1))
     recovery.fails = 3
-    assert sorted(recover(recovery, "a")) == [("a", 0), ("a", 1)]
+    assert sorted(recover(recovery, ["a"])) == [("a", 0), ("a", 1)]
     assert len(recovery.tried) == 5
 
 
 def test_log_of_an_unknown_topic_is_not_checked() -> None:
     recovery = Recovery(("gone", 0), ("a", 0))
-    assert recover(recovery, "a") == [("a", 0)]
+    assert recover(recovery, ["a"]) == [("a", 0)]
     assert recovery.tried == [("a", 0)]
+
+
+def test_log_whose_topic_is_deleted_meanwhile_is_not_checked_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recovery would not end, and a crash later have all logs checked again."""
+    monkeypatch.setattr(log_directory_runtime, "RETRY_SECONDS", 0.001)
+    known = ["gone", "a"]
+
+    class Deleting(Recovery):
+        async def recover(self, topic: str, partition: int, settings: object, lane: int) -> bool:
+            if topic == "gone":
+                known.remove("gone")
+                self.fails = 1
+            return await super().recover(topic, partition, settings, lane)
+
+    recovery = Deleting(("gone", 0), ("a", 0))
+    recovery.pending.reverse()
+    assert recover(recovery, known) == [("a", 0)]
+    assert recovery.pending == [("gone", 0)]
+    assert recovery.tried == [("a", 0), ("gone", 0)]

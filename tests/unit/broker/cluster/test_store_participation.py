@@ -1,0 +1,45 @@
+"""The end of a broker's part in a cluster whose metadata lies in a store."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from odradek.broker.cluster.store_participation import StoreParticipation
+from odradek.ports.store import StoreUnavailable
+
+
+def left(*, store_is_away: bool = False) -> list[str]:
+    """The calls of a broker that leaves, in order."""
+    calls: list[str] = []
+
+    async def leave() -> None:
+        calls.append("membership")
+        if store_is_away:
+            raise StoreUnavailable("away")
+
+    async def wait_until_idle() -> None:
+        calls.append("controller")
+
+    def part(name: str) -> Any:
+        return SimpleNamespace(close=lambda: calls.append(name), leave=leave, wait_until_idle=wait_until_idle)
+
+    unused: Any = None
+    participation = StoreParticipation(
+        unused, part("configs"), part("controller"), part("membership"), unused, part("watch"), unused
+    )
+    asyncio.run(participation.leave())
+    return calls
+
+
+def test_broker_that_leaves_follows_the_store_no_longer() -> None:
+    """It would read configurations from a store that is closed, and end elections."""
+    assert left() == ["configs", "watch", "membership", "controller"]
+
+
+def test_broker_leaves_although_the_store_is_away(caplog: pytest.LogCaptureFixture) -> None:
+    assert left(store_is_away=True) == ["configs", "watch", "membership", "controller"]
+    assert "cannot end this broker's registration before it stops: away" in caplog.text
