@@ -164,13 +164,15 @@ def test_missing_topic_of_operators_is_not_created() -> None:
     assert not elsewhere.asked
 
 
-def test_writer_that_fails_logs_that_its_records_are_lost(caplog: pytest.LogCaptureFixture) -> None:
+def test_writer_that_fails_logs_that_its_records_are_lost(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def fail_once(_batch: bytearray) -> None:
         if not caplog.records:
             raise ValueError("a defect")
 
     world = World()
-    world.write = fail_once  # type: ignore[method-assign]
+    monkeypatch.setattr(world, "write", fail_once)
     world.run(1, lambda: bool(caplog.records))
     assert "the writer of __odradek_audit failed; its records are lost from here on" in caplog.text
 

@@ -207,7 +207,9 @@ def test_leader_that_contradicts_committed_records_ends_the_following(tmp_path: 
     run(scenario())
 
 
-def test_fetches_that_keep_failing_are_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_fetches_that_keep_failing_are_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An operator learns why a broker does not follow the cluster; a moment without a leader is no news."""
 
     async def scenario() -> None:
@@ -221,7 +223,7 @@ def test_fetches_that_keep_failing_are_logged_once(tmp_path: Path, caplog: pytes
                 assert caplog.messages == []
             return await fetch(*request)
 
-        leader.fetch = noted  # type: ignore[method-assign]
+        monkeypatch.setattr(leader, "fetch", noted)
         leader.is_away = True
         async with following(leader, tmp_path):
             await until(lambda: len(asked) > 20)

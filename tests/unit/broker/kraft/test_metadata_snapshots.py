@@ -75,6 +75,7 @@ def test_metadata_of_an_unknown_level_gets_no_snapshot(level: int) -> None:
     assert written(level) == []
 
 
-def test_metadata_with_unknown_records_or_half_a_transaction_gets_no_snapshot() -> None:
+def test_metadata_that_is_partly_unknown_gets_no_snapshot() -> None:
+    """It has unknown records, or a transaction has not ended."""
     assert written(BROKER_METADATA.max_level, unknown=True) == []
     assert written(BROKER_METADATA.max_level, is_in_transaction=True) == []

@@ -34,7 +34,8 @@ def marker(producer_id: int) -> bytes:
     )
 
 
-def test_partition_without_producers_leaves_room_for_ids_that_are_handed_out(tmp_path: Path) -> None:
+def test_partition_without_producers_leaves_room_for_ids(tmp_path: Path) -> None:
+    """Producers may have ids with which they have not written yet."""
     assert next_id(tmp_path, batch(-1, b"value")) == EMPTY
 
 

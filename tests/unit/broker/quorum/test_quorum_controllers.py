@@ -227,7 +227,7 @@ def test_stopped_broker_gives_its_leaderships_away_first(tmp_path: Path) -> None
 def test_controller_that_cannot_begin_to_decide_logs_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It leads the quorum and is never active: without this line nothing tells an operator the reason."""
+    """It leads the quorum and is never active: an operator finds the reason in this line alone."""
 
     def fail(*_: object) -> None:
         raise ValueError("a defect")
