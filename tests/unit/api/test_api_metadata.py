@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from odradek.api import api_03_metadata, api_60_describe_cluster
+from odradek.api.data import encoded_topics
 from odradek.api.data.described_topics import OMITTED
 from odradek.api.data.encoded_topics import EncodedTopics
 from odradek.api.requests.session import Session
@@ -157,6 +158,18 @@ def test_deleted_topics_are_not_remembered() -> None:
     assert len(encoded._known) < 2 * len(lasting)
     assert encoded._bytes == sum(len(entry.data) for *_, entry in encoded._known.values())
     assert [encoded.get(topic, image, 12, OMITTED) for topic in lasting] == first, "those that hold are kept"
+
+
+def test_encoded_topics_stay_below_their_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each set of operations is an answer of its own, and none of them is outdated."""
+    topic = Topic("orders", TOPIC_ID, (PartitionState(1, 5, (1,), (1,)),))
+    image = ClusterImage("cluster").with_topic(topic)
+    encoded = EncodedTopics()
+    size = len(encoded.get(topic, image, 12, 0).data)
+    monkeypatch.setattr(encoded_topics, "_MOST_BYTES", 3 * size)
+    for operations, count in enumerate([2, 3, 1, 2, 3, 1], 1):
+        encoded.get(topic, image, 12, operations)
+        assert (len(encoded._known), encoded._bytes) == (count, count * size)
 
 
 @pytest.mark.parametrize(

@@ -633,6 +633,22 @@ def test_static_member_keeps_its_new_id_through_a_rebalance(joins_again: bool) -
     assert shard.heartbeat("g", answer.member_id, 2, "one") is E.NONE
 
 
+def test_static_member_that_returns_twice_is_answered_once_it_is_stored() -> None:
+    """The record of the first return is committed when no member has its id any longer."""
+    shard = VirtualShard()
+    shard.join(instance="one")
+    shard.run_until("CompletingRebalance")
+    shard.rebalance("g", list(shard.coordinator.classic.by_id["g"].members))
+    shard.held = []
+    first, second = shard.join(instance="one"), shard.join(instance="one")
+    assert shard.answers[first].error is E.FENCED_INSTANCE_ID
+    assert second not in shard.answers
+    shard.release_held()
+    answer = shard.answers[second]
+    assert (answer.error, answer.generation_id) == (E.NONE, 1)
+    assert shard.heartbeat("g", answer.member_id, 1, "one") is E.NONE
+
+
 def test_pending_member_of_a_stable_group_expires_without_a_rebalance() -> None:
     shard = VirtualShard()
     members = shard.stable_group(2)

@@ -136,6 +136,17 @@ def test_truncated_segment_continues_with_the_entries_that_are_due(
     log.close()
 
 
+@pytest.mark.parametrize("interval", [100, 200, 400])
+def test_reopened_segment_continues_with_the_entries_that_are_due(tmp_path: Path, interval: int) -> None:
+    config = LogConfig(index_interval_bytes=interval)
+    for _ in range(4):
+        log = open_log(tmp_path, config)
+        write(log, [(1, 10 * size, 0) for size in range(3)])
+        log.close()
+    (path,) = segments_of(tmp_path)
+    assert stored(path).offsets == expected(path, interval, is_closed=False).offsets
+
+
 @pytest.mark.parametrize("lost", [".index", ".timeindex", "both"])
 @pytest.mark.parametrize("interval", [0, 100, 400])
 def test_lost_index_is_rebuilt_with_the_same_entries(tmp_path: Path, lost: str, interval: int) -> None:

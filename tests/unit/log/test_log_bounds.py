@@ -113,6 +113,14 @@ def test_compaction_is_never_overdue_without_a_maximum_lag() -> None:
     assert not found(config, facts(0, 10, first=1), facts(10, 20)).overdue
 
 
+def test_log_whose_only_cleanable_segment_is_empty_is_not_due() -> None:
+    """An open transaction keeps the records behind it, however old: to compact nothing would begin again at once."""
+    config = LogConfig(cleanup_policy=COMPACT, max_compaction_lag_ms=1000)
+    cleaned = found(config, facts(0, 10, 0, -1, -1), facts(10, 20, first=NOW - 1001), facts(20, 30), upper=10)
+    assert (cleaned.first_uncleanable_offset, cleaned.dirty_bytes, cleaned.overdue) == (10, 0, True)
+    assert not cleaned.is_due(config)
+
+
 @pytest.mark.parametrize(("clean", "due"), [(100, False), (99, True)])
 def test_log_is_due_when_its_dirty_share_exceeds_the_ratio(clean: int, due: bool) -> None:
     config = LogConfig(cleanup_policy=COMPACT, min_cleanable_dirty_ratio=0.5)

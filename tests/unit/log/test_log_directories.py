@@ -811,8 +811,11 @@ def test_marker_is_not_written_when_its_transaction_index_fails_to_open(tmp_path
 
 
 @pytest.mark.parametrize("fully", [False, True])
+@pytest.mark.parametrize("is_read", [False, True])
 @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".log"])
-def test_a_truncation_without_descriptors_changes_nothing(tmp_path: Path, suffix: str, fully: bool) -> None:
+def test_truncation_without_descriptors_changes_nothing(
+    tmp_path: Path, suffix: str, is_read: bool, fully: bool
+) -> None:
     """Half of it done, the log went on with a segment that was removed, and the next clean start found the rest."""
 
     def cut() -> None:
@@ -829,6 +832,8 @@ def test_a_truncation_without_descriptors_changes_nothing(tmp_path: Path, suffix
         put(log, batch(value=b"x" * 50))
     put(log, batch(value=b"x" * 50))
     end = log.end_offset
+    if is_read:  # then the indexes of its first segment are open
+        assert fetched(log, 1)[0] == 1
     disk.broken, disk.suffix = str(tmp_path), suffix
     for _ in range(2):
         list(directories.files.sweep())
@@ -1430,6 +1435,7 @@ def test_log_cut_below_its_recovery_point_is_checked_after_the_next_crash(
         if inline:
             with pytest.raises(KafkaError):
                 second.open("a-topic", 0, TOPIC, LARGE)
+            assert not len(second.files), "no open log needs them, and descriptors are scarce"
         else:
             assert not asyncio.run(second.recovery.recover("a-topic", 0, LARGE))
         disk.broken = None

@@ -662,10 +662,15 @@ class NoDescriptors(SystemDisk):
 
 
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.EIO])
-def test_moved_replica_without_descriptors_is_opened_later(
+def test_moved_replica_without_descriptors_is_opened_a_second_later(
     tmp_path: Path, error: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replica_moves, "RETRY_SECONDS", 0.0)
+    pauses: list[float] = []
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr(replica_moves.asyncio, "sleep", pause)
     disk = NoDescriptors()
     directories = start(tmp_path, disk)
     log = open_partition(directories)
@@ -684,6 +689,7 @@ def test_moved_replica_without_descriptors_is_opened_later(
         assert directories.log("a-topic", 0) is moved
         assert content(moved) == before
         assert put(moved, produced(7, 40)).first_offset == 40
+    assert set(pauses) == ({1.0} if error == errno.EMFILE else set())
     close(directories, clean=False)
 
 

@@ -143,6 +143,12 @@ def test_broken_offset_index(tmp_path: Path, content: bytes) -> None:
         OffsetIndex(FileCache(SystemDisk()), f"{tmp_path}/x.index", 0)
 
 
+def test_offset_index_with_an_entry_for_the_base_offset_is_sound(tmp_path: Path) -> None:
+    """Its batch has one record and begins the segment (`OffsetIndex.sanityCheck`)."""
+    (tmp_path / "x.index").write_bytes(bytes(8))
+    assert OffsetIndex(FileCache(SystemDisk()), f"{tmp_path}/x.index", 7).lookup(7) == 0
+
+
 def test_transaction_index() -> None:
     transactions = [AbortedTransaction(1, 0, 5, 6), AbortedTransaction(2, 7, 12, 9), AbortedTransaction(3, 20, 30, 31)]
     data = b"".join(map(encode, transactions))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import struct
 from pathlib import Path
 
 import pytest
@@ -598,6 +599,23 @@ def test_damage_inside_is_rejected_with_file_and_offset(tmp_path: Path) -> None:
     again = open_log(tmp_path, env=env, clean=True, recovery_point=5)
     assert again.end_offset == 2  # its last segment is checked when its end cannot be found
     assert any("cut off at byte" in text for text in reports)
+
+
+def test_indexes_of_a_segment_that_begins_at_the_recovery_point_are_not_trusted(tmp_path: Path) -> None:
+    """A power loss may leave anything in them, such as an entry behind which everything seems to be checked."""
+    log = open_log(tmp_path, LogConfig(index_interval_bytes=1))
+    for _ in range(3):
+        put(log, batch())
+    log.release()
+    segment = log.segments[0]
+    size = segment.size // 3
+    Path(segment.file_path(".index")).write_bytes(struct.pack(">iiii", -1, size, 2, 2 * size))
+    content = bytearray(Path(segment.path).read_bytes())
+    content[size - 1] ^= 1  # the last byte of the first batch
+    Path(segment.path).write_bytes(content)
+    again = open_log(tmp_path, clean=False, recovery_point=0)
+    assert (again.end_offset, again.segments[0].size) == (0, 0)
+    again.close()
 
 
 def test_recovery_after_recovery_changes_nothing(tmp_path: Path) -> None:

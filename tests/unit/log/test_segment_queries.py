@@ -176,3 +176,11 @@ def test_batch_without_records_does_not_have_the_largest_timestamp(tmp_path: Pat
     put(log, memoryview(emptied), epoch=2, origin=Origin.REPLICATION)
     put(log, batch(timestamps=[NOW]), epoch=2)
     assert queries.max_timestamp(log.segments, start, 3, 4) == (1, NOW + 1, 2)
+
+
+def test_equal_timestamps_are_indexed_with_the_first_of_their_batches(tmp_path: Path) -> None:
+    """ListOffsets for the largest timestamp answers its first record (KIP-734)."""
+    log = open_log(tmp_path)
+    for _ in range(3):
+        put(log, batch(2, timestamps=[NOW, NOW]))
+    assert log.segments[0].load_max_timestamp() == (NOW, 1)

@@ -112,14 +112,18 @@ def test_who_waits_is_released_uncommitted_when_the_leadership_goes(make: Make, 
     partition.append(batch(b"x"), now_ms=NOW_MS)
     seen: list[bool] = []
     woken: list[int] = []
+    deleted: list[bool] = []
     partition.when_committed(0, lambda: seen.append(partition.is_committed(0)))
     partition.readers.wait(lambda _, size: woken.append(size))
+    partition.deletion.when_deleted(0, lambda: deleted.append(partition.is_leader))
+    assert deleted == [], "the follower has not fetched"
     if how == "gone":
         partition.retire()
     else:
         partition.apply_state(PartitionState(2, 1, (1, 2), (1, 2)))
     assert seen == [False]
     assert len(woken) == 1
+    assert deleted == [False]
     assert refused(lambda: partition.append(batch(b"y"), now_ms=NOW_MS)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert refused(partition.check_leader) is ErrorCode.NOT_LEADER_OR_FOLLOWER
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from odradek.api import api_44_incremental_alter_configs
 from odradek.api.audit import endpoints
 from odradek.api.audit.answered import Answered
 from odradek.api.audit.config_changes import altered_configs
@@ -141,3 +142,28 @@ def test_commit_is_recorded_once_the_offsets_before_it_are_known(before: Any, kn
     answered, early, recorded = asyncio.run(scenario())
     assert (answered, early) == ([[ErrorCode.NONE]], [])
     assert recorded == [("request", known, [ErrorCode.NONE])]
+
+
+def test_broker_records_the_levels_of_its_loggers_only() -> None:
+    """The controller records the topic, which the broker forwards."""
+    taken = Taken()
+    plain = Endpoint(
+        DECLARATIONS[ApiKey.INCREMENTAL_ALTER_CONFIGS], IncrementalAlterConfigsRequest.decode,
+        api_44_incremental_alter_configs.handle, own_part=api_44_incremental_alter_configs._own_part,
+    )  # fmt: skip
+    audited = audited_endpoint(plain, AuditTrail(1, lambda: 0, Selection(), taken))
+    assert audited is not None
+    assert audited.own_part is not None
+    rows = [
+        IncrementalAlterConfigsRequestResource(kind, name, [IncrementalAlterConfigsRequestConfig(key, 0, value)])
+        for kind, name, key, value in [(2, "orders", "retention.ms", "1"), (8, "1", "odradek.log", "DEBUG")]
+    ]
+    services = SimpleNamespace(image=ClusterImage, loggers=SimpleNamespace(alter=lambda *_, **__: None))
+    context: Any = SimpleNamespace(services=services, session=Session("X", "peer"), client_id="t", version=1)
+    rest, complete = audited.own_part(IncrementalAlterConfigsRequest(rows), context)
+    assert [each.resource_name for each in rest.resources] == ["orders"]
+    answer = IncrementalAlterConfigsResponse(responses=[IncrementalAlterConfigsResponseResource(0, None, 2, "orders")])
+    assert {each.resource_name for each in complete(answer).responses} == {"orders", "1"}
+    assert [(each["resource_type"], each["after"]) for each in taken.events] == [
+        ("BROKER_LOGGER", {"odradek.log": "DEBUG"})
+    ]

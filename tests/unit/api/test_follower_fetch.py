@@ -1,0 +1,105 @@
+"""Fetches of followers: when they are answered."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from odradek.api import api_01_fetch
+from odradek.api.requests.context import RequestContext
+from odradek.api.requests.long_work import LongWork
+from odradek.metadata.image import PartitionState
+from odradek.ports.disk import SystemDisk
+from odradek.ports.randomness import SeededRandom
+from odradek.replication.partition import Partition
+from odradek.replication.replica_sessions import ReplicaSessions
+from odradek.wire.apis import ApiKey
+from odradek.wire.fetch import decode_request
+from odradek.wire.headers import parse_response_header
+from odradek.wire.messages.fetch import FetchResponse
+from odradek.wire.replica_fetch import ReplicaFetchRequest
+from tests.unit.log.support import NOW, batch, open_log
+
+TOPIC_ID = b"t" * 16
+VERSION = 17
+
+
+class Leader:
+    """The leader of one partition; broker 2 follows."""
+
+    def __init__(self, root: Path) -> None:
+        self.partition = Partition("topic", TOPIC_ID, 0, 1, open_log(root))
+        self.partition.apply_state(PartitionState(1, 0, (1, 2), (1, 2)))
+        self.late: list[Any] = []
+        """Frames of answers that were given later."""
+        services: Any = SimpleNamespace(
+            config=SimpleNamespace(number=lambda _: 1 << 30),
+            disk=SystemDisk(),
+            fetchers=SimpleNamespace(admit=lambda *_: True),
+            long_work=LongWork(lambda: 0.0, 0),
+            partitions=SimpleNamespace(require=lambda *_: self.partition),
+            replica_sessions=ReplicaSessions(SeededRandom("follower"), now_ms=lambda: 0),
+        )
+        connection: Any = SimpleNamespace(
+            identifier=1,
+            session=SimpleNamespace(broker_id=2),
+            later=lambda: SimpleNamespace(answer=self.late.append),
+        )
+        self.context: Any = RequestContext(services, VERSION, 1, "broker-2-fetcher-0", connection)
+
+    def fetch(self, session: int, epoch: int, *, max_wait_ms: int, offset: int | None = None) -> Any:
+        request = ReplicaFetchRequest(2, 0, max_wait_ms, 1, 1 << 20)
+        request.session_id, request.session_epoch = session, epoch
+        request.topics = [] if offset is None else [(TOPIC_ID, [(0, 0, offset, 0, 0, 1 << 20)])]
+        out = bytearray()
+        request.encode(out, VERSION)
+        return api_01_fetch.handle(decode_request(memoryview(out), 0, VERSION)[0], self.context)
+
+
+def response(frame: Any) -> FetchResponse:
+    view = memoryview(b"".join(bytes(part) for part in frame))[4:]
+    _, position = parse_response_header(view, ApiKey.FETCH, VERSION)
+    return FetchResponse.decode(view, position, VERSION)[0]
+
+
+@pytest.mark.parametrize("max_wait_ms", [0, 3_600_000])
+def test_fetch_that_begins_a_session_is_answered_at_once(tmp_path: Path, max_wait_ms: int) -> None:
+    """The follower can name more partitions only when it knows the session."""
+
+    async def scenario() -> None:
+        leader = Leader(tmp_path)
+        assert response(leader.fetch(0, 0, max_wait_ms=max_wait_ms, offset=0)).session_id
+        assert not leader.late
+
+    asyncio.run(scenario())
+
+
+def test_fetch_without_a_wait_is_answered_at_once_though_nothing_is_new(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        leader = Leader(tmp_path)
+        session = response(leader.fetch(0, 0, max_wait_ms=0, offset=0)).session_id
+        found = response(leader.fetch(session, 1, max_wait_ms=0))
+        assert (found.session_id, found.responses) == (session, [])
+
+    asyncio.run(scenario())
+
+
+def test_fetch_that_waits_is_answered_with_the_next_record(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        leader = Leader(tmp_path)
+        session = response(leader.fetch(0, 0, max_wait_ms=0, offset=0)).session_id
+        leader.fetch(session, 1, max_wait_ms=3_600_000)
+        await asyncio.sleep(0)
+        assert not leader.late
+        leader.partition.append(batch(), now_ms=NOW)
+        assert not leader.late, "later appends of the same turn belong to the answer"
+        leader.partition.append(batch(), now_ms=NOW)
+        await asyncio.sleep(0)
+        (topic,) = response(leader.late.pop()).responses
+        assert len(topic.partitions[0].records or b"") == 2 * len(batch())
+
+    asyncio.run(scenario())
