@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from odradek.groups.consumer.records import MemberState, OldMetadataRecord
-from odradek.groups.events import CommitRequest, GroupDecision, OffsetToCommit
+from odradek.groups.events import CommitRequest, ConsumerHeartbeatResult, GroupDecision, OffsetToCommit
 from odradek.wire.errors import ErrorCode, KafkaError
 from tests.unit.groups.consumer_member import ConsumerMember, rebalance
 from tests.unit.groups.virtual_shard import VirtualShard
@@ -252,6 +252,12 @@ def test_group_is_empty_after_its_last_member_left(shard: VirtualShard) -> None:
     member = ConsumerMember(shard, "m1", "a").join()
     member.leave()
     assert state(shard) == "Empty"
+
+
+def test_leaving_member_gets_its_epoch_back_and_no_interval(shard: VirtualShard) -> None:
+    """As Kafka's coordinator: there is no next heartbeat."""
+    ConsumerMember(shard, "m", "a").join()
+    assert shard.beat("g", "m", -1) == ConsumerHeartbeatResult("m", -1, heartbeat_interval_ms=0, assignment=None)
 
 
 def test_member_that_has_left_is_unknown(shard: VirtualShard) -> None:
