@@ -188,3 +188,21 @@ def test_sliced_fetch_notices_a_leader_that_resigned_between_slices(tmp_path: Pa
 
     rows = asyncio.run(fetched_in_slices(tmp_path, resign))
     assert [error for _, error, _ in rows] == [ErrorCode.NOT_LEADER_OR_FOLLOWER, 0, 0]
+
+
+def test_sliced_fetch_gives_a_turn_to_others_before_each_piece_of_its_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each slice is over at once: three partitions, the look for what is not in memory, and the answer."""
+    turns = 0
+    turn = LongWork.turn
+
+    def counted(work: LongWork) -> asyncio.Future[None]:
+        nonlocal turns
+        turns += 1
+        return turn(work)
+
+    monkeypatch.setattr(LongWork, "turn", counted)
+    rows = asyncio.run(fetched_in_slices(tmp_path, append_to(2)))
+    assert sum(size for _, _, size in rows) == SIZE
+    assert turns == 5

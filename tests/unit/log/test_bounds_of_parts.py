@@ -46,6 +46,18 @@ def test_batch_that_begins_within_the_one_before_is_damage(tmp_path: Path) -> No
     assert len(list(segment_of(tmp_path, batch(3), batch(base_offset=3)).scan(0))) == 2
 
 
+@pytest.mark.parametrize(("limit", "is_damage"), [(4, False), (3, True), (2, True)])
+def test_batch_that_reaches_into_the_next_segment_is_damage(tmp_path: Path, limit: int, is_damage: bool) -> None:
+    """Its base offset is outside of its CRC."""
+    segment = segment_of(tmp_path, batch(3), batch(base_offset=3))
+    segment.limit = limit
+    if is_damage:
+        with pytest.raises(KafkaError, match="the batch has offset"):
+            list(segment.scan(0))
+    else:
+        assert len(list(segment.scan(0))) == 2
+
+
 def test_rebuilt_indexes_have_the_last_offsets_of_batches(tmp_path: Path) -> None:
     segment = segment_of(tmp_path, batch(3), batch(3, base_offset=3, timestamps=[NOW + 5] * 3))
     segment.rebuild_indexes()
