@@ -179,3 +179,25 @@ def test_denied_token_names_owner_and_requester(principal: Principal, code: Erro
         assert answer.token_requester_principal_name == (principal.name if version == 3 else "")
         assert (answer.issue_timestamp_ms, answer.expiry_timestamp_ms, answer.max_timestamp_ms) == (-1, -1, -1)
         answer.encode(bytearray(), version)
+
+
+def test_configs_of_each_created_topic_are_hidden() -> None:
+    """CREATE does not include DESCRIBE_CONFIGS. An error comes without configurations."""
+    response = create_topics.CreateTopicsResponse(
+        topics=[
+            create_topics.CreateTopicsResponseTopic("exists", error_code=ErrorCode.TOPIC_ALREADY_EXISTS),
+            *(
+                create_topics.CreateTopicsResponseTopic(
+                    name, num_partitions=3, replication_factor=2, configs=[create_topics.CreateTopicsResponseConfig()]
+                )
+                for name in ("orders", "payments")
+            ),
+        ]
+    )
+    request = create_topics.CreateTopicsRequest()
+    answer = guarded(request, 7, (AclOperation.CREATE, ResourceType.CLUSTER), answer=response)
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert [
+        (each.topic_config_error_code, each.num_partitions, each.replication_factor, each.configs)
+        for each in answer.topics
+    ] == [(0, -1, -1, []), (code, -1, -1, []), (code, -1, -1, [])]

@@ -105,12 +105,13 @@ def test_time_between_slices_is_not_charged_to_the_client() -> None:
 
     async def play() -> None:
         slices = slices_of(LongWork(clock, 4), context)
+        clock.now = 0.25
         await slices.next()
         clock.now = 0.5
         slices.end()
 
     asyncio.run(play())
-    assert context.noted == [("begins", 0.0), ("waits", 500.0)]
+    assert context.noted == [("begins", 250.0), ("waits", 500.0)]
 
 
 def test_steps_are_done_at_once_when_they_take_less_than_a_slice() -> None:
