@@ -51,10 +51,13 @@ class Leader:
         )
         self.context: Any = RequestContext(services, VERSION, 1, "broker-2-fetcher-0", connection)
 
-    def fetch(self, session: int, epoch: int, *, max_wait_ms: int, offset: int | None = None) -> Any:
+    def fetch(
+        self, session: int, epoch: int, *, max_wait_ms: int, offset: int | None = None, partitions: int = 1
+    ) -> Any:
         request = ReplicaFetchRequest(2, 0, max_wait_ms, 1, 1 << 20)
         request.session_id, request.session_epoch = session, epoch
-        request.topics = [] if offset is None else [(TOPIC_ID, [(0, 0, offset, 0, 0, 1 << 20)])]
+        if offset is not None:
+            request.topics = [(TOPIC_ID, [(index, 0, offset, 0, 0, 1 << 20) for index in range(partitions)])]
         out = bytearray()
         request.encode(out, VERSION)
         return api_01_fetch.handle(decode_request(memoryview(out), 0, VERSION)[0], self.context)
@@ -101,5 +104,24 @@ def test_fetch_that_waits_is_answered_with_the_next_record(tmp_path: Path) -> No
         await asyncio.sleep(0)
         (topic,) = response(leader.late.pop()).responses
         assert len(topic.partitions[0].records or b"") == 2 * len(batch())
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("partitions", [1, 500, 501])
+def test_fetch_of_up_to_500_partitions_waits_for_records(tmp_path: Path, partitions: int) -> None:
+    """One of more partitions is noted in steps and answered at once: brokers of Odradek send none."""
+
+    async def scenario() -> None:
+        leader = Leader(tmp_path)
+        session = response(leader.fetch(0, 0, max_wait_ms=0, offset=0)).session_id
+        found = leader.fetch(session, 1, max_wait_ms=3_600_000, offset=0, partitions=partitions)
+        if partitions <= 500:
+            assert isinstance(found, SimpleNamespace), "the place of a later answer"
+            leader.partition.append(batch(), now_ms=NOW)
+            await asyncio.sleep(0)
+            assert len(leader.late) == 1
+        else:
+            assert response(await found).session_id == session
 
     asyncio.run(scenario())

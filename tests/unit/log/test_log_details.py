@@ -250,3 +250,16 @@ def test_repeated_batches_are_known_after_a_restart(tmp_path: Path) -> None:
     for producer in (7, 8):
         for sequence in range(3):
             assert put(again, produced(producer, sequence)).duplicate
+
+
+@pytest.mark.parametrize(("inclusive", "snapshots"), [(False, [3, 4]), (True, [2, 3, 4])])
+def test_flush_syncs_snapshots_above_the_recovery_point(tmp_path: Path, inclusive: bool, snapshots: list[int]) -> None:
+    """Earlier ones are on the disk, except one of the recovery point that a truncation has made since."""
+    log = open_log(tmp_path)
+    for sequence in range(5):
+        put(log, produced(1, sequence))
+        log.roll()
+    files = log._local.other_files(2, 4, inclusive=inclusive)
+    names = [Path(each.path).name for each in files]
+    assert [name for name in names if name.endswith(".snapshot")] == [f"{offset:020}.snapshot" for offset in snapshots]
+    log.close()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from odradek.ports.randomness import SeededRandom
+from odradek.replication.in_sync import FollowerProgress
 from odradek.replication.partition import Partition
+from odradek.replication.readers import MANY_BYTES, PartitionReaders
 from odradek.replication.replica_sessions import (
     MOST_SESSIONS_OF_A_BROKER,
     Follower,
@@ -111,3 +114,20 @@ def test_fetch_is_noted_in_steps_until_the_session_ends() -> None:
     leader.sessions.end(session.identifier)
     assert list(steps) == []
     assert (len(asked), session.members) == (63, {})
+
+
+@pytest.mark.parametrize(("size", "caught_up_ms"), [(1, 50), (MANY_BYTES - 1, 50), (MANY_BYTES, 10)])
+def test_follower_without_a_missing_record_is_caught_up_until_an_append(size: int, caught_up_ms: int) -> None:
+    """A new leader epoch is no append: it says nothing about what the follower has."""
+    partition: Any = SimpleNamespace(
+        readers=PartitionReaders(),
+        log=SimpleNamespace(end_offset=0, log_start_offset=0),
+        followers=SimpleNamespace(progress={2: FollowerProgress(2, 10)}, fetched=lambda *_: None),
+        check_fetched_leader=lambda _: None,
+        diverging_epoch=lambda *_: None,
+    )
+    session = Leader().begin()
+    session.fetched([((b"t" * 16, 0), (0, 0, 0, 0, 0, 1))], (), lambda *_: partition, 40)
+    session.fetched((), (), lambda *_: partition, 50)
+    partition.readers.appended(size)
+    assert partition.followers.progress[2].caught_up_ms == caught_up_ms
