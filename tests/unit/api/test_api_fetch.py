@@ -98,6 +98,21 @@ def test_mistake_in_a_fetch_is_not_reported_to_the_producer_that_woke_it(tmp_pat
     asyncio.run(scenario())
 
 
+def test_cancelled_fetch_waits_no_longer(tmp_path: Path) -> None:
+    """Its connection is closed."""
+    partition = leader_of(tmp_path)
+
+    async def scenario() -> None:
+        waiting = api_01_fetch.handle(request(), context_of(lambda: partition))
+        assert isinstance(waiting, asyncio.Future)
+        assert len(partition.readers.waiting) == 1
+        waiting.cancel()
+        await asyncio.sleep(0)
+        assert not partition.readers.waiting
+
+    asyncio.run(scenario())
+
+
 def test_fetch_of_a_topic_that_the_client_may_not_read_is_rejected(tmp_path: Path) -> None:
     partition = leader_of(tmp_path)
     context = context_of(lambda: partition)

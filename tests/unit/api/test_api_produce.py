@@ -23,6 +23,7 @@ from odradek.metadata.image import ClusterImage, PartitionState
 from odradek.ports.clock import SystemClock
 from odradek.ports.disk import SystemDisk
 from odradek.records.builder import BatchFields, encode_batch
+from odradek.records.compression import Codec
 from odradek.replication.partition import Partition, PartitionEnvironment
 from odradek.wire.errors import ErrorCode
 from odradek.wire.messages.produce import ProduceResponse
@@ -238,6 +239,29 @@ def test_rejected_batch_is_answered_with_the_log_start_where_kafka_does(
 
 
 COUNT = 9
+
+
+@pytest.mark.parametrize(
+    ("version", "codec", "code"),
+    [
+        (6, Codec.ZSTD, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
+        (6, Codec.LZ4, ErrorCode.NONE),
+        (7, Codec.ZSTD, ErrorCode.NONE),
+    ],
+)
+def test_zstd_is_accepted_from_version_7_on(tmp_path: Path, version: int, codec: Codec, code: ErrorCode) -> None:
+    """The versions before promise consumers that no batch has it (KIP-110)."""
+    partitions = {0: led(tmp_path, 0)}
+    context = context_of(partitions)
+    context.version = version
+    context.services.partitions.refused = lambda *_: None
+    context.services.image = ClusterImage
+    context.session = Session("PLAINTEXT", "127.0.0.1")
+    data = memoryview(encode_batch([(NOW_MS, None, bytes(100), ())], compression=codec))
+    (frame,) = handle(ProduceRequest(None, 1, 30_000, [("t", [(0, data)])]), context)  # type: ignore[misc, union-attr]
+    decoded, _ = ProduceResponse.decode(memoryview(bytes(frame)), 8, version)
+    assert decoded.responses[0].partition_responses[0].error_code == code
+    assert partitions[0].log.end_offset == (code is ErrorCode.NONE)
 
 
 async def produced_in_slices(
