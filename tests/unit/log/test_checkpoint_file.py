@@ -26,13 +26,13 @@ class GatedDisk(SystemDisk):
         self.error = 0
         self._is_first = True
 
-    async def run(self, lane: str, call: Callable[..., Any], /, *args: Any) -> Any:
+    async def run(self, lane: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         is_first, self._is_first = self._is_first, False
         if is_first:
             await self.gate.wait()
             if self.error:
                 raise OSError(self.error, "failed")
-        return await super().run(lane, call, *args)
+        return await super().run(lane, function, *args, **kwargs)
 
 
 @pytest.mark.parametrize("error", [0, errno.EIO])
@@ -72,8 +72,8 @@ def test_slow_write_does_not_replace_a_later_one(tmp_path: Path, later_in_this_t
             await file.write({NEW: 5})
         disk.gate.set()
         await slow
-        assert parse_offsets((tmp_path / "offsets").read_bytes()) == {NEW: 5}
-        assert [path.name for path in tmp_path.iterdir()] == ["offsets"]
         assert file.named == {NEW}
 
     asyncio.run(scenario())
+    assert parse_offsets((tmp_path / "offsets").read_bytes()) == {NEW: 5}
+    assert [path.name for path in tmp_path.iterdir()] == ["offsets"]

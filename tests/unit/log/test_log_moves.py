@@ -670,7 +670,7 @@ def test_moved_replica_without_descriptors_is_opened_a_second_later(
     async def pause(seconds: float) -> None:
         pauses.append(seconds)
 
-    monkeypatch.setattr(replica_moves.asyncio, "sleep", pause)
+    monkeypatch.setattr(asyncio, "sleep", pause)
     disk = NoDescriptors()
     directories = start(tmp_path, disk)
     log = open_partition(directories)

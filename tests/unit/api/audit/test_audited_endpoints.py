@@ -161,6 +161,7 @@ def test_broker_records_the_levels_of_its_loggers_only() -> None:
     services = SimpleNamespace(image=ClusterImage, loggers=SimpleNamespace(alter=lambda *_, **__: None))
     context: Any = SimpleNamespace(services=services, session=Session("X", "peer"), client_id="t", version=1)
     rest, complete = audited.own_part(IncrementalAlterConfigsRequest(rows), context)
+    assert rest is not None
     assert [each.resource_name for each in rest.resources] == ["orders"]
     answer = IncrementalAlterConfigsResponse(responses=[IncrementalAlterConfigsResponseResource(0, None, 2, "orders")])
     assert {each.resource_name for each in complete(answer).responses} == {"orders", "1"}
