@@ -92,6 +92,16 @@ def test_empty_segment_does_not_end_the_search_for_the_largest_timestamp(tmp_pat
     assert (found.offset, found.timestamp) == (0, NOW)
 
 
+def test_rolled_segment_keeps_no_index_in_memory(tmp_path: Path) -> None:
+    log = open_log(tmp_path, LogConfig(index_interval_bytes=0))
+    for _ in range(3):
+        put(log, batch())
+    assert not log.segments[0].is_cold
+    log.roll()
+    assert [segment.is_cold for segment in log.segments] == [True, False]
+    assert fetched(log, 1) == [1, 2]
+
+
 # --- producers ---
 
 

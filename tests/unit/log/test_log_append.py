@@ -256,6 +256,12 @@ def test_flush_messages(tmp_path: Path) -> None:
     log.roll()
     put(log, batch(2))
     assert synced == [log.segments[-1].path, old, log.directory], "what was not synced before the roll, too"
+    synced.clear()
+    for _ in range(2):
+        put(log, batch())
+        log.roll()
+    put(log, batch())
+    assert synced == [log.segments[-1].path, *(each.path for each in log.segments[1:-1]), log.directory]
 
 
 def test_delete_records_and_truncate_fully(tmp_path: Path) -> None:

@@ -1412,6 +1412,29 @@ def test_partition_waits_until_the_end_of_its_last_directory_is_synced(tmp_path:
     stop(directories, clean=False)
 
 
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.EIO])
+def test_directory_that_cannot_be_synced_after_a_deletion_goes_offline(tmp_path: Path, error: int) -> None:
+    """Unless only descriptors are missing: then the next turn syncs it."""
+
+    class Failing(SystemDisk):
+        error = 0
+
+        def sync_directory(self, path: str) -> None:
+            if self.error:
+                raise OSError(self.error, "failed", path)
+            super().sync_directory(path)
+
+    disk = Failing()
+    directories = start(tmp_path, disk=disk)
+    topic(directories)
+    directories.delete("a-topic", 0, 0)
+    disk.error = error
+    asyncio.run(directories.flusher.work(NOW))
+    assert (directories.directories[0].offline is not None) is (error == errno.EIO)
+    disk.error = 0
+    stop(directories, clean=False)
+
+
 @pytest.mark.parametrize("inline", [False, True])
 @pytest.mark.parametrize("lacking", [False, True])
 def test_log_cut_below_its_recovery_point_is_checked_after_the_next_crash(

@@ -163,9 +163,13 @@ def test_a_segment_that_lost_whole_batches_takes_the_next_ones_along(tmp_path: P
     last = list(second.scan(0))[-1]
     with open(second.path, "r+b") as file:
         file.truncate(last.position)
-    recovered = reopen(tmp_path)
+    reports: list[str] = []
+    recovered = open_log(tmp_path, SMALL, log_environment(report=reports.append), recovery_point=0, clean=False)
     assert recovered.end_offset == last.header.base_offset
     assert [segment.base_offset for segment in recovered.segments] == [0, second.base_offset]
+    next_base = log.segments[2].base_offset
+    lost = f"{second.path}: ends at offset {recovered.end_offset}, but the next segment begins at {next_base}"
+    assert reports[0] == lost, "why later records are lost"
 
 
 def test_what_a_power_loss_brings_back_behind_a_cut_is_cut_again(tmp_path: Path) -> None:
