@@ -216,6 +216,24 @@ def test_failed_sync_takes_the_directory_out_of_use_unless_the_log_is(is_offline
     assert (log.finished, flusher.sync_times.count) == ([], 0)
 
 
+def test_clean_stop_syncs_logs_behind_one_that_cannot_be_closed() -> None:
+    def closing(log: Flushed) -> Any:
+        return SimpleNamespace(
+            directory=log.directory,
+            is_offline=log.is_offline,
+            durability=log,
+            prepare_close=lambda: log.plan_flush(10, most_segments=1),
+        )
+
+    offline, failing, sound = (Flushed(10) for _ in range(3))
+    offline.is_offline = True
+    failing.failure = OSError(errno.EMFILE, "failed")
+    places: Any = Places()
+    asyncio.run(LogFlusher(places).close([closing(each) for each in (offline, failing, sound)], 1))
+    assert [each.finished for each in (offline, failing, sound)] == [[], [], [10]]
+    assert places.reports == ["could not close /d/t-0: not now; the next start checks it"]
+
+
 # --- directories of partitions ---
 
 

@@ -431,6 +431,29 @@ async def test_probation_is_extended_by_a_long_queued_write(tmp_path: Path) -> N
 
 
 @running
+async def test_kernel_is_asked_after_the_first_write(tmp_path: Path) -> None:
+    """The clock may begin with the machine: a broker that starts with it waits for no second to pass."""
+    world = World(tmp_path)
+    world.disk.lags = True
+    put(world.log, batch())
+    put(world.log, batch())
+    assert world.log.end_offset == 1, "the second one is queued"
+    await world.written()
+
+
+@running
+async def test_write_as_long_as_a_stall_is_none(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    put(world.log, batch())
+    world.disk.inline_seconds = 0.01
+    put(world.log, batch())
+    assert world.directories.writers.longest_write_s == 0.0
+    world.disk.inline_seconds = 0.02
+    put(world.log, batch())
+    assert world.directories.writers.longest_write_s == pytest.approx(0.02)
+
+
+@running
 async def test_the_kernel_says_that_it_lags(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.disk.lags = True
