@@ -118,6 +118,14 @@ def test_marker_of_an_abort_stays_as_long_as_records_of_it_were_seen() -> None:
     assert transactions.on_marker(*end(1, 12, commit=False)) == (True, None), "the next one has no records"
 
 
+def test_marker_of_an_abort_goes_when_only_an_earlier_one_has_records() -> None:
+    earlier, later = aborted(1, 0, 9), aborted(1, 10, 19)
+    transactions = Transactions([earlier, later])
+    transactions.is_aborted(data(1, 3))
+    assert transactions.on_marker(*end(1, 9, commit=False)) == (False, earlier)
+    assert transactions.on_marker(*end(1, 19, commit=False)) == (True, None)
+
+
 def test_marker_of_a_commit_stays_as_long_as_records_of_it_were_seen() -> None:
     transactions = Transactions([])
     assert transactions.on_marker(*end(1, 9, commit=True)) == (True, None)

@@ -331,6 +331,23 @@ def test_clients_are_released_while_the_leader_may_not_act(make: Make) -> None:
     assert called == ["client", "coordinator"]
 
 
+def test_writes_of_coordinators_are_committed_in_order_when_clients_were_released(make: Make) -> None:
+    partition = make(isr=(1, 2), replicas=(1, 2))
+    partition._leadership = leadership = Leadership(1, lambda: 0.0)
+    leadership.extend(0.0, 1.0)
+    for _ in range(4):
+        partition.append(batch(b"a"), now_ms=NOW_MS)
+    called: list[int] = []
+    for offset, is_client in ((0, True), (3, False), (1, False), (2, False)):
+        partition.when_committed(offset, lambda offset=offset: called.append(offset), is_client=is_client)  # type: ignore[misc]
+    leadership.surrender()
+    release_clients(partition)
+    assert called == [0]
+    leadership.extend(0.0, 1.0)
+    partition.followers.fetched(2, 7, 3, 0, 1)
+    assert called == [0, 1, 2]
+
+
 def test_healthy_partition_violates_no_invariant(make: Make) -> None:
     partition = make()
     partition.append(batch(b"a", b"b"), now_ms=NOW_MS)
