@@ -605,7 +605,7 @@ def test_damage_inside_is_rejected_with_file_and_offset(tmp_path: Path) -> None:
     assert any("cut off at byte" in text for text in reports)
 
 
-def test_indexes_of_a_segment_that_begins_at_the_recovery_point_are_not_trusted(tmp_path: Path) -> None:
+def test_indexes_of_a_segment_from_the_recovery_point_on_are_not_trusted(tmp_path: Path) -> None:
     """A power loss may leave anything in them, such as an entry behind which everything seems to be checked."""
     log = open_log(tmp_path, LogConfig(index_interval_bytes=1))
     for _ in range(3):

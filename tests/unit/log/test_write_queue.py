@@ -442,7 +442,7 @@ async def test_kernel_is_asked_after_the_first_write(tmp_path: Path) -> None:
 
 
 @running
-async def test_write_as_long_as_a_stall_is_none(tmp_path: Path) -> None:
+async def test_write_of_exactly_the_stall_time_is_no_stall(tmp_path: Path) -> None:
     world = World(tmp_path)
     put(world.log, batch())
     world.disk.inline_seconds = 0.01

@@ -331,7 +331,7 @@ def test_clients_are_released_while_the_leader_may_not_act(make: Make) -> None:
     assert called == ["client", "coordinator"]
 
 
-def test_writes_of_coordinators_are_committed_in_order_when_clients_were_released(make: Make) -> None:
+def test_coordinators_are_answered_in_order_after_clients_were_released(make: Make) -> None:
     partition = make(isr=(1, 2), replicas=(1, 2))
     partition._leadership = leadership = Leadership(1, lambda: 0.0)
     leadership.extend(0.0, 1.0)
