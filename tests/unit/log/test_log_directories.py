@@ -314,6 +314,17 @@ def test_which_topic_a_new_directory_is_of_is_synced_once_it_is_used(tmp_path: P
     stop(directories)
 
 
+def test_identity_of_a_directory_is_synced_behind_one_that_was_deleted(tmp_path: Path) -> None:
+    disk = SyncedPaths()
+    directories = start(tmp_path, disk=disk)
+    for partition in range(2):
+        topic(directories, partition)
+    directories.delete("a-topic", 0, 60_000)
+    asyncio.run(directories.flusher.work(NOW))
+    assert f"{tmp_path}/a-topic-1" in disk.synced
+    stop(directories)
+
+
 class BusyPaths(SyncedPaths):
     """Syncs no directory below a path for now, or for good."""
 
