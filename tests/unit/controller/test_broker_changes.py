@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.controller.brokers import (
     BrokerChanges,
+    _without_unclean,
     broker_changes,
     brokers_changed,
     fencing_changed,
@@ -186,3 +188,23 @@ def test_sole_leader_without_failed_directory_is_not_reconsidered() -> None:
     after = brokers_changed(image, brokers(2, 3), DEFAULTS)
     assert leaders(after.image) == [1, 2]
     assert list(after.replies) == [TopicPartition("t", 1), TopicPartition("u", 0)]
+
+
+@pytest.mark.parametrize(
+    ("isr", "elr", "unclean", "expected"),
+    [
+        ((1, 2), (), {1}, ((2,), ())),
+        ((1, 2), (3,), {1, 3}, ((2,), ())),
+        ((1,), (2, 3), {1}, ((2, 3), ())),
+        ((1,), (2,), {1, 2}, ((1,), (2,))),
+        ((1,), (), {1}, ((1,), ())),
+    ],
+)
+def test_broker_after_a_crash_yields_to_replicas_with_all_records(
+    isr: tuple[int, ...], elr: tuple[int, ...], unclean: set[int], expected: tuple[tuple[int, ...], tuple[int, ...]]
+) -> None:
+    """It stays in the ISR where no other replica has them: an empty ISR elects no leader."""
+    aliveness = SimpleNamespace(has_led=lambda *_: False)
+    rules: Any = SimpleNamespace(unclean=frozenset(unclean), aliveness=aliveness, brokers={})
+    found = _without_unclean(state(NO_LEADER, (1, 2, 3), isr, elr=elr), rules)
+    assert (found.isr, found.elr) == expected
