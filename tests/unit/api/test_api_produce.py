@@ -25,7 +25,7 @@ from odradek.ports.disk import SystemDisk
 from odradek.records.builder import BatchFields, encode_batch
 from odradek.records.compression import Codec
 from odradek.replication.partition import Partition, PartitionEnvironment
-from odradek.wire.errors import ErrorCode
+from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.produce import ProduceResponse
 from odradek.wire.produce import ProduceRequest
 
@@ -239,6 +239,36 @@ def test_rejected_batch_is_answered_with_the_log_start_where_kafka_does(
 
 
 COUNT = 9
+
+
+@pytest.mark.parametrize(
+    ("records", "code", "is_kept"),
+    [
+        (batch(b"a"), ErrorCode.NOT_LEADER_OR_FOLLOWER, True),
+        (batch(b"a"), ErrorCode.INVALID_TOPIC_EXCEPTION, False),
+        (None, ErrorCode.NOT_LEADER_OR_FOLLOWER, False),
+    ],
+)
+def test_batch_that_its_producer_sends_again_is_remembered(
+    records: memoryview | None, code: ErrorCode, is_kept: bool
+) -> None:
+    """The next batch in flight must not be appended before it."""
+    remembered: list[tuple[str, int, memoryview, ErrorCode]] = []
+
+    def require(_topic: str, _index: int) -> Partition:
+        raise KafkaError(code)
+
+    def refused(topic: str, index: int, data: memoryview, error: ErrorCode, _now_ms: int) -> None:
+        remembered.append((topic, index, data, error))
+
+    context = context_of({})
+    context.services.partitions = SimpleNamespace(require=require, refused=refused)
+    context.services.image = ClusterImage
+    context.session = Session("PLAINTEXT", "127.0.0.1")
+    (frame,) = handle(ProduceRequest(None, 1, 30_000, [("t", [(0, records)])]), context)  # type: ignore[misc, union-attr]
+    decoded, _ = ProduceResponse.decode(memoryview(bytes(frame)), 9, 9)
+    assert decoded.responses[0].partition_responses[0].error_code == code
+    assert remembered == ([("t", 0, records, code)] if is_kept else [])
 
 
 @pytest.mark.parametrize(
