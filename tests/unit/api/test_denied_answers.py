@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from odradek.api.api_38_create_delegation_token import handle as create_token
+from odradek.api.authorization.group_guards import visible_groups
 from odradek.api.authorization.guards import GUARDS
 from odradek.api.requests.failures import failure_response
 from odradek.api.requests.session import ANONYMOUS, Principal
@@ -26,6 +27,7 @@ from odradek.wire.messages import (
     delete_topics,
     find_coordinator,
     init_producer_id,
+    offset_fetch,
     offset_for_leader_epoch,
     sync_group,
 )
@@ -201,3 +203,29 @@ def test_configs_of_each_created_topic_are_hidden() -> None:
         (each.topic_config_error_code, each.num_partitions, each.replication_factor, each.configs)
         for each in answer.topics
     ] == [(0, -1, -1, []), (code, -1, -1, []), (code, -1, -1, [])]
+
+
+def test_offsets_of_hidden_topics_are_left_out_where_all_are_asked_for() -> None:
+    def answered(group_id: str) -> offset_fetch.OffsetFetchResponseGroup:
+        return offset_fetch.OffsetFetchResponseGroup(
+            group_id, topics=[offset_fetch.OffsetFetchResponseGroupTopic("orders", partitions=[])]
+        )
+
+    request = offset_fetch.OffsetFetchRequest(groups=[offset_fetch.OffsetFetchRequestGroup("all", topics=None)])
+    response = offset_fetch.OffsetFetchResponse(groups=[answered("all")])
+    group_only = (AclOperation.DESCRIBE, ResourceType.GROUP)
+    assert [each.topics for each in guarded(request, 8, group_only, answer=response).groups] == [[]]
+    response = offset_fetch.OffsetFetchResponse(groups=[answered("all")])
+    answer = guarded(request, 8, group_only, (AclOperation.DESCRIBE, ResourceType.TOPIC), answer=response)
+    assert [topic.name for each in answer.groups for topic in each.topics] == ["orders"]
+
+
+@pytest.mark.parametrize(("sees_cluster", "names"), [(False, ["mine"]), (True, ["mine", "other"])])
+def test_groups_that_the_client_may_not_describe_are_not_listed(sees_cluster: bool, names: list[str]) -> None:
+    access: Any = SimpleNamespace(
+        allows_cluster=lambda _operation, *, quiet: sees_cluster,
+        allows=lambda _operation, _kind, name, *, quiet: name == "mine",
+    )
+    answer = SimpleNamespace(groups=[SimpleNamespace(group_id=name) for name in ("mine", "other")])
+    visible_groups(None, answer, SimpleNamespace(), access)  # type: ignore[arg-type]
+    assert [each.group_id for each in answer.groups] == names

@@ -125,3 +125,17 @@ def test_fetch_of_up_to_500_partitions_waits_for_records(tmp_path: Path, partiti
             assert response(await found).session_id == session
 
     asyncio.run(scenario())
+
+
+def test_waiting_fetch_is_answered_when_its_follower_sends_the_next_one(tmp_path: Path) -> None:
+    """It names more partitions, and must not wait for the time of the first."""
+
+    async def scenario() -> None:
+        leader = Leader(tmp_path)
+        session = response(leader.fetch(0, 0, max_wait_ms=0, offset=0)).session_id
+        for epoch in (1, 2):
+            leader.fetch(session, epoch, max_wait_ms=3_600_000)
+            assert len(leader.late) == epoch - 1
+        assert response(leader.late.pop()).responses == []
+
+    asyncio.run(scenario())

@@ -17,7 +17,7 @@ from odradek.api.requests.declarations import DECLARATIONS, Declaration
 from odradek.api.requests.failures import failure_response
 from odradek.api.requests.registry import endpoint
 from odradek.api.requests.rights import Denial
-from odradek.api.requests.session import Session
+from odradek.api.requests.session import ANONYMOUS, Principal, Session
 from odradek.wire.acls import AclOperation, ResourceType
 from odradek.wire.apis import APIS, ApiKey, request_class, response_class
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -39,6 +39,7 @@ AUTHORIZATION = {
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
+ALICE = Principal("User", "alice")
 CASES = [
     pytest.param(declared, version, id=f"{declared.key.name}-{version}")
     for declared in DECLARATIONS.values()
@@ -185,6 +186,31 @@ def test_api_without_a_guard_is_rejected(monkeypatch: pytest.MonkeyPatch) -> Non
     assert found is not None
     with pytest.raises(KafkaError, match="CLUSTER_AUTHORIZATION_FAILED"):
         found.handle(None, context_of(Access()))
+
+
+@pytest.mark.parametrize(
+    ("principal", "broker_id", "is_kept"), [(ANONYMOUS, None, True), (ANONYMOUS, 2, False), (ALICE, None, False)]
+)
+@pytest.mark.parametrize("key", [ApiKey.HEARTBEAT, ApiKey.METADATA])
+def test_access_of_a_session_ends_with_its_principal(
+    monkeypatch: pytest.MonkeyPatch, key: ApiKey, principal: Principal, broker_id: int | None, is_kept: bool
+) -> None:
+    """A client that authenticates again, or proves to be a broker, has other rights from the next request on."""
+    monkeypatch.setattr(endpoints, "_guarded", {})
+    plain = endpoint(key)
+    assert plain is not None
+    monkeypatch.setattr(endpoints, "endpoint", lambda _key: plain._replace(handle=lambda *_: None))
+    found = guarded_endpoint(key)
+    assert found is not None
+    before, after = Access((AclOperation.READ, ResourceType.GROUP)), Access((AclOperation.READ, ResourceType.GROUP))
+    for access in (before, after):
+        access.principal, access.is_broker = ANONYMOUS, False  # type: ignore[attr-defined]
+    context = context_of(after)
+    session = context.connection.session
+    session.access, session.principal, session.broker_id = before, principal, broker_id
+    found.handle(example(request_class(key)), context)
+    asked = [access.request for access in (before, after)]
+    assert asked == ([key.name, ""] if is_kept else ["", key.name])
 
 
 @pytest.mark.parametrize(("declared", "version"), CASES)

@@ -449,6 +449,23 @@ def test_sessions_look_at_a_partition_again_in_a_new_epoch(make: Make, epoch: in
     assert (MANY_BYTES in session.notes) is (epoch > 0)
 
 
+def test_consumers_of_a_follower_are_woken_by_its_high_watermark(make: Make) -> None:
+    partition = make(isr=(1, 2), replicas=(1, 2))
+    partition.apply_state(PartitionState(2, 1, (1, 2), (1, 2)))
+    partition.replicated.append(batch(b"a"), 1, NOW_MS)
+    woken: list[int] = []
+    partition.readers.wait(lambda _, size: woken.append(size))
+    partition.replicated.advance(1, 0)
+    assert (partition.high_watermark, woken) == (1, [MANY_BYTES])
+
+
+@pytest.mark.parametrize(("isr", "changes"), [((1,), (1, 0)), ((1, 2), (0, 0)), ((1, 2, 3), (0, 1))])
+def test_changes_of_the_isr_are_counted(make: Make, isr: tuple[int, ...], changes: tuple[int, int]) -> None:
+    partition = make(isr=(1, 2), replicas=(1, 2, 3))
+    partition.apply_state(PartitionState(1, 0, (1, 2, 3), isr, partition_epoch=1))
+    assert (partition.traffic.isr_shrinks, partition.traffic.isr_expands) == changes
+
+
 def test_session_is_notified_no_longer_after_it_left() -> None:
     readers, session = PartitionReaders(), NotingSession()
     readers.join(session)

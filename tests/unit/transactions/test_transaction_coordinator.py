@@ -553,6 +553,7 @@ def test_list_by_every_filter(shard: Any) -> None:
     assert names(states=frozenset({State.ONGOING})) == ["old", "young"]
     assert names(states=frozenset()) == []
     assert names(producer_ids=frozenset({1000})) == ["empty"]
+    assert names(duration_ms=0, states=frozenset({State.ONGOING})) == ["old"]
     assert names(duration_ms=499, states=frozenset({State.ONGOING})) == ["old"]
     assert names(duration_ms=500, states=frozenset({State.ONGOING})) == []
     assert names(matches=lambda name: name.startswith("y")) == ["young"]
