@@ -31,7 +31,7 @@ VERSION = 17
 class Leader:
     """The leader of one partition; broker 2 follows."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, reports_commits: bool = False) -> None:
         self.partition = Partition("topic", TOPIC_ID, 0, 1, open_log(root))
         self.partition.apply_state(PartitionState(1, 0, (1, 2), (1, 2)))
         self.late: list[Any] = []
@@ -42,7 +42,9 @@ class Leader:
             fetchers=SimpleNamespace(admit=lambda *_: True),
             long_work=LongWork(lambda: 0.0, 0),
             partitions=SimpleNamespace(require=lambda *_: self.partition),
-            replica_sessions=ReplicaSessions(SeededRandom("follower"), now_ms=lambda: 0),
+            replica_sessions=ReplicaSessions(
+                SeededRandom("follower"), now_ms=lambda: 0, reports_commits=reports_commits
+            ),
         )
         connection: Any = SimpleNamespace(
             identifier=1,
@@ -137,5 +139,49 @@ def test_waiting_fetch_is_answered_when_its_follower_sends_the_next_one(tmp_path
             leader.fetch(session, epoch, max_wait_ms=3_600_000)
             assert len(leader.late) == epoch - 1
         assert response(leader.late.pop()).responses == []
+
+    asyncio.run(scenario())
+
+
+def test_high_watermark_is_reported_once_to_a_follower_without_new_records(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        leader = Leader(tmp_path)
+        leader.partition.append(batch(), now_ms=NOW)
+        first = response(leader.fetch(0, 0, max_wait_ms=0, offset=0))
+        caught_up = response(leader.fetch(first.session_id, 1, max_wait_ms=0, offset=1))
+        answers = [first, caught_up, response(leader.fetch(first.session_id, 2, max_wait_ms=0))]
+        assert [
+            [(row.high_watermark, len(row.records or b"")) for topic in each.responses for row in topic.partitions]
+            for each in answers
+        ] == [[(0, len(batch()))], [(1, 0)], []]
+
+    asyncio.run(scenario())
+
+
+def test_answer_has_the_records_of_all_partitions(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        leader = Leader(tmp_path)
+        leader.partition.append(batch(), now_ms=NOW)
+        (topic,) = response(leader.fetch(0, 0, max_wait_ms=0, offset=0, partitions=3)).responses
+        assert [(row.partition_index, len(row.records or b"")) for row in topic.partitions] == [
+            (index, len(batch())) for index in range(3)
+        ]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("reports_commits", [False, True])
+def test_high_watermark_is_reported_at_once_for_consumers_of_followers(tmp_path: Path, reports_commits: bool) -> None:
+    async def scenario() -> None:
+        leader = Leader(tmp_path, reports_commits=reports_commits)
+        leader.partition.append(batch(), now_ms=NOW)
+        session = response(leader.fetch(0, 0, max_wait_ms=0, offset=0)).session_id
+        caught_up = leader.fetch(session, 1, max_wait_ms=3_600_000, offset=1)
+        assert isinstance(caught_up, SimpleNamespace) is not reports_commits
+        if reports_commits:
+            (topic,) = response(caught_up).responses
+            assert topic.partitions[0].high_watermark == 1
+            again = leader.fetch(session, 2, max_wait_ms=3_600_000)
+            assert isinstance(again, SimpleNamespace), "it is reported once"
 
     asyncio.run(scenario())
