@@ -7,11 +7,13 @@ import json
 import os
 import sys
 
+from odradek.spark.interpreter import launcher
 from odradek.spark.java import ensure_java
 
 
 def main(bootstrap: str, source: str, target: str, checkpoint: str) -> None:
     ensure_java()
+    os.environ.setdefault("PYSPARK_PYTHON", launcher())
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     from pyspark.sql import SparkSession
     from pyspark.sql import functions as f

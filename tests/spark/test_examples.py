@@ -150,12 +150,14 @@ class Command:
         self._process: subprocess.Popen[str] | None = None
         self._log = folder / "spark.log"
         self.batches = 0
+        self.errors: list[str] = []
+        """Lines of standard error, without those about batches."""
 
     def start(self, *arguments: str) -> None:
         command = [sys.executable, "-m", "odradek.cli.main", "pipeline", "run", "--master", "local[2]"]
-        command += ["--progress", "json", "--checkpoint", str(self._folder / "state"), "--bootstrap-server"]
-        command += [self._run.topics.bootstrap, str(ROOT / "examples" / "page_views.py"), "--per-trigger", "300"]
-        command += ["--topics", ",".join(self._run.names), "--log", str(self._log), *arguments]
+        command += ["--progress", "json", "--checkpoint", str(self._folder / "state"), "--log", str(self._log)]
+        command += ["--bootstrap-server", self._run.topics.bootstrap, str(ROOT / "examples" / "page_views.py")]
+        command += ["--per-trigger", "300", "--topics", ",".join(self._run.names), *arguments]
         self._log.unlink(missing_ok=True)
         path = os.pathsep.join([str(ROOT / "examples"), str(ROOT / "src"), str(ROOT)])
         environment = {**os.environ, "PYTHONPATH": path, "PYTHONPYCACHEPREFIX": str(self._folder / "pycache")}
@@ -174,8 +176,11 @@ class Command:
         """Until so many batches more are done; fewer if the program ends."""
         assert self.process.stderr is not None
         for line in self.process.stderr:
-            self.batches += line.startswith("{")
-            count -= line.startswith("{")
+            if line.startswith("{"):
+                self.batches += 1
+                count -= 1
+            else:
+                self.errors.append(line)
             if count <= 0:
                 break
 
@@ -219,7 +224,7 @@ def test_page_views_while_driver_and_broker_are_killed_again_and_again(make_brok
                 command.wait_for_batches(2)
                 time.sleep(chance.random())
             else:
-                assert command.process.poll() is None or command.had_no_time()
+                assert command.process.poll() is None or command.had_no_time(), command.errors
             command.kill()
         command.finish()
         assert command.batches > 12
