@@ -118,3 +118,18 @@ def test_file_that_is_used_during_a_sweep_stays_open(tmp_path: Path) -> None:
     assert cache.get(paths[2]) is files[2]
     assert list(cache.sweep()) == []
     assert list(cache.sweep()) == [paths[2]]
+
+
+def test_sweep_ends_where_new_files_have_pushed_out_all_unused_ones(tmp_path: Path) -> None:
+    cache = FileCache(SystemDisk(), limit=4)
+    for number in range(3):
+        cache.get(str(tmp_path / f"old {number}"), create=True)
+    list(cache.sweep())
+    sweep = cache.sweep()
+    assert next(sweep) == str(tmp_path / "old 0")
+    new = [str(tmp_path / f"new {number}") for number in range(4)]
+    files = [cache.get(path, create=True) for path in new]
+    assert list(sweep) == []
+    assert [cache.get(path) for path in new] == files
+    assert sorted(cache.sweep()) == []
+    assert sorted(cache.sweep()) == new

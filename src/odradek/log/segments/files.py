@@ -125,9 +125,9 @@ class FileCache:
         Idle partitions hold none open in this way.
         """
         files = self._files
-        if _MARK in files:
-            while (path := self._drop_first()) != _MARK:
-                yield path
+        # Files that are opened between two of them may push out the mark, too.
+        while _MARK in files and (path := self._drop_first()) != _MARK:
+            yield path
         files[_MARK] = None
 
     def forget(self, path: str) -> None:
