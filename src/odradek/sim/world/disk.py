@@ -122,7 +122,7 @@ def _tear(content: bytearray, write: _Write, rng: random.Random, *, in_order: bo
 
 
 class Names(dict[str, T]):
-    """Absolute paths, indexed by the directories above them. Changes only by items, `pop` and `update`."""
+    """Absolute paths, indexed by the directories above them. Changes only by items, `pop`, `update` and `|=`."""
 
     __slots__ = ("_below",)
 
@@ -154,6 +154,10 @@ class Names(dict[str, T]):
         """As `dict.update` of a mapping."""
         for path, value in names.items():
             self[path] = value
+
+    def __ior__(self, names: Mapping[str, T]) -> Names[T]:  # type: ignore[override, misc]
+        self.update(names)
+        return self
 
     def below(self, directory: str) -> list[str]:
         """The names anywhere below a directory, in the order in which they appeared."""

@@ -51,11 +51,11 @@ class SimulatedClock:
 
     def now_ms(self) -> int:
         """Wall time in milliseconds since 1970, skew included."""
-        return EPOCH_MS + int((self._loop.now + self._loop.spent) * 1000) + self.skew_ms
+        return EPOCH_MS + int((self._loop.time() + self._loop.spent) * 1000) + self.skew_ms
 
     def monotonic(self) -> float:
         """Seconds since the start of the run, as this clock counts them."""
-        return (self._loop.now + self._loop.spent) * self.rate
+        return (self._loop.time() + self._loop.spent) * self.rate
 
 
 class ClientHost:
@@ -410,7 +410,7 @@ class World:
 
     def now(self) -> float:
         """Seconds since the start of the run."""
-        return self.loop.now
+        return self.loop.time()
 
     def is_stopping(self) -> bool:
         """Whether the liveness phase has begun."""
@@ -422,7 +422,7 @@ class World:
 
     def note(self, text: str) -> None:
         """Add a line to the trace; its text is part of the trace's digest."""
-        self.loop.trace.note(self.loop.now, text)
+        self.loop.trace.note(self.loop.time(), text)
 
     def mark(self, name: str) -> None:
         """A rare situation was reached."""

@@ -138,8 +138,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self.seed = seed
         self._sched = random.Random(f"{seed}:sched")
         self._disk_delays = random.Random(f"{seed}:executor")
-        self.now = 0.0
-        """Virtual seconds since the start of the run."""
+        self._now = 0.0
         self._sequence = 0
         self._callbacks: deque[tuple[int, asyncio.Handle]] = deque()
         self._tasks: list[tuple[int, asyncio.Handle]] = []
@@ -162,7 +161,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
 
     def time(self) -> float:
         """Virtual seconds since the start of the run."""
-        return self.now
+        return self._now
 
     def call_soon(  # type: ignore[override]
         self, callback: Any, *args: Any, context: contextvars.Context | None = None
@@ -182,7 +181,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self, delay: float, callback: Any, *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
         """Run the callback after a delay in virtual seconds."""
-        return self.call_at(self.now + delay if delay > 0 else self.now, callback, *args, context=context)
+        return self.call_at(self._now + delay if delay > 0 else self._now, callback, *args, context=context)
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Any, *args: Any, context: contextvars.Context | None = None
@@ -257,16 +256,16 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
 
     def _next(self) -> tuple[int, asyncio.Handle]:
         timers, tasks, callbacks = self._timers, self._tasks, self._callbacks
-        while timers and (timers[0][0] <= self.now or not (callbacks or tasks)):
+        while timers and (timers[0][0] <= self._now or not (callbacks or tasks)):
             when, sequence, timer = heapq.heappop(timers)
             if timer._cancelled:
                 continue
-            if when > self.now:
-                self.now = when
+            if when > self._now:
+                self._now = when
             callbacks.append((sequence, timer))
         if not tasks:
             if not callbacks:
-                raise SimulationDeadlock(f"nothing can ever run again at {self.now:.6f}")
+                raise SimulationDeadlock(f"nothing can ever run again at {self._now:.6f}")
             return callbacks.popleft()
         choices = len(tasks) + (1 if callbacks else 0)
         chosen = int(self._sched.random() * choices) if choices > 1 else 0
@@ -286,11 +285,11 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
                 # Kept until `close`: tasks that never began and exceptions that no task read would complain as they go.
                 self._graveyard.append(handle)
                 return
-            if process.paused_until > self.now:
+            if process.paused_until > self._now:
                 process.held.append(handle)
                 return
         self.steps += 1
-        self.now = now = self.now + self.step_seconds
+        self._now = now = self._now + self.step_seconds
         self.trace.mix(b"%d %d;" % (sequence, int(now * 1e9)))
         try:
             handle._context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]
@@ -304,11 +303,11 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
 
     def pause(self, process: Process, seconds: float) -> None:
         """The process does nothing for a while, as in a long garbage collection or after SIGSTOP."""
-        process.paused_until = max(process.paused_until, self.now + seconds)
+        process.paused_until = max(process.paused_until, self._now + seconds)
         self.call_later(seconds, self._resume, process, context=contextvars.Context())
 
     def _resume(self, process: Process) -> None:
-        if process.paused_until > self.now:
+        if process.paused_until > self._now:
             return
         held, process.held = process.held, []
         for handle in held:

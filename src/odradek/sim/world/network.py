@@ -89,9 +89,8 @@ class Pipe:
 
     def _schedule(self) -> None:
         network, link = self.network, self.link
-        now = network.loop.now
-        shortest, longest = link.latency
-        delay = shortest + (longest - shortest) * network.rng.random()
+        now = network.loop.time()
+        delay = network.rng.uniform(*link.latency)
         if link.slow_until > now:
             delay += network.rng.uniform(0.01, 0.4)
         at = max(self._arrives, now + delay, link.cut_until, self.stalled_until)
@@ -101,7 +100,7 @@ class Pipe:
     def _arrive(self) -> None:
         self._timer = None
         network = self.network
-        now = network.loop.now
+        now = network.loop.time()
         if self.link.cut_until > now or self.stalled_until > now:
             self._schedule()
             return
