@@ -581,12 +581,18 @@ def test_a_rebalance_that_begins_before_the_assignment_is_committed_wins() -> No
     assert shard.state() == "PreparingRebalance"
 
 
-def test_static_rejoin_waits_for_its_record_or_the_next_rebalance() -> None:
+def shard_that_rebalances() -> VirtualShard:
+    """A static member's group completes a rebalance; what is written from now on is not committed until released."""
     shard = VirtualShard()
     shard.join(instance="one")
     shard.run_until("CompletingRebalance")
     shard.rebalance("g", list(shard.coordinator.classic.by_id["g"].members))
     shard.held = []
+    return shard
+
+
+def test_static_rejoin_waits_for_its_record_or_the_next_rebalance() -> None:
+    shard = shard_that_rebalances()
     back = shard.join(instance="one")
     assert back not in shard.answers
     other, _ = shard.joined_with_id()
@@ -613,11 +619,7 @@ def test_state_transitions_follow_the_table(source: GroupState, target: GroupSta
 @pytest.mark.parametrize("joins_again", [False, True])
 def test_static_member_keeps_its_new_id_through_a_rebalance(joins_again: bool) -> None:
     """Its record takes too long to be committed: the answer to that must not fence who is in the next generation."""
-    shard = VirtualShard()
-    shard.join(instance="one")
-    shard.run_until("CompletingRebalance")
-    shard.rebalance("g", list(shard.coordinator.classic.by_id["g"].members))
-    shard.held = []
+    shard = shard_that_rebalances()
     back = shard.join(instance="one")
     pending = shard.answers[shard.join()].member_id
     if joins_again:
@@ -635,11 +637,7 @@ def test_static_member_keeps_its_new_id_through_a_rebalance(joins_again: bool) -
 
 def test_static_member_that_returns_twice_is_answered_once_it_is_stored() -> None:
     """The record of the first return is committed when no member has its id any longer."""
-    shard = VirtualShard()
-    shard.join(instance="one")
-    shard.run_until("CompletingRebalance")
-    shard.rebalance("g", list(shard.coordinator.classic.by_id["g"].members))
-    shard.held = []
+    shard = shard_that_rebalances()
     first, second = shard.join(instance="one"), shard.join(instance="one")
     assert shard.answers[first].error is E.FENCED_INSTANCE_ID
     assert second not in shard.answers

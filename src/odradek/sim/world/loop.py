@@ -85,24 +85,29 @@ class Trace:
         return self._hash.hexdigest()
 
 
+def _fill(handle: Any, callback: Any, args: tuple[Any, ...], loop: SimulatedLoop, context: Any) -> None:
+    """What `asyncio.Handle` does to a new handle, without its questions whether the loop is in debug mode."""
+    handle._context = contextvars.copy_context() if context is None else context
+    handle._loop = loop
+    handle._callback = callback
+    handle._args = args
+    handle._cancelled = False
+    handle._repr = handle._source_traceback = None
+
+
 class _Handle(asyncio.Handle):
-    """As asyncio's, without its questions whether the loop is in debug mode."""
+    """A callback that runs in a next step."""
 
     __slots__ = ()
 
     def __init__(
         self, callback: Any, args: tuple[Any, ...], loop: SimulatedLoop, context: contextvars.Context | None
     ) -> None:
-        self._context = contextvars.copy_context() if context is None else context
-        self._loop = loop
-        self._callback = callback
-        self._args = args
-        self._cancelled = False
-        self._repr = self._source_traceback = None
+        _fill(self, callback, args, loop, context)
 
 
 class _TimerHandle(asyncio.TimerHandle):
-    """As asyncio's, likewise. The loop drops cancelled ones when their time comes."""
+    """A callback that runs at a time. The loop drops cancelled ones when their time comes."""
 
     __slots__ = ()
 
@@ -114,12 +119,7 @@ class _TimerHandle(asyncio.TimerHandle):
         loop: SimulatedLoop,
         context: contextvars.Context | None,
     ) -> None:
-        self._context = contextvars.copy_context() if context is None else context
-        self._loop = loop
-        self._callback = callback
-        self._args = args
-        self._cancelled = False
-        self._repr = self._source_traceback = None
+        _fill(self, callback, args, loop, context)
         self._when = when
         self._scheduled = False
 

@@ -84,6 +84,15 @@ def test_a_log_is_synced_in_time_though_the_wall_clock_jumps_back() -> None:
     assert flushed == [durability]
 
 
+async def delete_while_others_are_served(jobs: BackgroundJobs, seen: list[str]) -> None:
+    """One run of retention; each turn of the loop meanwhile adds "served"."""
+    job = asyncio.ensure_future(jobs.delete_old_segments())
+    while not job.done():
+        await asyncio.sleep(0)
+        seen.append("served")
+    job.result()
+
+
 def test_retention_lets_others_be_served_between_deletions() -> None:
     async def scenario() -> None:
         seen: list[str] = []
@@ -104,10 +113,7 @@ def test_retention_lets_others_be_served_between_deletions() -> None:
             return ()
 
         jobs._disk = cast("Any", SimpleNamespace(run=run))
-        job = asyncio.ensure_future(jobs.delete_old_segments())
-        while not job.done():
-            await asyncio.sleep(0)
-            seen.append("served")
+        await delete_while_others_are_served(jobs, seen)
         assert [each for each, _ in itertools.groupby(seen)].count("deleted") == 3
 
     asyncio.run(scenario())
@@ -130,11 +136,7 @@ def test_retention_lets_others_be_served_between_looks_at_unopened_logs() -> Non
         jobs._partitions = cast("Any", SimpleNamespace(opened=list, settings_of=lambda _: LogConfig()))
         jobs._directories = cast("Any", SimpleNamespace(unopened=unopened))
         jobs._disk = cast("Any", SimpleNamespace(run=run))
-        job = asyncio.ensure_future(jobs.delete_old_segments())
-        while not job.done():
-            await asyncio.sleep(0)
-            seen.append("served")
+        await delete_while_others_are_served(jobs, seen)
         assert [each for each, _ in itertools.groupby(seen)].count("looked") == 3
-        job.result()
 
     asyncio.run(scenario())
