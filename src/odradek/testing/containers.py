@@ -6,6 +6,7 @@ Only the import changes: `from odradek.testing.containers import KafkaContainer`
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NoReturn, Self
@@ -22,6 +23,9 @@ _OF_CONTAINERS: Final = frozenset(
     )
 )
 """Settings of a container's network, file system and JVM, which this broker has not."""
+
+_SECURED: Final = frozenset(("SSL", "SASL_PLAINTEXT", "SASL_SSL"))
+"""Names of listeners that Kafka maps to the protocol of that name, without a map of one's own."""
 
 _DATA_FOLDERS: Final = frozenset(("/var/lib/kafka/data", "/var/lib/kafka/data/"))
 """Where Confluent's images keep the logs of partitions."""
@@ -139,8 +143,7 @@ class KafkaContainer:
         Raises BrokerFailed, which is a TimeoutError if the broker does not serve within `timeout` seconds.
         """
         settings = {_setting(name): value for name, value in self.env.items() if name.startswith(_PREFIX)}
-        protocols = settings.get("listener.security.protocol.map", "")
-        _check_protocols(*(each.rpartition(":")[2] for each in protocols.split(",") if each))
+        _check_protocols(*_protocols(settings))
         wrapped = Broker(
             {name: value for name, value in settings.items() if name not in _OF_CONTAINERS},
             folder=self._folder,
@@ -212,6 +215,17 @@ def _setting(variable: str) -> str:
     """Kafka's images take `__` for `_`, `___` for `-`, and `_` for a full stop."""
     name = variable.removeprefix(_PREFIX).lower()
     return name.replace("___", "-").replace("__", "\0").replace("_", ".").replace("\0", "_")
+
+
+def _protocols(settings: dict[str, str]) -> Iterator[str]:
+    """The security protocols of the listeners: those of the map, and names of listeners that are protocols' own."""
+    mapped = settings.get("listener.security.protocol.map", "")
+    for each in filter(None, mapped.split(",")):
+        yield each.rpartition(":")[2]
+    for each in () if mapped else settings.get("listeners", "").split(","):
+        name = each.partition("://")[0].strip().upper()
+        if name in _SECURED:
+            yield name
 
 
 def _check_protocols(*names: str) -> None:

@@ -147,6 +147,8 @@ def test_container_rejects_protocols_that_it_would_not_ask_for() -> None:
     mapped = "BROKER:PLAINTEXT,PLAINTEXT:SSL"
     with pytest.raises(ValueError, match="without TLS and SASL, not SSL"):
         KafkaContainer().with_env("KAFKA_LISTENER_SECURITY_PROTOCOL_MAP", mapped).start()
+    with pytest.raises(ValueError, match="without TLS and SASL, not SASL_PLAINTEXT"):
+        KafkaContainer().with_env("KAFKA_LISTENERS", "PLAINTEXT://0.0.0.0:9093,SASL_PLAINTEXT://0.0.0.0:9094").start()
 
 
 def test_container_says_that_it_runs_no_commands() -> None:
