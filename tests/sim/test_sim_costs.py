@@ -109,6 +109,12 @@ def test_waits_for_a_slow_disk_are_charged() -> None:
     assert waits(disk, "a") == 0
 
 
+def test_only_new_directories_are_charged() -> None:
+    directories: Any = SimpleNamespace(directory_of=lambda *place: {("t", 0): "d"}.get(place))
+    created = next(cost.units for cost in COSTS if cost.work == "directories created")
+    assert [created(directories, "t", partition, b"id") for partition in (0, 1)] == [0, 1]
+
+
 @pytest.mark.parametrize(("slow", "later", "charged_for"), [(True, False, 1), (True, True, 0), (False, False, 0)])
 def test_segments_that_are_begun_on_a_slow_disk_are_charged(slow: bool, later: bool, charged_for: int) -> None:
     owner = SimpleNamespace(writer_of=lambda _directory: SimpleNamespace(slow=slow))

@@ -17,6 +17,7 @@ from odradek.broker.replication.replica_fetcher import Connect, FetchSettings, R
 from odradek.broker.replication.replication_parts import ReplicationParts
 from odradek.broker.replication.replication_throttles import ReplicationThrottles
 from odradek.broker.storage.partitions import Partitions
+from odradek.broker.storage.turns import TURN_SECONDS
 from odradek.broker.task_failures import logs_failure
 from odradek.metadata.image import ClusterImage, PartitionState, Topic
 from odradek.metadata.topic_changes import deleted_topics, partition_changes
@@ -29,8 +30,6 @@ from odradek.wire.errors import KafkaError
 logger = logging.getLogger("odradek.replication")
 _log_failure = logs_failure(logger, "in-sync replicas cannot be changed")
 
-_OPENED_AT_ONCE: Final = 64
-"""Logs that are opened in one turn of the loop, to be followed: some 10 ms' worth."""
 _REOPEN_SECONDS: Final = 0.2
 
 
@@ -186,7 +185,9 @@ class ReplicationRuntime:
     def _follow_some(self) -> None:
         """Open the partitions to follow, some of them in this turn of the loop."""
         self._working = False
-        for key in list(self._to_follow)[:_OPENED_AT_ONCE]:
+        ends = self.clock.monotonic() + TURN_SECONDS
+        while self._to_follow:
+            key = next(iter(self._to_follow))
             del self._to_follow[key]
             try:
                 self._follow(*key)
@@ -195,6 +196,8 @@ class ReplicationRuntime:
                 logger.debug("%s-%d cannot be followed yet: %s", *key, error.message)
                 if not self._partitions.is_offline(*key):
                     self._unopened[key] = None
+            if self.clock.monotonic() >= ends:
+                break
         if self._unopened and self._reopening is None:
             self._reopening = self._loop.call_later(_REOPEN_SECONDS, self._reopen)
         if self._to_follow:

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
+from odradek.broker.storage.turns import TURN_SECONDS
 from odradek.log.config import LogConfig
 from odradek.log.directories.log_directories import LogDirectories
 from odradek.log.partition_log import PartitionLog
@@ -18,10 +19,10 @@ from odradek.wire.errors import ErrorCode, KafkaError
 logger = logging.getLogger("odradek.partitions")
 
 _CHUNK = 16
-"""Directories that are created or deleted in one turn of the loop at most."""
+"""Directories that are created or deleted in one turn of the loop at most.
 
-_TURN_SECONDS = 0.004
-"""Time that they may take of it: a directory takes 0.1 ms, and more than 1 ms while the disk is busy."""
+A directory takes 0.1 ms, and more than 1 ms while the disk is busy.
+"""
 
 
 class ReplicaDirectories:
@@ -123,7 +124,7 @@ class ReplicaDirectories:
         """
         work = self._work
         while work:
-            ends = self._directories.now() + _TURN_SECONDS
+            ends = self._directories.now() + TURN_SECONDS
             for _ in range(min(len(work), _CHUNK)):
                 try:
                     work.popleft()()

@@ -12,6 +12,9 @@ T = TypeVar("T")
 AT_ONCE: Final = 1_000
 """So many partitions or files in a turn of the event loop: some ms."""
 
+TURN_SECONDS: Final = 0.004
+"""After so long a job lets others be served, if what it does to a partition takes long on a busy disk."""
+
 
 async def in_turns(items: Iterable[T]) -> AsyncIterator[list[T]]:
     """The items, a thousand at a time; between two such lists others are served."""

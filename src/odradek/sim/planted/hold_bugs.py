@@ -38,7 +38,7 @@ def _(right: Any) -> Any:
 
 @_bug("directories at once", "a broker creates and deletes all directories of an image in one step",
       "odradek.broker.storage.replica_directories:_CHUNK",
-      "odradek.broker.storage.replica_directories:_TURN_SECONDS")  # fmt: skip
+      "odradek.broker.storage.replica_directories:TURN_SECONDS")  # fmt: skip
 def _(right: Any) -> Any:
     return 1_000_000
 

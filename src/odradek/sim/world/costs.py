@@ -41,6 +41,11 @@ def _is_begun_now(log: Any, _offset: int, _producers: bytes | None, *, later: bo
     return not later and log._environment.owner.writer_of(log.directory).slow
 
 
+def _has_none(directories: Any, topic: str, partition: int, *_: Any, **__: Any) -> bool:
+    """Whether a partition has no directory yet: opening its log asks for one each time."""
+    return directories.directory_of(topic, partition) is None
+
+
 def _waits(disk: SimulatedDisk, lane: str) -> bool:
     """Whether a slow disk has calls of the lane to execute."""
     return bool(disk.volume.faults.slow and disk._jobs[lane])
@@ -59,7 +64,7 @@ COSTS: Final[tuple[Cost, ...]] = (
     Cost("partitions looked up", "odradek.api.api_02_list_offsets:_row", 2.4),
     Cost("producers described", "odradek.api.api_61_describe_producers:_state", 0.6),
     Cost("logs opened", "odradek.log.directories.log_directories:LogDirectories.open", 60),
-    Cost("directories created", "odradek.log.directories.log_directories:LogDirectories.create", 100),
+    Cost("directories created", "odradek.log.directories.log_directories:LogDirectories.create", 100, _has_none),
     Cost("directories deleted", "odradek.log.directories.log_directories:LogDirectories.delete", 60),
     Cost("partitions placed", "odradek.controller.topics:_new_partition", 2.5),
     Cost("states encoded", "odradek.metadata.nodes:PartitionNode.encode", 3),

@@ -18,6 +18,7 @@ from odradek.broker.replication.replica_fetcher import ReplicaFetcher
 from odradek.broker.replication.replication_parts import ReplicationParts, replication_parts
 from odradek.broker.replication.replication_runtime import ReplicationRuntime
 from odradek.broker.storage.partitions import Partitions
+from odradek.broker.storage.turns import TURN_SECONDS
 from odradek.client.errors import Disconnected
 from odradek.controller.in_sync import IsrChange, IsrChanged
 from odradek.log.config import LogConfig
@@ -50,6 +51,23 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.001)
+
+
+class StandingClock(SystemClock):
+    """No turn is over, however slow the disk of the test is."""
+
+    def monotonic(self) -> float:  # type: ignore[override]
+        return 0.0
+
+
+class SlowClock(SystemClock):
+    """Each look at it takes more than half of a turn."""
+
+    looks = 0
+
+    def monotonic(self) -> float:  # type: ignore[override]
+        self.looks += 1
+        return self.looks * 0.6 * TURN_SECONDS
 
 
 class Held:
@@ -110,7 +128,7 @@ class World:
 
     def make_runtime(self, config: BrokerConfig, parts: ReplicationParts) -> ReplicationRuntime:
         partitions = cast(Partitions, self.partitions)
-        return ReplicationRuntime(config, partitions, self, parts, SystemClock(), lambda: self.image)
+        return ReplicationRuntime(config, partitions, self, parts, StandingClock(), lambda: self.image)
 
     async def connect(self, broker_id: int, _client_id: str) -> Any:
         raise Disconnected(f"connection to broker {broker_id} rejected")
@@ -181,6 +199,19 @@ async def test_no_partition_is_followed_twice_with_another_number_of_fetchers(tm
 
 
 @in_a_loop
+async def test_logs_that_are_slow_to_open_are_opened_in_several_turns(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.runtime.clock = SlowClock()
+    world.place(*[PartitionState(2, 0, (1, 2), (1, 2))] * 7)
+    turns = [len(world.parts.followed.following())]
+    while turns[-1] < 7:
+        await asyncio.sleep(0)
+        turns.append(len(world.parts.followed.following()))
+    assert turns == [2, 4, 6, 7]
+    world.runtime.close()
+
+
+@in_a_loop
 async def test_a_log_that_cannot_be_opened_yet_is_followed_later(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.partitions.refuse = 1
@@ -241,8 +272,9 @@ async def test_stopping_broker_follows_no_leader_whatever_the_controller_says(tm
 @in_a_loop
 async def test_broker_that_stops_while_it_starts_to_follow_ends_following(tmp_path: Path) -> None:
     world = World(tmp_path)
+    world.runtime.clock = SlowClock()
     world.partitions.refuse = 1
-    world.place(*[PartitionState(2, 0, (1, 2), (1, 2))] * 70)
+    world.place(*[PartitionState(2, 0, (1, 2), (1, 2))] * 7)
     assert world.runtime._working
     world.runtime.close()
     await asyncio.sleep(0)
