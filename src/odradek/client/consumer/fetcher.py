@@ -153,7 +153,7 @@ class Fetcher:
                 self._fetch(node_id, node, connection, states, self._config["fetch_max_wait_ms"] if waits else 0)
         if earliest < float("inf"):
             self._poke_at(earliest)
-        if self._cluster.metadata_is_old() and metadata.version:
+        if self._cluster.metadata_is_old(now) and metadata.version:
             self._cluster.want_metadata()
 
     async def close(self) -> None:

@@ -487,9 +487,9 @@ class Cluster:
         """Seconds since the last answer."""
         return self.loop.time() - self.metadata.updated_at
 
-    def metadata_is_old(self) -> bool:
-        """Whether metadata_max_age_ms have passed since the last answer."""
-        return self.metadata_age() > self.options["metadata_max_age_ms"] / 1000
+    def metadata_is_old(self, now: float) -> bool:
+        """Whether metadata_max_age_ms have passed since the last answer, at a time of the loop."""
+        return now - self.metadata.updated_at > self.options["metadata_max_age_ms"] / 1000
 
     async def topic(self, name: str, timeout_ms: float | None = None) -> TopicInfo:
         """A topic with its partitions; waits while it is being created. Raises TypeError, KafkaError, CallTimedOut."""

@@ -160,7 +160,6 @@ class Connection:
         request.encode(frame, version)
         size = len(frame)
         _pack_size(frame, 0, size - 4)
-        now = self._loop.time()
         if self._held is not None and request.API_KEY not in _LOGIN:
             self._held.append(frame)
         else:
@@ -168,6 +167,7 @@ class Connection:
             if not self._writing:
                 self._flush()
         # The rest after the request is on its way: the broker works meanwhile.
+        now = self._loop.time()
         if response_type is None:
             self.used_at = now
         elif self.closed is not None:  # by the attempt to write

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from odradek.client.errors import IllegalState
 from odradek.client.model import RecordMetadata
+from odradek.client.producer.outcome_wait import OutcomeWait
 from odradek.client.producer.sequence_numbers import NO_IDENTITY, NO_SEQUENCE, ProducerIdentity, precedes
 from odradek.client.type_parameters import Data
 from odradek.records.batch import HEADER_SIZE, NO_LEADER_EPOCH, TRANSACTIONAL_BIT, parse_header, patch_producer
@@ -116,7 +117,7 @@ class Batch:
         self.failure_seen = False
         self._first_offset = _NO_OFFSET
         self._log_append_time = -1
-        self._waiters: list[asyncio.Future[None]] = []
+        self._waiters: list[OutcomeWait] = []
 
     @property
     def size(self) -> int:
@@ -213,7 +214,6 @@ class Batch:
         self.data = None
         if self._waiters:
             self.failure_seen = True
-            self.wake_waiters()
         if self.callbacks is not None:
             self._call_back(self.callbacks)
 
@@ -237,23 +237,26 @@ class Batch:
         if self.done:
             self._call_back(self.callbacks)
 
-    def waiter(self) -> asyncio.Future[None]:
-        """A future for one task, done when the batch has its outcome or other batches replace it; it never fails.
+    def waiter(self) -> OutcomeWait:
+        """For one task to await: over when the batch has its outcome or other batches replace it; it never fails.
 
         Raises IllegalState in another event loop than that of earlier waiters.
         """
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiter = OutcomeWait(asyncio.get_running_loop())
         if self._waiters and self._waiters[0].get_loop() is not waiter.get_loop():
             raise IllegalState("the delivery belongs to another event loop: await it in that of its producer")
         self._waiters.append(waiter)
         return waiter
 
-    def wake_waiters(self) -> None:
-        """Wake the tasks that wait for the outcome."""
+    def wake_waiters(self, *, at_once: bool = False) -> None:
+        """Wake the tasks that wait for the outcome in the next turn of the loop.
+
+        `at_once`: if there is one task, it continues within this call, and may do anything with the producer.
+        """
         waiters, self._waiters = self._waiters, []
+        at_once = at_once and len(waiters) == 1
         for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+            waiter.end(at_once=at_once)
 
     def metadata(self, index: int, timestamp_ms: int) -> RecordMetadata:
         """The place of a record. Raises the error that the batch failed with."""

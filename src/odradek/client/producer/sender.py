@@ -333,7 +333,7 @@ class Sender:
                     self._identify()
                 self._set_timer(now)
                 return
-        if self._cluster.metadata_is_old() and self._cluster.metadata.version:
+        if self._cluster.metadata_is_old(now) and self._cluster.metadata.version:
             self._cluster.want_metadata()
         due_by_node = self._due_by_node(now)
         self.stuck.keep(due_by_node)
@@ -343,16 +343,18 @@ class Sender:
 
     def _run_only(self, queue: Queue) -> None:
         """As `_run`, where only this queue has a batch."""
-        sequences, metadata = self.sequences, self._cluster.metadata
-        is_ready = sequences is None or not (
-            sequences.transactional or sequences.bump_wanted or sequences.needs_identity
-        )
-        leader = metadata.leader(*queue.key)
+        sequences, cluster = self.sequences, self._cluster
+        leader = cluster.metadata.leader(*queue.key)
         now = self._loop.time()
-        if self.fatal is not None or not is_ready or leader < 0 or self._cluster.metadata_is_old():
+        if (
+            self.fatal is not None
+            or not (sequences is None or sequences.is_settled)
+            or leader < 0
+            or cluster.metadata_is_old(now)
+        ):
             self._run()
             return
-        connection = self._cluster.connections.opened(leader)
+        connection = cluster.connections.opened(leader)
         (batch,) = queue.batches
         if (
             connection is None
@@ -362,9 +364,9 @@ class Sender:
         ):
             self._serve(leader, [queue], now)
         else:
-            self.stuck.note(leader, is_free=True, now=now)
             self._take(queue, batch)
             self._send(leader, connection, [batch], now)
+            self.stuck.note(leader, is_free=True, now=now)
         if queue.batches:
             self._set_timer(now)
         else:
@@ -567,10 +569,14 @@ class Sender:
         def answered(result: ProduceAnswer | ClientError) -> None:
             self._in_flight[node_id] -= 1
             if not isinstance(result, ClientError):
-                self.measures.answered(self._loop.time() - now, result.throttle_time_ms)
+                self.measures.answered(connection.used_at - now, result.throttle_time_ms)
             self._answered(batches, result, topics)
             if self._waiters:
                 self._notify_waiters()
+            # Last: where one task waits, it continues in here.
+            for batch in batches:
+                if batch.done:
+                    batch.wake_waiters(at_once=len(batches) == 1)
 
         try:
             version = connection.version_of(ProduceRequest, at_most)
@@ -614,7 +620,7 @@ class Sender:
                 if self.sequences is not None:
                     self.sequences.acknowledged(batch, answer.base_offset)
                 batch.complete(answer.base_offset, answer.log_append_time_ms)
-                self._finish(batch, None)
+                self._finish(batch, None, wakes=False)
             else:
                 self._retry_or_fail(batch, _error(answer), answer)
         if self._unfinished:
@@ -687,7 +693,7 @@ class Sender:
         self._notify_waiters()
         return True
 
-    def _finish(self, batch: Batch, error: Exception | None) -> None:
+    def _finish(self, batch: Batch, error: Exception | None, *, wakes: bool = True) -> None:
         if error is not None and not batch.done:
             batch.fail(error)
             self.measures.of_topic(batch.key[0]).errors += batch.count
@@ -703,6 +709,8 @@ class Sender:
         self._acknowledged(batch)
         if self._waiters:
             self._notify_waiters()
+        if wakes:
+            batch.wake_waiters()
 
     def _notify_waiters(self) -> None:
         waiters, self._waiters = self._waiters, []

@@ -57,6 +57,11 @@ class Sequences:
         return not self.identity.valid
 
     @property
+    def is_settled(self) -> bool:
+        """Whether an idempotent producer has its identity, and no partition waits for a new epoch."""
+        return self.identity[0] >= 0 and not self._to_renumber and not self.transactional
+
+    @property
     def bump_wanted(self) -> bool:
         """Whether a partition's sequences have a gap that only a new epoch can close."""
         return bool(self._to_renumber)

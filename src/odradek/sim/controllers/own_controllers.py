@@ -85,7 +85,7 @@ class ControllerHost(Machine):
         node.on_change(partial(self.quorum.look, self, node))
         ended: asyncio.Future[None] = world.loop.create_future()
         process.doomed.append(partial(_end, ended))
-        task = world.loop.create_task(node.start(), name="start", context=process.context)
+        task = world.loop.create_task(node.start(), name="start", context=process.context.copy())
         await asyncio.wait({task, ended}, return_when=asyncio.FIRST_COMPLETED, timeout=START_SECONDS)
         if not process.alive:
             return
@@ -114,7 +114,7 @@ class ControllerHost(Machine):
         loop = self.world.loop
         ended: asyncio.Future[None] = loop.create_future()
         process.doomed.append(partial(_end, ended))
-        task = loop.create_task(node.stop(), name="stop", context=process.context)
+        task = loop.create_task(node.stop(), name="stop", context=process.context.copy())
         await asyncio.wait({task, ended}, return_when=asyncio.FIRST_COMPLETED, timeout=START_SECONDS)
         if not process.alive:
             return  # whoever killed it starts it again

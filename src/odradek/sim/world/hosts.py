@@ -98,7 +98,7 @@ class ClientHost:
             self.network = world.network.port_of(process)
             self.random = SeededRandom(f"{world.seed}:{name}")
             ended = self.ended = world.loop.create_future()
-            task = world.loop.create_task(_main(program, self), name="main", context=process.context)
+            task = world.loop.create_task(_main(program, self), name="main", context=process.context.copy())
             process.doomed.append(partial(_set, ended))
             await asyncio.wait({task, ended}, return_when=asyncio.FIRST_COMPLETED)
             if process.alive:
@@ -257,7 +257,7 @@ class BrokerHost(Machine):
         ended: asyncio.Future[None] = world.loop.create_future()
         process.doomed.append(partial(_set, ended))
         process.doomed += [partial(watch, broker) for watch in self._watchers]
-        task = world.loop.create_task(broker.start(), name="start", context=process.context)
+        task = world.loop.create_task(broker.start(), name="start", context=process.context.copy())
         await asyncio.wait({task, ended}, return_when=asyncio.FIRST_COMPLETED, timeout=START_SECONDS)
         if not process.alive:
             return False
@@ -290,7 +290,7 @@ class BrokerHost(Machine):
         self.is_stopping = True
         ended: asyncio.Future[None] = self.world.loop.create_future()
         process.doomed.append(partial(_set, ended))
-        task = self.world.loop.create_task(broker.stop(), name="stop", context=process.context)
+        task = self.world.loop.create_task(broker.stop(), name="stop", context=process.context.copy())
         await asyncio.wait({task, ended}, return_when=asyncio.FIRST_COMPLETED, timeout=START_SECONDS)
         if not process.alive:
             return False
