@@ -172,10 +172,17 @@ def _shape_at(data: bytes | memoryview, position: int, index: int) -> Shape | No
     headers = value + max(value_length, 0)
     if key_length < -1 or value_length < -1 or headers >= body + length:
         return None
-    places = (key_prefix, key, key_length, value_prefix, value, value_length, headers, body + length)
-    key_prefix, key, _, value_prefix, value, _, headers, end = (each - position for each in places)
     return Shape(
-        body - position, time_width, key_prefix, key, key_length, value_prefix, value, value_length, headers, end
+        body - position,
+        time_width,
+        key_prefix - position,
+        key - position,
+        key_length,
+        value_prefix - position,
+        value - position,
+        value_length,
+        headers - position,
+        body + length - position,
     )
 
 
@@ -191,24 +198,24 @@ def _uniform_times(
     data: bytes | memoryview, position: int, stop: int, first: int, shape: Shape, base: int
 ) -> list[int] | None:
     """The timestamps of the records between two positions, or None if one of them has another shape."""
-    size, body = shape.size, shape.body
+    body, time_width, key_prefix, key, _, value_prefix, value, _, headers, size = shape
     records = (stop - position) // size
-    constants = [*range(body), *range(shape.key_prefix, shape.key), *range(shape.value_prefix, shape.value)]
-    for place in (*constants, shape.headers):
+    # One byte is the count 0, more begin with another count.
+    if (size - headers == 1) is not (data[position + headers] == 0):
+        return None
+    # The first byte of the length is the same in all: it made them a run.
+    for place in (*range(1, body), *range(key_prefix, key), *range(value_prefix, value), headers):
         column = bytes(data[position + place : stop : size])
         if column.count(column[0]) != records:
             return None
-    # One byte is the count 0, more begin with another count.
-    if (size - shape.headers == 1) is not (data[position + shape.headers] == 0):
-        return None
-    offset_at = position + body + 1 + shape.time_width
+    offset_at = position + body + 1 + time_width
     longer = int(first >= OFFSETS_IN_BYTE)
     if bytes(data[offset_at:stop:size]) != OFFSET_LOW[longer][first : first + records]:
         return None
     if longer and bytes(data[offset_at + 1 : stop : size]) != OFFSET_HIGH[first : first + records]:
         return None
     low = bytes(data[position + body + 1 : stop : size])
-    if shape.time_width == 1:
+    if time_width == 1:
         if low.count(low[0]) == records:
             return [base + UNZIGZAG[low[0]]] * records if low[0] < 0x80 else None
         return [base + UNZIGZAG[byte] for byte in low] if low.isascii() else None
