@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from odradek.sim.checkers.access_history import AccessHistory, Change, LoginTry, Probe, Question
+from odradek.sim.checkers.access_history import AccessHistory, Asked, Change, LoginTry, Probe, Question
 from odradek.sim.checkers.audit import check_audit, parse_event
 from odradek.sim.checkers.audit_history import AuditEvent, AuditHistory
 from odradek.sim.checkers.history import Violation
@@ -37,6 +37,7 @@ def histories() -> tuple[AuditHistory, AccessHistory]:
     acl = AclBinding(ResourceType.TOPIC, "orders", "User:alice", AclOperation.READ)
     access.acls[acl].append(Change(1.0, 1.2, "here", is_certain=True))
     asked = Question("bert", "10.0.0.9", AclOperation.READ, ResourceType.TOPIC, "orders")
+    access.asked.append(Asked(asked, "b1", 2.0))
     access.probes.append(Probe(asked, "b1", 2.0, 2.2, 0.0, is_allowed=False))
     access.logins.append(LoginTry("dora", "word", "b1", 3.0, 3.2, 0.0, is_accepted=True))
     audit.topic += [event(1, 1.1, ADDED), event(2, 2.1, DENIED), event(3, 3.1, LOGGED_IN)]
@@ -69,10 +70,26 @@ def test_gap_is_found_unless_the_queue_has_counted_it() -> None:
     check_audit(audit, access)
 
 
-def test_denial_after_other_events_is_another_one() -> None:
+def test_denials_at_the_same_time_are_as_many_as_requests() -> None:
+    """A broker without metadata decides later what clients have asked on connections that they gave up."""
     audit, access = histories()
-    audit.topic += [event(4, 4.0, DENIED), event(5, 4.0, LOGGED_IN), event(6, 4.0, DENIED)]
+    asked = access.probes[0].question
+    access.asked += [Asked(asked, "b1", 3.5), Asked(asked, "b1", 3.9)]
+    audit.topic += [event(4, 4.0, DENIED), event(5, 4.0, DENIED)]
     check_audit(audit, access)
+    audit.topic += [event(6, 4.0, LOGGED_IN), event(7, 4.0, DENIED)]
+    with pytest.raises(Violation, match=r"single: event 4 .* and event 5 .* and event 7 .*, of 2 requests"):
+        check_audit(audit, access)
+
+
+@pytest.mark.parametrize(("broker", "asked_at"), [("b2", 3.5), ("b1", 4.5)])
+def test_requests_elsewhere_or_later_explain_no_second_denial(broker: str, asked_at: float) -> None:
+    audit, access = histories()
+    asked = access.probes[0].question
+    access.asked += [Asked(asked, "b1", 3.5), Asked(asked, broker, asked_at)]
+    audit.topic += [event(4, 4.0, DENIED), event(5, 4.0, DENIED)]
+    with pytest.raises(Violation, match="of 1 requests"):
+        check_audit(audit, access)
 
 
 def test_repeated_batch_is_accepted() -> None:

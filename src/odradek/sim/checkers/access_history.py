@@ -27,6 +27,14 @@ class Question(NamedTuple):
     name: str
 
 
+class Asked(NamedTuple):
+    """One request to a broker, answered or not."""
+
+    question: Question
+    broker: str
+    asked_at: float
+
+
 class Probe(NamedTuple):
     """A broker's decision on one request."""
 
@@ -55,13 +63,16 @@ class LoginTry(NamedTuple):
 class AccessHistory:
     """What administrators changed and what others were answered."""
 
-    __slots__ = ("acls", "final", "logins", "probes", "users")
+    __slots__ = ("acls", "asked", "final", "logins", "probes", "users")
 
     def __init__(self) -> None:
         self.acls: dict[AclBinding, list[Change]] = defaultdict(list)
         self.users: dict[str, list[Change]] = defaultdict(list)
         """Changes of passwords, by user."""
+        self.asked: list[Asked] = []
+        """Every request for a decision."""
         self.probes: list[Probe] = []
+        """Those requests that were decided."""
         self.logins: list[LoginTry] = []
         self.final: dict[Question, dict[str, bool]] = {}
         """After all faults, the decision of each broker."""

@@ -17,7 +17,7 @@ from odradek.client.admin.enums import ScramMechanism
 from odradek.client.admin.users import ScramUpsertion, salted_upsertion
 from odradek.client.errors import AuthenticationFailed
 from odradek.client.security.sasl import logins
-from odradek.sim.checkers.access_history import Change, LoginTry, Probe, Question
+from odradek.sim.checkers.access_history import Asked, Change, LoginTry, Probe, Question
 from odradek.sim.checkers.history import Violation
 from odradek.sim.workloads.clients import FAILURES, app_random, note_failure
 from odradek.sim.world.hosts import PORT, BrokerHost, ClientHost, World
@@ -341,6 +341,7 @@ async def _ask(host: ClientHost, admin: Admin, node_id: int, question: Question)
     world = host.world
     way = _WAYS[question.kind, question.operation]
     asked = world.now()
+    world.history.access.asked.append(Asked(question, f"b{node_id}", asked))
     try:
         answer = await admin.cluster.request(
             node_id, way.request(question.name), way.response, purpose="ask", timeout_ms=_TIMEOUT_MS
