@@ -120,7 +120,7 @@ def test_wait_that_ends_before_its_task_has_stopped_continues_it() -> None:
 
 
 @pytest.mark.parametrize("message", [None, "enough"])
-def test_cancelled_task_raises_with_its_message_and_later_outcomes_change_nothing(message: str | None) -> None:
+def test_cancelled_task_raises_and_later_outcomes_change_nothing(message: str | None) -> None:
     async def main() -> None:
         waiting, wait = Waiting(), OutcomeWait(asyncio.get_running_loop())
         task = await waiting.begin(wait, "one")
