@@ -20,6 +20,7 @@ from odradek.log.directories.placed_logs import DirectorySettings
 from odradek.log.directories.scan import stored_identity
 from odradek.log.segments.files import most_kept_open
 from odradek.log.writing.write_queue import WriteSettings
+from odradek.metadata.directories import is_unassigned
 from odradek.metadata.image import ClusterImage
 from odradek.metadata.stores.selection import open_store
 from odradek.ports.store import MetadataStore, SessionExpired, StoreError
@@ -152,8 +153,19 @@ async def _read_cluster(
             await metadata.store.reopen()
 
 
-def load_directories(directories: LogDirectories, config: BrokerConfig, cluster: str, image: ClusterImage) -> None:
-    """Load the directories, and compare what they hold with the replicas that the image gives to this broker."""
+def load_directories(
+    directories: LogDirectories,
+    config: BrokerConfig,
+    cluster: str,
+    image: ClusterImage,
+    *,
+    has_same_disks: bool = False,
+) -> None:
+    """Load the directories, and compare what they hold with the replicas that the image gives to this broker.
+
+    `has_same_disks`: no disk was replaced since this broker registered. A replica without a directory, of which the
+    cluster knows none either, is then one that this broker has not created yet.
+    """
     node_id = config.node_id
     directories.startup.load(
         cluster_id=cluster,
@@ -167,5 +179,5 @@ def load_directories(directories: LogDirectories, config: BrokerConfig, cluster:
         (topic.name, index)
         for topic in image.topics.values()
         for index, state in enumerate(topic.partitions)
-        if node_id in state.isr or node_id in state.elr
+        if (node_id in state.isr or node_id in state.elr) and not (has_same_disks and is_unassigned(state, node_id))
     )

@@ -28,8 +28,9 @@ def register_broker(
     """Register a broker under `broker.epoch`, fenced; replies name the partitions that changed.
 
     A new incarnation ends what the previous one led and was in sync with. `previous_epoch`: the epoch under which the
-    broker shut down cleanly, -1 where it did not (KIP-966); under any other epoch than the registered one, its logs may
-    lack records. The same incarnation amends its registration: it keeps its epoch and its state.
+    broker ended without a loss of records, -1 where it did not (KIP-966: a clean shutdown); under any other epoch than
+    the registered one, its logs may lack records. The same incarnation amends its registration: it keeps its epoch and
+    its state.
 
     The caller rejects another incarnation while the session of the registered one is valid. Raises KafkaError
     INVALID_REGISTRATION or UNSUPPORTED_VERSION for a broker that lacks a finalized feature.

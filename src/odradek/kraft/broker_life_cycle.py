@@ -59,7 +59,8 @@ class Identity(NamedTuple):
     rack: str | None
     log_dirs: Sequence[bytes]
     previous_broker_epoch: int = NO_EPOCH
-    """The epoch in the mark of a clean shutdown. -1 otherwise: its replicas then leave their ELRs (KIP-966)."""
+    """The epoch of the process before, if its records are all there: it shut down cleanly, or it was killed, and the
+    machine runs since. -1 otherwise: its replicas then leave their ELRs (KIP-966)."""
 
 
 class Timing(NamedTuple):
@@ -90,6 +91,11 @@ class BrokerLifeCycle:
         self._shutdown_was_asked = False
         self._shutdown_was_answered = False
         self._offline_log_dirs: list[bytes] = []
+
+    @property
+    def incarnation_id(self) -> bytes:
+        """Of this process."""
+        return self._identity.incarnation_id
 
     def poll(self, now_ms: float, metadata_offset: int) -> BrokerRegistrationRequest | BrokerHeartbeatRequest | None:
         """The request that is due, which is on its way from here on.

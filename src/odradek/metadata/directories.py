@@ -25,6 +25,11 @@ def is_online(directory: bytes, broker: Broker) -> bool:
     return directory != LOST and (not broker.log_dirs or directory in broker.log_dirs)
 
 
+def is_unassigned(state: PartitionState, broker_id: int) -> bool:
+    """Whether the broker has reported no directory of its replica yet, of those that records name."""
+    return bool(state.directories) and state.directories[state.replicas.index(broker_id)] == UNASSIGNED
+
+
 def default_directory(broker: Broker | None) -> bytes:
     """The directory of a new replica: that of its broker, where it has exactly one."""
     if broker is None:

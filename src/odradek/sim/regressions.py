@@ -128,6 +128,8 @@ ONCE_FAILED: Final = {
     "kraft-409031000001": "a deposed controller that was cut off together with a broker kept answering its heartbeats "
     "after its successor was elected: two brokers acted as a leader",
     "early-4": "the same by controllers of Odradek, whose successor was elected sooner than a fetch timeout",
+    "kraft-dark-23409000011": "a killed broker of a KRaft cluster registered as one that may have lost records, and "
+    "yielded to one whose machine had lost power",
     "silent-5": "a promise not to begin to lead waited behind a request for a lease, on the same connection to a "
     "controller whose metadata store was silent: the leader could not act",
     "stale-5": "a new leader that a deposed one kept asking for promises denied them, and began none of its partitions",

@@ -49,6 +49,21 @@ def test_records_may_be_lost_when_the_machine_went_down_with_them(
     asyncio.run(run())
 
 
+def test_records_may_be_lost_with_all_directories_of_partitions(tmp_path: Path) -> None:
+    """A directory that is not used yet has lost none."""
+
+    async def run() -> None:
+        disk = RebootingDisk()
+        for lost in (False, True):
+            directories = LogDirectories(disk, SystemClock(), SystemRandom(), [str(tmp_path)])
+            directories.startup.load(cluster_id="c", node_id=1)
+            assert directories.startup.records_may_be_lost is lost
+            await directories.close(clean=False)
+            disk.boots = "second"
+
+    asyncio.run(run())
+
+
 def test_records_are_lost_with_the_disk_that_held_them(tmp_path: Path) -> None:
     """Its place is taken by an empty one: that the partitions are not there says it, at later starts, too."""
 

@@ -75,7 +75,9 @@ def quorum_parts(
         config.node_id, metadata.controllers.ask, locate, lambda: participation.broker_epoch, timeout_ms
     )
     directories.events.subscribe_moves(assignments.moved)
-    participation = QuorumParticipation(config, view, metadata.follower, leadership, registers, assignments)
+    participation = QuorumParticipation(
+        config, view, metadata.follower, leadership, registers, assignments, directories.startup.registered
+    )
     ids = {directory.path: directory.directory_id for directory in directories.directories}
     metadata_path = metadata_directory(config)
 

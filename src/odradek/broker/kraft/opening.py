@@ -30,13 +30,8 @@ from odradek.broker.storage.replica_directories import ReplicaDirectories
 from odradek.client.errors import TransportError
 from odradek.kraft.errors import CorruptMetadata
 from odradek.kraft.metadata_observer import MetadataObserver, ObserverIdentity, Server
-from odradek.log.directories.checkpoint_formats import (
-    CLEAN_SHUTDOWN,
-    META_PROPERTIES,
-    CorruptCheckpoint,
-    parse_clean_shutdown,
-    parse_meta_properties,
-)
+from odradek.log.directories.checkpoint_formats import META_PROPERTIES, CorruptCheckpoint, parse_meta_properties
+from odradek.log.directories.scan import last_epoch
 from odradek.log.environment import LogEnvironment, StandaloneOwner
 from odradek.metadata.features import BROKER_FEATURES, finalized
 from odradek.metadata.image import ClusterImage
@@ -80,8 +75,10 @@ async def open_quorum_storage(
         raise StoreError(f"no controller has answered within {patience:g} s: {follower.problem or 'no answer'}")
     image = follower.image
     _check_features(image)
-    previous_epoch = _previous_broker_epoch(ports.disk, config.log_dirs)
-    load_directories(directories, config, cluster_id, image)
+    previous_epoch = last_epoch(ports.disk, config.log_dirs)
+    known = image.brokers.get(config.node_id)
+    has_same_disks = known is not None and known.epoch == previous_epoch
+    load_directories(directories, config, cluster_id, image, has_same_disks=has_same_disks)
     if directories.startup.records_may_be_lost:
         previous_epoch = -1
     view = ClusterView(config)
@@ -165,14 +162,3 @@ def _check_features(image: ClusterImage) -> None:
                 f"most: `kafka-features.sh --bootstrap-server HOST:PORT downgrade --feature {name}={highest}` takes "
                 "it back, where no group uses it"
             )
-
-
-def _previous_broker_epoch(disk: Disk, paths: Sequence[str]) -> int:
-    """The epoch of the process that shut down cleanly in all of these directories; -1 if none did."""
-    epochs = set()
-    for path in paths:
-        try:
-            epochs.add(parse_clean_shutdown(disk.read_file(f"{path}/{CLEAN_SHUTDOWN}")))
-        except OSError:
-            return -1
-    return epochs.pop() if len(epochs) == 1 else -1

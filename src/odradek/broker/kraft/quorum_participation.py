@@ -56,6 +56,7 @@ class QuorumParticipation:
         "_has_ceased",
         "_leadership",
         "_metadata_offset",
+        "_note_epoch",
         "_registers",
         "_registrar",
         "_view",
@@ -70,11 +71,14 @@ class QuorumParticipation:
         leadership: Leadership,
         registers: Registers,
         assignments: DirectoryAssignments,
+        note_epoch: Callable[[int], None],
     ) -> None:
+        """`note_epoch` is called with the epoch of this process's registration, before the broker serves."""
         self._assignments = assignments
         self._config = config
         self._view = view
         self._follower = follower
+        self._note_epoch = note_epoch
         self._leadership = leadership
         self._registers = registers
         self._registrar: Registrar | None = None
@@ -88,6 +92,11 @@ class QuorumParticipation:
     def broker_epoch(self) -> int:
         """See `Participation`."""
         return -1 if self._registrar is None else self._registrar.broker_epoch
+
+    @property
+    def incarnation_id(self) -> bytes | None:
+        """By which the controllers distinguish this process from earlier ones; None before it asks to be registered."""
+        return None if self._registrar is None else self._registrar.incarnation_id
 
     @property
     def follower(self) -> FollowedMetadata:
@@ -116,6 +125,7 @@ class QuorumParticipation:
         self._assignments.start()
         if await registrar.wait_for(BrokerState.RECOVERY) is not BrokerState.RECOVERY:
             raise StoreError(registrar.problem or "the registration of this broker has ended")
+        self._note_epoch(registrar.broker_epoch)
 
     async def serve(self) -> None:
         """See `Participation`: the controller has unfenced this broker."""

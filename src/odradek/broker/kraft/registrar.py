@@ -76,6 +76,11 @@ class Registrar:
         return self._life.broker_epoch
 
     @property
+    def incarnation_id(self) -> bytes:
+        """Of this process."""
+        return self._life.incarnation_id
+
+    @property
     def problem(self) -> str:
         """Why the last request failed; empty after a success."""
         return self._life.problem

@@ -22,6 +22,8 @@ STORE_FORMAT: Final = 1
 """`odradek.format` in `meta.properties`: grows when older versions could no longer read the directory."""
 BOOT_ID: Final = ".odradek_boot"
 """The machine's start that the directory was last used in."""
+BROKER_EPOCH: Final = ".odradek_epoch"
+"""The epoch of the registration that the directory was last used under, in a KRaft cluster; as in CLEAN_SHUTDOWN."""
 LOCK: Final = ".lock"
 
 _VERSION: Final = "0"
@@ -193,7 +195,7 @@ def format_partition_metadata(topic_id: bytes) -> bytes:
 
 
 def parse_clean_shutdown(data: bytes) -> int:
-    """The epoch of the registration that ended; -1 in a file that does not say it."""
+    """The epoch of a registration, in CLEAN_SHUTDOWN or BROKER_EPOCH; -1 in a file that does not say it."""
     try:
         epoch = json.loads(data or b"{}").get("brokerEpoch", -1)
     except (ValueError, AttributeError):
@@ -202,5 +204,5 @@ def parse_clean_shutdown(data: bytes) -> int:
 
 
 def format_clean_shutdown(broker_epoch: int) -> bytes:
-    """Format `.kafka_cleanshutdown`, with the epoch of the registration that ended."""
+    """Format `.kafka_cleanshutdown` or `.odradek_epoch`, with the epoch of a registration."""
     return json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":")).encode()

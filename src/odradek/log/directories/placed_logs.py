@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from odradek.log.directories.checkpoint_formats import LOG_START_OFFSETS, RECOVERY_POINTS
+from odradek.log.directories.checkpoint_formats import BROKER_EPOCH, LOG_START_OFFSETS, RECOVERY_POINTS
 from odradek.log.directories.events import DirectoryEvents
 from odradek.log.directories.log_directory import LogDirectory
 from odradek.log.directories.offset_checkpoints import OffsetCheckpoints
@@ -49,6 +50,7 @@ class PlacedLogs:
 
     __slots__ = (
         "_ended",
+        "_joins_quorum",
         "checkpoints",
         "clock",
         "directories",
@@ -82,6 +84,7 @@ class PlacedLogs:
         """The open logs."""
         self._ended: dict[str, dict[PartitionKey, str]] = {directory.path: {} for directory in self.directories}
         """By log directory: whose directories have other names there (which), though a power loss may undo it."""
+        self._joins_quorum = settings.joins_quorum
         self.events = events
         self.pending = PendingWork(disk, clock, events)
         self.checkpoints = OffsetCheckpoints(self.directories, self.where, self.logs, self.failed)
@@ -158,10 +161,18 @@ class PlacedLogs:
             return
         directory.offline = f"log directory {directory.path} is offline: {error}"
         self.report(directory.offline)
+        if self._joins_quorum:
+            self._forget_epoch()
         for key, log in self.logs.items():
             if self.where.get(key) is directory:
                 log.fail(directory.offline)
         self.events.directory_failed(directory.path)
+
+    def _forget_epoch(self) -> None:
+        """Have the next start report lost records: writes that the failed disk did not sync may be gone."""
+        for directory in self.directories:
+            with contextlib.suppress(OSError):
+                self.disk.remove(f"{directory.path}/{BROKER_EPOCH}")
 
     def storage_error(self, path: str, error: OSError) -> KafkaError:
         """`failed`, and what to raise for it."""

@@ -9,11 +9,14 @@ from typing import Final, NamedTuple
 from odradek.log.directories.checkpoint_file import TEMPORARY, CheckpointFile
 from odradek.log.directories.checkpoint_formats import (
     BOOT_ID,
+    BROKER_EPOCH,
     CLEAN_SHUTDOWN,
     LOG_START_OFFSETS,
     META_PROPERTIES,
     CorruptCheckpoint,
     MetaProperties,
+    format_clean_shutdown,
+    parse_clean_shutdown,
     parse_meta_properties,
     parse_offsets,
 )
@@ -101,8 +104,10 @@ def may_have_lost_records(disk: Disk, found: Found, path: str) -> bool:
     """
     present = disk.boot_id()
     file = f"{path}/{BOOT_ID}"
-    known = disk.read_file(file).decode(errors="replace") if disk.exists(file) else ""
-    lost = bool(found.partitions) and (
+    was_used = disk.exists(file)
+    known = disk.read_file(file).decode(errors="replace") if was_used else ""
+    # The directories of new partitions may be gone, too.
+    lost = (was_used or bool(found.partitions)) and (
         known == _RECORDS_LOST or (not found.clean and (not present or known != present))
     )
     if lost:
@@ -135,6 +140,33 @@ def note_boots(disk: Disk, directories: Sequence[LogDirectory], failed: Callable
                 disk.write_atomic(f"{directory.path}/{BOOT_ID}", disk.boot_id().encode(), sync=False)
             except OSError as error:
                 failed(directory.path, error)
+
+
+def note_epoch(
+    disk: Disk, directories: Sequence[LogDirectory], epoch: int, failed: Callable[[str, OSError], None]
+) -> None:
+    """Note the registration under which the directories are used from now on."""
+    for directory in directories:
+        if directory.offline is None:
+            try:
+                disk.write_atomic(f"{directory.path}/{BROKER_EPOCH}", format_clean_shutdown(epoch), sync=False)
+            except OSError as error:
+                failed(directory.path, error)
+
+
+def last_epoch(disk: Disk, paths: Sequence[str]) -> int:
+    """The epoch of the registration under which all of these directories were last used; -1 where it is unknown.
+
+    A clean stop marks the directories with it. After another end the note of the registration counts, which differs
+    where the processes since then have not used all of the directories. To be read before `scan` removes the marks.
+    """
+    for name in (CLEAN_SHUTDOWN, BROKER_EPOCH):
+        try:
+            epochs = {parse_clean_shutdown(disk.read_file(f"{path}/{name}")) for path in paths}
+        except OSError:
+            continue
+        return epochs.pop() if len(epochs) == 1 else -1
+    return -1
 
 
 def _read_offsets(disk: Disk, path: str, report: Callable[[str], None]) -> dict[PartitionKey, int]:

@@ -14,7 +14,7 @@ from odradek.log.directories.ownership import refuse_foreign
 from odradek.log.directories.placed_logs import PlacedLogs
 from odradek.log.directories.replica_copy import TAKES_OVER
 from odradek.log.directories.replica_moves import ReplicaMoves
-from odradek.log.directories.scan import may_have_lost_records, note_boots, note_losses, scan
+from odradek.log.directories.scan import may_have_lost_records, note_boots, note_epoch, note_losses, scan
 from odradek.log.segments.files import LOG, PARTITION_METADATA, STRAY_DIRECTORY, segment_path
 from odradek.records.topic_partition import PartitionKey
 
@@ -206,6 +206,15 @@ class DirectoriesStartup:
         if self.records_may_be_lost:
             self.records_may_be_lost = False
             note_boots(self._places.disk, self._places.directories, self._places.failed)
+
+    def registered(self, epoch: int) -> None:
+        """Note the epoch of this process's registration; with it the controllers of a KRaft cluster judge the losses.
+
+        A process that is killed loses no records: the next one reports this epoch as that of a clean stop (KIP-966).
+        """
+        places = self._places
+        note_epoch(places.disk, places.directories, epoch, places.failed)
+        self.accept_losses()
 
     def set_aside_strays(self, is_known: Callable[[str, int], bool]) -> int:
         """Rename the directories of partitions that the cluster does not know here to `-stray`; their number.

@@ -40,6 +40,9 @@ class QuorumBrokersWatch:
         self._seen: dict[str, int] = {}
         self._behind_since: dict[tuple[str, bytes, int], float] = {}
         self._image = ClusterImage()
+        self._asked_boots: dict[int, int] = {}
+        self._judged_boots: dict[int, int] = {}
+        """How often the machine of a broker had booted when the process of its registration asked for it."""
 
     async def run(self) -> None:
         """Look until the run ends."""
@@ -56,6 +59,10 @@ class QuorumBrokersWatch:
     def committed(self, batch: ModelBatch) -> None:
         """Note what a committed batch says of leaders and ISRs."""
         before, self._image = self._image, batch.image
+        for broker in batch.image.brokers.values():
+            known = before.brokers.get(broker.id)
+            if (known is None or known.epoch != broker.epoch) and broker.id in self._asked_boots:
+                self._judged_boots[broker.id] = self._asked_boots[broker.id]
         if batch.image.topics is before.topics:
             return
         for topic in batch.image.topics.values():
@@ -69,9 +76,14 @@ class QuorumBrokersWatch:
         """Check what a broker reports of itself at the moment at which a controller accepts it."""
         if isinstance(request, BrokerRegistrationRequest):
             host = self._world.brokers[request.broker_id - 1]
-            if request.previous_broker_epoch >= 0 and not host.may_be_clean:
+            if not _is_of_newest(request, host):
+                return
+            boots = self._asked_boots[host.node_id] = host.volume.boots
+            has_lost_power = boots != self._judged_boots.get(host.node_id, boots)
+            if request.previous_broker_epoch >= 0 and has_lost_power and not host.may_be_clean:
                 self._world.loop.broken = Violation(
-                    "only a clean stop names its epoch", f"{host.host} was killed in {request.previous_broker_epoch}"
+                    "a broker that may have lost records names no epoch",
+                    f"{host.host} lost power in {request.previous_broker_epoch}",
                 )
             return
         check_report(self._world, request)
@@ -152,6 +164,15 @@ class QuorumBrokersWatch:
             self._behind_since.pop(key, None)
         elif now > self._behind_since.setdefault(key, now) + _APPLIED_SECONDS:
             raise Violation("no broker leads in an epoch that is over", f"{where}, by its own image")
+
+
+def _is_of_newest(request: BrokerRegistrationRequest, host: BrokerHost) -> bool:
+    """Whether the process that asked still runs: a registration may arrive late, and the next process asks again."""
+    found = host.inspect() if host.is_up else None
+    if found is None:
+        return False
+    assert isinstance(found.participation, QuorumParticipation)
+    return found.participation.incarnation_id == request.incarnation_id
 
 
 async def see_logs_agree(world: World, quorum: CommittedLog) -> None:

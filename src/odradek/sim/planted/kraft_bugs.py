@@ -197,7 +197,7 @@ def _(right: Any) -> Any:
     return heartbeat
 
 
-@_bug("unclean stop called clean", "a killed broker registers as one that has stopped cleanly",
+@_bug("unclean stop called clean", "a broker whose machine lost power registers as one that has stopped cleanly",
       f"{_BROKER}.assembly:_identity", profile="kraft-dark")  # fmt: skip
 def _(right: Any) -> Any:
     def identity(ports: Any, storage: Any, metadata: Any, broker: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +20,9 @@ from odradek.broker.ports import Ports
 from odradek.kraft.metadata_observer import Server
 from odradek.log.directories.checkpoint_formats import MetaProperties, format_clean_shutdown, format_meta_properties
 from odradek.log.directories.log_directory import LogDirectoryError
+from odradek.metadata.directories import UNASSIGNED
 from odradek.ports.clock import Clock
+from odradek.ports.disk import SystemDisk
 from odradek.ports.store import StoreError, WrongStore
 from odradek.wire.frames import ReceiveBuffers
 from odradek.wire.messages import cluster_metadata as md
@@ -104,9 +107,75 @@ def test_epoch_of_a_clean_shutdown_is_registered_again(world: World) -> None:
     assert world.open(previous_epoch) == 16
 
 
-def test_no_former_epoch_is_registered_after_a_crash(world: World) -> None:
+def test_no_former_epoch_is_registered_without_a_note_of_it(world: World) -> None:
     world.format()
     assert world.open(previous_epoch) == -1
+
+
+def use(directory: int) -> Any:
+    """The life of a process that registers under epoch 16 and is killed."""
+
+    def then(storage: Storage) -> None:
+        storage.directories.create("a", directory, topic("a").topic_id)
+        storage.directories.startup.registered(16)
+
+    return then
+
+
+def append_topic(world: World, *directories: bytes) -> None:
+    """A topic of as many partitions, each with a replica here that is in sync, in these directories."""
+    topic_id = topic("a").topic_id
+    partitions = [
+        md.PartitionRecord(i, topic_id, [7], [7], [], [], 7, 0, 0, directories=[directory])
+        for i, directory in enumerate(directories)
+    ]
+    world.quorum.append(topic("a"), *partitions)
+
+
+def test_killed_broker_registers_the_epoch_before_it(world: World) -> None:
+    """It has lost no record: its replicas stay eligible, and replicas that may lack records yield to them."""
+    world.format()
+    append_topic(world, b"d" * 16)
+    world.open(use(0))
+    assert world.open(previous_epoch) == 16
+
+
+def test_no_former_epoch_is_registered_after_a_power_loss(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until a process has registered so, whatever ends the processes before it."""
+    world.format()
+    append_topic(world, b"d" * 16)
+    world.open(use(0))
+    monkeypatch.setattr(SystemDisk, "boot_id", lambda _self: "another boot")
+    assert world.open(previous_epoch) == -1
+    assert world.open(previous_epoch) == -1
+    world.open(lambda storage: storage.directories.startup.registered(17))
+    assert world.open(previous_epoch) == 17
+
+
+def test_no_former_epoch_is_registered_after_a_failure_of_a_disk(world: World) -> None:
+    """What the disk was to write back may be gone."""
+    world.format()
+    append_topic(world, b"d" * 16)
+
+    def fail(storage: Storage) -> None:
+        use(0)(storage)
+        storage.directories._places.failed(str(world.data), OSError(errno.EIO, "failed"))
+
+    world.open(fail)
+    assert world.open(previous_epoch) == -1
+
+
+@pytest.mark.parametrize(("directory", "epoch"), [(UNASSIGNED, 16), (b"d" * 16, -1)])
+def test_replica_assigned_after_a_kill_is_no_lost_one(world: World, directory: bytes, epoch: int) -> None:
+    """A dead broker gets replicas of new topics until its session is over."""
+    world.format()
+    append_topic(world, b"d" * 16)
+    world.open(use(0))
+    registered = md.RegisterBrokerRecord(broker_id=7, incarnation_id=b"i" * 16, broker_epoch=16, rack=None)
+    world.quorum.append(
+        registered, md.PartitionRecord(1, topic("a").topic_id, [7], [7], [], [], 7, 0, 0, directories=[directory])
+    )
+    assert world.open(previous_epoch) == epoch
 
 
 def test_replica_that_the_newest_metadata_lacks_is_set_aside(world: World) -> None:

@@ -45,6 +45,7 @@ class World:
         self.leadership = Leadership(SELF, lambda: self.now)
         self.follower = SimpleNamespace(epoch=9, follow=self._follow)
         self.registrar = ARegistrar()
+        self.noted: list[int] = []
         settings = {
             "broker.session.timeout.ms": 9000,
             "odradek.self.fence.margin.ms": 500,
@@ -54,7 +55,13 @@ class World:
         registrar: Any = self.registrar
         unasked = DirectoryAssignments(SELF, cast(Any, None), lambda *_: None, lambda: 1, 1000)
         self.part = QuorumParticipation(
-            config, self.view, cast(Any, self.follower), self.leadership, lambda _broker: registrar, unasked
+            config,
+            self.view,
+            cast(Any, self.follower),
+            self.leadership,
+            lambda _broker: registrar,
+            unasked,
+            self.noted.append,
         )
 
     def _follow(self, take: Any, failed: Any) -> None:
@@ -87,6 +94,15 @@ def test_image_of_an_earlier_registration_is_not_taken() -> None:
         assert world.view.image.topics.keys() == {"t"}
         assert world.view.broker_epoch == 42
         assert world.view.has_metadata
+
+    asyncio.run(scenario())
+
+
+def test_epoch_of_the_registration_is_noted_for_the_next_start() -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.join()
+        assert world.noted == [42]
 
     asyncio.run(scenario())
 
