@@ -94,6 +94,33 @@ class ObserverIdentity(NamedTuple):
     directory_id: bytes
 
 
+def fetch_request(
+    identity: ObserverIdentity,
+    epoch: int,
+    end: LogEnd,
+    high_watermark: int = _UNKNOWN,
+    max_wait_ms: int = _FETCH_WAIT_MS,
+) -> fetch.FetchRequest:
+    """Fetch from the leader of that epoch what follows this end, or a high watermark above the known one."""
+    partition = fetch.FetchRequestPartition(
+        partition=0,
+        current_leader_epoch=epoch,
+        fetch_offset=end.offset,
+        last_fetched_epoch=end.epoch,
+        log_start_offset=-1,
+        partition_max_bytes=_FETCH_BYTES,
+        replica_directory_id=identity.directory_id,
+        high_watermark=high_watermark,
+    )
+    return fetch.FetchRequest(
+        cluster_id=identity.cluster_id,
+        replica_state=fetch.FetchRequestReplicaState(identity.node_id, -1),
+        max_wait_ms=max_wait_ms,
+        max_bytes=_FETCH_BYTES,
+        topics=[fetch.FetchRequestTopic(_TOPIC, _TOPIC_ID, [partition])],
+    )
+
+
 class MetadataObserver:
     """The position in the log, the leader, and the snapshot that is being fetched.
 
@@ -305,24 +332,7 @@ class MetadataObserver:
     # --- requests ---
 
     def _fetch(self) -> fetch.FetchRequest:
-        identity, end = self._identity, self.log_end
-        partition = fetch.FetchRequestPartition(
-            partition=0,
-            current_leader_epoch=self.epoch,
-            fetch_offset=end.offset,
-            last_fetched_epoch=end.epoch,
-            log_start_offset=-1,
-            partition_max_bytes=_FETCH_BYTES,
-            replica_directory_id=identity.directory_id,
-            high_watermark=self.high_watermark,
-        )
-        return fetch.FetchRequest(
-            cluster_id=identity.cluster_id,
-            replica_state=fetch.FetchRequestReplicaState(identity.node_id, -1),
-            max_wait_ms=_FETCH_WAIT_MS,
-            max_bytes=_FETCH_BYTES,
-            topics=[fetch.FetchRequestTopic(_TOPIC, _TOPIC_ID, [partition])],
-        )
+        return fetch_request(self._identity, self.epoch, self.log_end, self.high_watermark)
 
     def _fetch_snapshot(self, wanted: CheckpointId) -> fetch_snapshot.FetchSnapshotRequest:
         identity = self._identity

@@ -130,6 +130,8 @@ ONCE_FAILED: Final = {
     "early-4": "the same by controllers of Odradek, whose successor was elected sooner than a fetch timeout",
     "kraft-dark-23409000011": "a killed broker of a KRaft cluster registered as one that may have lost records, and "
     "yielded to one whose machine had lost power",
+    "kraft-23409000028": "a broker that stood still for longer than its session was unfenced by its next heartbeat, "
+    "and led on until it learned of its successor: the end of a partition went back",
     "silent-5": "a promise not to begin to lead waited behind a request for a lease, on the same connection to a "
     "controller whose metadata store was silent: the leader could not act",
     "stale-5": "a new leader that a deposed one kept asking for promises denied them, and began none of its partitions",

@@ -336,7 +336,7 @@ def _controller(config: RoleSettings) -> Iterator[Problem]:
 
 
 def _quorum_lease(config: RoleSettings) -> Iterator[Problem]:
-    """A session that is over before a broker could lead in it: see `broker.kraft.quorum_participation.lease_ms`."""
+    """A session that is over before a broker could lead in it: see `broker.kraft.heartbeat_lease.lease_ms`."""
     try:
         session, margin, fetch = (int(config.text(name)) for name in (_SESSION, _MARGIN, _FETCH_TIMEOUT))
     except ValueError:

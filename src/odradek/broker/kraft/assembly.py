@@ -13,10 +13,12 @@ from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.configuration.refusals import metadata_directory
 from odradek.broker.kraft.absent_parts import NoAclChanges, NoLocalController, NoPushes
 from odradek.broker.kraft.broker_logins import BETWEEN_BROKERS, broker_login
+from odradek.broker.kraft.committed_end import CommittedEnd
 from odradek.broker.kraft.directory_assignments import DirectoryAssignments
+from odradek.broker.kraft.heartbeat_lease import HeartbeatLease, lease_ms
 from odradek.broker.kraft.image_acls import ImageAcls
 from odradek.broker.kraft.quorum_link import QuorumLink
-from odradek.broker.kraft.quorum_participation import QuorumParticipation, lease_ms
+from odradek.broker.kraft.quorum_participation import QuorumParticipation
 from odradek.broker.kraft.registrar import Registrar
 from odradek.broker.network.tls_listeners import TlsListeners
 from odradek.broker.opening import QuorumMetadata, Storage
@@ -51,6 +53,13 @@ def quorum_parts(
     link = QuorumLink(metadata.controllers, view, config)
     leadership = Leadership(config.node_id, ports.clock.monotonic)
     replicas = replicas_of(config, ports, storage, link, peers, leadership)
+    heartbeat_ms = config.number("broker.session.timeout.ms") / 2
+    committed_end = CommittedEnd(metadata.controllers.ask, metadata.follower, storage.cluster_id, heartbeat_ms)
+
+    async def catch_up() -> None:
+        await participation.wait_until_applied(await committed_end.find())
+
+    lease = HeartbeatLease(config, leadership, ports.clock.monotonic, catch_up)
 
     def registers(broker: Broker) -> Registrar:
         now_ms = ports.clock.monotonic() * 1000
@@ -60,8 +69,8 @@ def quorum_parts(
             metadata.controllers.ask,
             ports.clock,
             lambda: participation.metadata_offset,
-            participation.unfenced,
-            config.number("broker.session.timeout.ms") / 2,
+            lease.unfenced,
+            heartbeat_ms,
         )
 
     directories = storage.directories
@@ -76,7 +85,7 @@ def quorum_parts(
     )
     directories.events.subscribe_moves(assignments.moved)
     participation = QuorumParticipation(
-        config, view, metadata.follower, leadership, registers, assignments, directories.startup.registered
+        config, view, metadata.follower, leadership, lease, registers, assignments, directories.startup.registered
     )
     ids = {directory.path: directory.directory_id for directory in directories.directories}
     metadata_path = metadata_directory(config)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+from odradek.kraft.metadata_observer import LogEnd
 from odradek.metadata.image import ClusterImage
 
 OnImage = Callable[[ClusterImage, int], Awaitable[None]]
@@ -22,6 +23,11 @@ class FollowedMetadata(Protocol):
     @property
     def epoch(self) -> int:
         """The newest epoch of the quorum that this broker knows."""
+        ...
+
+    @property
+    def log_end(self) -> LogEnd:
+        """The end of the log as this broker has it, committed or not."""
         ...
 
     @property

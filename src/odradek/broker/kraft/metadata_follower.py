@@ -16,7 +16,7 @@ from odradek.broker.kraft.followed_metadata import OnImage
 from odradek.broker.kraft.metadata_snapshots import MetadataSnapshots
 from odradek.client.errors import TransportError
 from odradek.kraft.errors import CorruptMetadata
-from odradek.kraft.metadata_observer import Append, Ask, InstallSnapshot, MetadataObserver, Step, TruncateTo
+from odradek.kraft.metadata_observer import Append, Ask, InstallSnapshot, LogEnd, MetadataObserver, Step, TruncateTo
 from odradek.metadata.image import ClusterImage
 from odradek.metadata.kraft.durable_log import DurableMetadataLog
 from odradek.ports.clock import Clock
@@ -91,6 +91,11 @@ class MetadataFollower:
     def epoch(self) -> int:
         """The newest epoch of the quorum that this broker knows."""
         return self._observer.epoch
+
+    @property
+    def log_end(self) -> LogEnd:
+        """The end of the log as this broker has it, committed or not."""
+        return self._observer.log_end
 
     @property
     def problem(self) -> str:

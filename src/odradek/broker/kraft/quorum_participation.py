@@ -1,8 +1,8 @@
 """How a broker takes part in a KRaft cluster: registration, heartbeats, and images from the metadata log.
 
-A heartbeat that finds the broker unfenced is its lease of leadership: the controller fences it, and elects others, no
-earlier than a session after it has received that heartbeat, unless nothing listens at its address: then its process has
-ended (`broker.quorum.broker_watch`). `lease_ms` says what a change of controllers costs.
+A heartbeat that finds the broker unfenced is its lease of leadership (`broker.kraft.heartbeat_lease`): the controller
+fences it, and elects others, no earlier than a session after it has received that heartbeat, unless nothing listens at
+its address: then its process has ended (`broker.quorum.broker_watch`).
 Source: Kafka's `BrokerServer`, `BrokerLifecycleManager`.
 """
 
@@ -17,6 +17,7 @@ from odradek.api.requests.context import Configuration
 from odradek.broker.cluster.cluster_view import ClusterView
 from odradek.broker.kraft.directory_assignments import DirectoryAssignments
 from odradek.broker.kraft.followed_metadata import FollowedMetadata
+from odradek.broker.kraft.heartbeat_lease import HeartbeatLease
 from odradek.broker.kraft.registrar import Registrar
 from odradek.kraft.broker_life_cycle import BrokerState
 from odradek.metadata.features import metadata_level
@@ -34,27 +35,18 @@ Registers = Callable[[Broker], Registrar]
 """Makes the registrar of this broker, once its listeners are bound."""
 
 
-def lease_ms(config: Configuration) -> float:
-    """How long a broker may lead after it sent a heartbeat that found it unfenced.
-
-    A controller answers a heartbeat only once a majority of the voters is known to have followed it half a fetch
-    timeout before the heartbeat came, or later (`broker.quorum.followed_leader`). A successor fences this broker no
-    earlier than a session after its own election, which that majority did not grant before.
-    """
-    session, margin = config.number("broker.session.timeout.ms"), config.number("odradek.self.fence.margin.ms")
-    return session - margin - config.number("controller.quorum.fetch.timeout.ms") / 2
-
-
 class QuorumParticipation:
     """Implements `Participation`."""
 
     __slots__ = (
+        "_applied",
         "_assignments",
         "_config",
         "_failed_directories",
         "_follower",
         "_has_ceased",
         "_leadership",
+        "_lease",
         "_metadata_offset",
         "_note_epoch",
         "_registers",
@@ -69,6 +61,7 @@ class QuorumParticipation:
         view: ClusterView,
         follower: FollowedMetadata,
         leadership: Leadership,
+        lease: HeartbeatLease,
         registers: Registers,
         assignments: DirectoryAssignments,
         note_epoch: Callable[[int], None],
@@ -80,9 +73,11 @@ class QuorumParticipation:
         self._follower = follower
         self._note_epoch = note_epoch
         self._leadership = leadership
+        self._lease = lease
         self._registers = registers
         self._registrar: Registrar | None = None
         self._metadata_offset = -1
+        self._applied = asyncio.Event()
         self._has_ceased = False
         self._failed_directories: list[bytes] = []
         self.has_failed = asyncio.Event()
@@ -130,6 +125,7 @@ class QuorumParticipation:
     async def serve(self) -> None:
         """See `Participation`: the controller has unfenced this broker."""
         assert self._registrar is not None, "join comes before"
+        self._lease.begin()
         self._registrar.ask_for_unfencing()
         if await self._registrar.wait_for(BrokerState.RUNNING) is not BrokerState.RUNNING:
             raise StoreError(self._registrar.problem or "the registration of this broker has ended")
@@ -162,7 +158,7 @@ class QuorumParticipation:
     def cease(self) -> None:
         """See `Participation`."""
         self._has_ceased = True
-        self._leadership.surrender()
+        self._lease.close()
         if self._registrar is not None:
             self._registrar.close()
         self._assignments.close()
@@ -197,6 +193,13 @@ class QuorumParticipation:
             # Every broker forwards what only the controller decides: clients may ask this one.
             await self._view.take(image.with_controller(self._view.node_id, self._follower.epoch))
         self._metadata_offset = end_offset - 1
+        self._applied.set()
+
+    async def wait_until_applied(self, end_offset: int) -> None:
+        """Wait until the effects of all records before that offset are in place."""
+        while self._metadata_offset < end_offset - 1:
+            self._applied.clear()
+            await self._applied.wait()
 
     def _add_directories(self) -> None:
         """Register again: at the level of this broker's registration, no record named its log directories.
@@ -211,10 +214,6 @@ class QuorumParticipation:
         """Newly led partitions wait for no former leader: the controller has fenced it, or it has given way."""
         self._leadership.follow(old, new)
         self._leadership.begin(self._leadership.sequence)
-
-    def unfenced(self, asked_at: float) -> None:
-        """A heartbeat of that time (seconds, monotonic) has found this broker unfenced."""
-        self._leadership.extend(asked_at, lease_ms(self._config) / 1000)
 
     def metadata_failed(self, error: BaseException) -> None:
         """The metadata log cannot be followed: what this broker knows of its leadership may be wrong.

@@ -111,7 +111,7 @@ class BrokerRequests:
         """Extend a broker's session, and fence, unfence or release it. `connection` is the one that it came on.
 
         The answer is a lease of leadership. It waits until no successor of this controller can have been elected more
-        than half a fetch timeout before the heartbeat came: see `broker.kraft.quorum_participation.lease_ms`.
+        than half a fetch timeout before the heartbeat came: see `broker.kraft.heartbeat_lease.lease_ms`.
         """
         controller = self._controller
         if not controller.is_active:

@@ -15,6 +15,7 @@ from odradek.broker.kraft.controllers import Controllers
 from odradek.broker.kraft.followed_metadata import OnImage
 from odradek.broker.quorum.controller_node import ControllerNode
 from odradek.broker.task_failures import logs_failure
+from odradek.kraft.metadata_observer import LogEnd
 from odradek.metadata.features import is_on_records
 from odradek.metadata.image import ClusterImage
 from odradek.ports.store import StoreError
@@ -49,6 +50,11 @@ class LocalMetadata:
     def epoch(self) -> int:
         """See `FollowedMetadata`."""
         return self._node.parts.replica.leader.epoch
+
+    @property
+    def log_end(self) -> LogEnd:
+        """See `FollowedMetadata`."""
+        return self._node.parts.replica.machine.quorum.log.end
 
     @property
     def problem(self) -> str:

@@ -37,6 +37,8 @@ class QuorumBrokersWatch:
         """The offset of the record with which a leader epoch of a partition began."""
         self._isrs: dict[tuple[bytes, int, int], frozenset[int]] = {}
         """ISRs by partition and partition epoch."""
+        self._fenced: dict[int, int] = {}
+        """The offset after the record that last fenced each broker against its will."""
         self._seen: dict[str, int] = {}
         self._behind_since: dict[tuple[str, bytes, int], float] = {}
         self._image = ClusterImage()
@@ -63,6 +65,10 @@ class QuorumBrokersWatch:
             known = before.brokers.get(broker.id)
             if (known is None or known.epoch != broker.epoch) and broker.id in self._asked_boots:
                 self._judged_boots[broker.id] = self._asked_boots[broker.id]
+        for broker_id, was in before.brokers.items():
+            broker = batch.image.brokers.get(broker_id)
+            if broker is not None and broker.epoch == was.epoch and broker.fenced and was.is_active:
+                self._fenced[broker_id] = batch.end
         if batch.image.topics is before.topics:
             return
         for topic in batch.image.topics.values():
@@ -99,7 +105,7 @@ class QuorumBrokersWatch:
         assert isinstance(follower, MetadataFollower)
         self._look_at_log(name, follower)
         assert found.leadership is not None
-        self._look_at_lease(host, name, found.leadership.lease_until, participation.broker_epoch)
+        self._look_at_lease(host, name, found.leadership.lease_until, participation)
         self._look_at_leaders(host, name, found, participation)
 
     def _look_at_log(self, name: str, follower: MetadataFollower) -> None:
@@ -117,10 +123,19 @@ class QuorumBrokersWatch:
         if changes := _changes(expected, follower.image):
             raise Violation("a broker's image is the replayed log", f"{name} at offset {end}: {changes}")
 
-    def _look_at_lease(self, host: BrokerHost, name: str, lease_until: float, epoch: int) -> None:
-        remaining = lease_until - host.clock.monotonic()
+    def _look_at_lease(
+        self, host: BrokerHost, name: str, lease_until: float, participation: QuorumParticipation
+    ) -> None:
+        remaining, epoch = lease_until - host.clock.monotonic(), participation.broker_epoch
         if remaining <= 0:
             return
+        fenced = self._fenced.get(host.node_id, 0)
+        if participation.metadata_offset + 1 < fenced:
+            raise Violation(
+                "a lease begins once the broker knows that it was fenced",
+                f"{name} has one for {remaining:.3f} s and has applied offset {participation.metadata_offset}; it was "
+                f"fenced before offset {fenced}",
+            )
         granted = self._quorum.unfenced_at.get((host.node_id, epoch))
         if granted is None or self._world.now() + remaining > granted + SESSION_SECONDS:
             raise Violation(

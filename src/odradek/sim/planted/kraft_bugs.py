@@ -17,6 +17,7 @@ _COMMITTED: Final = f"{_BROKER}.committed_replay:CommittedReplay"
 _OBSERVER: Final = "odradek.kraft.metadata_observer:MetadataObserver"
 _LIFE: Final = "odradek.kraft.broker_life_cycle:BrokerLifeCycle"
 _PARTICIPATION: Final = f"{_BROKER}.quorum_participation:QuorumParticipation"
+_LEASE: Final = f"{_BROKER}.heartbeat_lease"
 _REPLAY: Final = "odradek.metadata.kraft.metadata_replay:MetadataReplay"
 
 
@@ -140,7 +141,7 @@ def _(right: Any) -> Any:
 
 
 @_bug("lease outlives the session", "a broker leads on for a minute after the controller found it unfenced",
-      f"{_PARTICIPATION}.unfenced")  # fmt: skip
+      f"{_LEASE}:HeartbeatLease.unfenced")  # fmt: skip
 def _(right: Any) -> Any:
     def unfenced(self: Any, asked_at: float) -> None:
         self._leadership.extend(asked_at, 60.0)
@@ -148,9 +149,22 @@ def _(right: Any) -> Any:
     return unfenced
 
 
+@_bug("lease without the news", "a broker that was fenced and unfenced leads on before it has applied either",
+      f"{_LEASE}:HeartbeatLease._begin_again")  # fmt: skip
+def _(right: Any) -> Any:
+    async def begin_again(self: Any) -> None:
+        async def known() -> None:
+            return
+
+        self._catch_up = known
+        await right(self)
+
+    return begin_again
+
+
 @_bug("lease ignores deposed controllers",
       "a broker leads for a whole session after an answer of a controller whose successor has been elected",
-      f"{_BROKER}.quorum_participation:lease_ms", profile="at-once")  # fmt: skip
+      f"{_LEASE}:lease_ms", profile="at-once")  # fmt: skip
 def _(right: Any) -> Any:
     def lease_ms(config: Any) -> float:
         return float(right(config) + config.number("controller.quorum.fetch.timeout.ms") / 2)

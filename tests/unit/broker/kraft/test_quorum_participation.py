@@ -9,6 +9,7 @@ from typing import Any, cast
 from odradek.broker.cluster.cluster_view import ClusterView
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.kraft.directory_assignments import DirectoryAssignments
+from odradek.broker.kraft.heartbeat_lease import HeartbeatLease
 from odradek.broker.kraft.quorum_participation import QuorumParticipation
 from odradek.kraft.broker_life_cycle import BrokerState
 from odradek.metadata.features import METADATA_VERSION
@@ -54,15 +55,20 @@ class World:
         config: Any = SimpleNamespace(number=settings.__getitem__, flag=lambda _name: True)
         registrar: Any = self.registrar
         unasked = DirectoryAssignments(SELF, cast(Any, None), lambda *_: None, lambda: 1, 1000)
+        self.lease = HeartbeatLease(config, self.leadership, lambda: self.now, self._catch_up)
         self.part = QuorumParticipation(
             config,
             self.view,
             cast(Any, self.follower),
             self.leadership,
+            self.lease,
             lambda _broker: registrar,
             unasked,
             self.noted.append,
         )
+
+    async def _catch_up(self) -> None:
+        await self.part.wait_until_applied(12)
 
     def _follow(self, take: Any, failed: Any) -> None:
         self.take, self.failed = take, failed
@@ -127,7 +133,7 @@ def test_broker_leads_until_another_controller_may_fence_it() -> None:
         await world.join()
         await world.take(with_registration(42), 11)
         assert not world.may_lead
-        world.part.unfenced(100.0)
+        world.lease.unfenced(100.0)
         assert world.may_lead
         world.now = 100.0 + 7.4
         assert world.may_lead
@@ -137,12 +143,32 @@ def test_broker_leads_until_another_controller_may_fence_it() -> None:
     asyncio.run(scenario())
 
 
+def test_broker_leads_after_a_gap_once_it_knows_the_news() -> None:
+    """Controllers unfence a broker with its first heartbeat, whatever it knows of the leaders since."""
+
+    async def scenario() -> None:
+        world = World()
+        await world.join()
+        await world.take(with_registration(42), 11)
+        world.lease.unfenced(100.0)
+        world.now = 110.0
+        world.lease.unfenced(109.9)
+        await asyncio.sleep(0)
+        assert not world.may_lead
+        await world.take(with_registration(42), 12)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert world.may_lead
+
+    asyncio.run(scenario())
+
+
 def test_broker_leads_nothing_after_the_metadata_log_failed() -> None:
     async def scenario() -> None:
         world = World()
         await world.join()
         await world.take(with_registration(42), 11)
-        world.part.unfenced(100.0)
+        world.lease.unfenced(100.0)
         assert not world.part.has_failed.is_set()
         world.failed(OSError("disk"))
         assert world.part.has_failed.is_set()
@@ -156,7 +182,7 @@ def test_stop_hands_over_before_it_ends_the_lease() -> None:
     async def scenario() -> None:
         world = World()
         await world.join()
-        world.part.unfenced(100.0)
+        world.lease.unfenced(100.0)
         await world.part.hand_over()
         assert world.registrar.calls[-1] == "begin_controlled_shutdown"
         assert world.leadership.lease_until > world.now
