@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,33 @@ def test_three_nodes_are_a_cluster_that_outlives_each_of_them(tmp_path: Path) ->
         async with Admin(bootstrap_servers=",".join(each.bootstrap for each in brokers.values())) as admin:
             described = await admin.describe_quorum()
             assert {voter.replica_id for voter in described.voters} == set(NODES)
+        for broker in brokers.values():
+            await broker.stop()
+
+    async def bounded() -> None:
+        async with asyncio.timeout(60):
+            await scenario()
+
+    asyncio.run(bounded())
+
+
+def test_node_that_was_left_alone_leads_again(tmp_path: Path) -> None:
+    """Its lease has ended: it asks the active controller, which is another node or itself, for what it has missed."""
+
+    async def scenario() -> None:
+        ports = free_ports(6)
+        for node in NODES:
+            format_directory(tmp_path / f"node-{node}", node)
+        brokers = await start(tmp_path, ports, *NODES)
+        found = brokers[1].inspect()
+        assert found is not None
+        assert found.leadership is not None
+        await asyncio.gather(*(brokers.pop(node).stop() for node in (2, 3)))
+        while found.leadership.lease_until > time.monotonic():
+            await asyncio.sleep(0.01)
+        brokers |= await start(tmp_path, ports, 2, 3)
+        while found.leadership.lease_until <= time.monotonic():
+            await asyncio.sleep(0.01)
         for broker in brokers.values():
             await broker.stop()
 
