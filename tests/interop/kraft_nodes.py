@@ -183,6 +183,10 @@ class KraftNodes:
         for node in nodes:
             self._processes.pop(node).wait(60)
 
+    def signal(self, node: int, how: signal.Signals) -> None:
+        """Send a signal to a process that goes on."""
+        self._processes[node].send_signal(how)
+
     def close(self) -> None:
         """End all processes."""
         self.stop(*self._processes, how=signal.SIGKILL)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer
+from confluent_kafka import Consumer, ElectionType, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -65,6 +67,51 @@ def test_brokers_move_to_odradek_in_place_and_back_under_load(nodes: KraftNodes)
     assert sorted(plain) == sorted(load.acknowledged)
     assert sorted(transacted) == load.committed
     assert set(load.read) <= set(plain)
+
+
+def test_broker_that_stood_still_leads_again(nodes: KraftNodes) -> None:
+    """The controller unfences it with its next heartbeat; it leads once it has all that was committed meanwhile."""
+    nodes.start_apache(CONTROLLER, 2, 3)
+    nodes.start_odradek(1)
+    nodes.wait_until_serving(1, 2, 3)
+    admin = AdminClient({"bootstrap.servers": nodes.bootstrap})
+    create(admin, "plain")
+    places = [TopicPartition("plain", partition) for partition in range(4)]
+    acknowledged: list[bytes] = []
+
+    def leaders() -> list[int]:
+        # librdkafka may ask the silent broker.
+        while True:
+            with suppress(KafkaException):
+                found = admin.list_topics("plain", timeout=2).topics["plain"].partitions
+                return [found[each.partition].leader for each in places]
+
+    def write(value: bytes) -> None:
+        producer = Producer({"bootstrap.servers": nodes.bootstrap, "acks": "all", "message.timeout.ms": 20_000})
+        for place in places:
+            producer.produce(place.topic, value, partition=place.partition, on_delivery=delivered)
+        producer.flush(30)
+
+    def delivered(error: KafkaError | None, message: Any) -> None:
+        assert error is None, error
+        acknowledged.append(message.value())
+
+    def leads_at_its_places() -> bool:
+        admin.elect_leaders(ElectionType.PREFERRED, places).result(30)
+        return 1 in leaders()
+
+    until(partial(in_sync, nodes, 1), "the broker is not in sync")
+    until(leads_at_its_places, "the broker leads nothing")
+    write(b"before")
+    for turn in (b"first", b"second"):
+        nodes.signal(1, signal.SIGSTOP)
+        until(lambda: 1 not in leaders(), "the silent broker still leads")
+        write(turn)
+        nodes.signal(1, signal.SIGCONT)
+        until(partial(in_sync, nodes, 1), f"the broker is not in sync again:\n{nodes.output(1)[-3000:]}")
+        until(leads_at_its_places, f"the broker does not lead again:\n{nodes.output(1)[-3000:]}")
+        write(b"after")
+    assert sorted(acknowledged) == sorted([b"before", b"first", b"after", b"second", b"after"] * 4)
 
 
 def test_group_and_transactional_id_outlive_the_move_of_their_coordinators(nodes: KraftNodes) -> None:
