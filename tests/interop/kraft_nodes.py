@@ -184,7 +184,7 @@ class KraftNodes:
             self._processes.pop(node).wait(60)
 
     def signal(self, node: int, how: signal.Signals) -> None:
-        """Send a signal to a process that goes on."""
+        """Send a signal to a process, and do not wait for its end."""
         self._processes[node].send_signal(how)
 
     def close(self) -> None:

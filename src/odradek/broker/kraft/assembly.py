@@ -85,7 +85,7 @@ def quorum_parts(
     )
     directories.events.subscribe_moves(assignments.moved)
     participation = QuorumParticipation(
-        config, view, metadata.follower, leadership, lease, registers, assignments, directories.startup.registered
+        config, view, metadata.follower, lease, registers, assignments, directories.startup.registered
     )
     ids = {directory.path: directory.directory_id for directory in directories.directories}
     metadata_path = metadata_directory(config)

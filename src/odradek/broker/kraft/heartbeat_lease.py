@@ -36,7 +36,7 @@ def lease_ms(config: Configuration) -> float:
 class HeartbeatLease:
     """`begin` before the first heartbeat that may unfence this broker, `unfenced` with answers; `close` ends it."""
 
-    __slots__ = ("_catch_up", "_catching_up", "_config", "_is_current", "_leadership", "_now", "_until")
+    __slots__ = ("_catch_up", "_catching_up", "_config", "_is_current", "_now", "_until", "leadership")
 
     def __init__(
         self,
@@ -50,7 +50,8 @@ class HeartbeatLease:
         `catch_up` returns once all has been applied that the active controller had committed when it was called.
         """
         self._config = config
-        self._leadership = leadership
+        self.leadership = leadership
+        """What the lease is for."""
         self._now = now
         self._catch_up = catch_up
         self._catching_up: asyncio.Task[None] | None = None
@@ -72,7 +73,7 @@ class HeartbeatLease:
             self._stop_catching_up()
         self._until = max(self._until, asked_at + seconds)
         if self._is_current:
-            self._leadership.extend(asked_at, seconds)
+            self.leadership.extend(asked_at, seconds)
         elif self._catching_up is None and now < self._until:
             self._catching_up = asyncio.get_running_loop().create_task(self._begin_again())
             self._catching_up.add_done_callback(self._caught_up)
@@ -86,7 +87,7 @@ class HeartbeatLease:
         await self._catch_up()
         if self._now() < self._until:
             self._is_current = True
-            self._leadership.extend(self._until, 0.0)
+            self.leadership.extend(self._until, 0.0)
 
     def _stop_catching_up(self) -> None:
         if self._catching_up is not None:
@@ -97,4 +98,4 @@ class HeartbeatLease:
         """Lead no longer."""
         self._until, self._is_current = NEVER, False
         self._stop_catching_up()
-        self._leadership.surrender()
+        self.leadership.surrender()

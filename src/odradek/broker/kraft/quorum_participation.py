@@ -24,7 +24,6 @@ from odradek.metadata.features import metadata_level
 from odradek.metadata.image import Broker, ClusterImage
 from odradek.metadata.metadata_versions import DIRECTORIES_SINCE
 from odradek.ports.store import StoreError
-from odradek.replication.leadership import Leadership
 
 logger = logging.getLogger("odradek.broker.kraft")
 
@@ -45,7 +44,6 @@ class QuorumParticipation:
         "_failed_directories",
         "_follower",
         "_has_ceased",
-        "_leadership",
         "_lease",
         "_metadata_offset",
         "_note_epoch",
@@ -60,7 +58,6 @@ class QuorumParticipation:
         config: Configuration,
         view: ClusterView,
         follower: FollowedMetadata,
-        leadership: Leadership,
         lease: HeartbeatLease,
         registers: Registers,
         assignments: DirectoryAssignments,
@@ -72,7 +69,6 @@ class QuorumParticipation:
         self._view = view
         self._follower = follower
         self._note_epoch = note_epoch
-        self._leadership = leadership
         self._lease = lease
         self._registers = registers
         self._registrar: Registrar | None = None
@@ -212,8 +208,8 @@ class QuorumParticipation:
 
     def _begin_to_lead(self, old: ClusterImage, new: ClusterImage) -> None:
         """Newly led partitions wait for no former leader: the controller has fenced it, or it has given way."""
-        self._leadership.follow(old, new)
-        self._leadership.begin(self._leadership.sequence)
+        self._lease.leadership.follow(old, new)
+        self._lease.leadership.begin(self._lease.leadership.sequence)
 
     def metadata_failed(self, error: BaseException) -> None:
         """The metadata log cannot be followed: what this broker knows of its leadership may be wrong.

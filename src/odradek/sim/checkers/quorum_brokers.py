@@ -66,8 +66,8 @@ class QuorumBrokersWatch:
             if (known is None or known.epoch != broker.epoch) and broker.id in self._asked_boots:
                 self._judged_boots[broker.id] = self._asked_boots[broker.id]
         for broker_id, was in before.brokers.items():
-            broker = batch.image.brokers.get(broker_id)
-            if broker is not None and broker.epoch == was.epoch and broker.fenced and was.is_active:
+            now = batch.image.brokers.get(broker_id)
+            if now is not None and now.epoch == was.epoch and now.fenced and was.is_active:
                 self._fenced[broker_id] = batch.end
         if batch.image.topics is before.topics:
             return

@@ -60,7 +60,6 @@ class World:
             config,
             self.view,
             cast(Any, self.follower),
-            self.leadership,
             self.lease,
             lambda _broker: registrar,
             unasked,
