@@ -243,8 +243,9 @@ def reconsidered(
 ) -> Decision[TopicPartition]:
     """Decide on the partitions of the `concerned` brokers, or on all (None); replies name those that changed.
 
-    `unclean` ones may have lost records, those `out_of_sync` have restarted. `directories_are_good`: the brokers
-    have registered, and count as brokers without failed directories. With a walk, it is the walk's next part.
+    `unclean` ones may have lost records, those `out_of_sync` have restarted, and so has a leader with another
+    registration than the one that it was elected in. `directories_are_good`: the brokers have registered, and count
+    as brokers without failed directories. With a walk, it is the walk's next part.
     """
     changes = PartitionChanges(image)
     changed: list[TopicPartition] = []
@@ -312,6 +313,9 @@ def _wanted(state: PartitionState, rules: Rules, out_of_sync: frozenset[int]) ->
         return state._replace(isr=state.replicas)
     if rules.unclean:
         state = _without_unclean(state, rules)
+    if rules.aliveness.has_bounced(state, rules.brokers):
+        # A new controller sees no registration change: the state names the registration that its leader had.
+        out_of_sync = out_of_sync | {state.leader}
     if out_of_sync:
         isr = tuple(b for b in state.isr if b not in out_of_sync)
         if any(is_alive(state, b, rules.brokers) for b in isr):

@@ -95,6 +95,16 @@ def test_restarted_broker_leaves_the_isr_while_another_one_is_in_it() -> None:
     assert [each.isr for each in after.topics["t"].partitions] == [(2,), (2,), (1,)]
 
 
+def test_restarted_leader_leaves_the_isr_for_a_new_controller() -> None:
+    """The broker registered again while no controller was active, so only the states name its old registration."""
+    known = {**brokers(2, 3), 1: broker(1, 99)}
+    image = cluster(state(1, (1, 2, 3)), state(2, (1, 2)), state(1, (1, 2), (1,)), known=known)
+    after = recovered_partitions(image, DEFAULTS).image
+    states = after.topics["t"].partitions
+    assert [(each.leader, each.isr) for each in states] == [(2, (2, 3)), (2, (1, 2)), (1, (1,))]
+    assert recovered_partitions(after, DEFAULTS).operations == ()
+
+
 def test_registration_presumes_all_directories_good() -> None:
     offline = {"offline_replicas": (1, 2)}
     image = cluster(state(3, (3, 1, 2), (3,), **offline), state(3, (3, 2), (3,), offline_replicas=(2,)))
