@@ -105,8 +105,9 @@ class ReplicatedLog:
             self._invariants.violated(Invariant.COMMITTED_RECORDS_KEPT, place, found)
         log.truncate_to(offset)
         self._persisted_start = min(self._persisted_start, log.log_start_offset)
-        # In its last epochs this broker may have led and written nothing: the leader does not know those epochs.
-        log.history.leader_epochs.truncate_from_end(log.end_offset)
+        # In its last epochs this broker may have led and written nothing: the leader does not know those epochs. Their
+        # file forgets them, too: after a restart they would claim the records that the leader sends next.
+        log.history.truncate_epochs_from_end()
         partition.high_watermark = min(partition.high_watermark, log.end_offset)
 
     def restart_at(self, offset: int) -> None:

@@ -137,6 +137,8 @@ ONCE_FAILED: Final = {
     "stale-5": "a new leader that a deposed one kept asking for promises denied them, and began none of its partitions",
     "stale-23409000045": "a new controller left a restarted leader in the ISR, although it did not reach the next "
     "leader: the preferred election made it the leader again, and no write was committed for 12 s",
+    "cluster5-23409000078": "a follower removed an epoch without records, but not from its file: after a restart it "
+    "attributed committed records to that epoch and truncated them",
     "disk-2": "a replica that moved to another directory while writes waited for a slow disk ran in a loop and kept "
     "the write queue from advancing",
     "power-22": "the timeout of a Produce request covered the wait for a slow disk: a later request was acknowledged "

@@ -268,6 +268,20 @@ def test_divergence_that_removes_only_an_empty_epoch_is_progress(partition: Part
     assert partition.log.history.leader_epochs.latest == 0
 
 
+def test_empty_epoch_that_a_divergence_removes_stays_removed(partition: Partition) -> None:
+    """After a restart, the epoch must not claim the older leader's records, which were appended in its place."""
+    partition.replicated.append(batches(0, 0), 0, NOW)
+    partition.apply_state(STATE._replace(leader=2, leader_epoch=5, isr=(1, 2), partition_epoch=1))
+    partition.apply_state(STATE._replace(leader=1, leader_epoch=6, isr=(1, 2), partition_epoch=2))
+    followed = FollowedLog(partition)
+    assert followed.received(answer(diverging=(0, 2)), NOW) is Next.FETCH
+    assert followed.received(answer(batches(0, 1), high_watermark=2), NOW) is Next.FETCH
+    log = PartitionLog.open(
+        "t", 0, partition.log.directory, LogConfig(), log_environment(SystemDisk()), recovery_point=2, clean=True
+    )
+    assert (log.end_offset, log.history.leader_epochs.entries()) == (2, [(0, 0)])
+
+
 def test_divergence_never_cuts_below_the_log_start(partition: Partition) -> None:
     followed = with_epochs(partition, 0, 0, 0)
     partition.replicated.advance(3, 2)
