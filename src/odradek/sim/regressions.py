@@ -132,6 +132,8 @@ ONCE_FAILED: Final = {
     "yielded to one whose machine had lost power",
     "kraft-23409000028": "a broker that stood still for longer than its session was unfenced by its next heartbeat, "
     "and led on until it learned of its successor: the end of a partition went back",
+    "stale-23409000135": "of the simulator: the metadata store ended the session of a controller that stood still only "
+    "after 8.7 s, and promises 6 s",
     "silent-5": "a promise not to begin to lead waited behind a request for a lease, on the same connection to a "
     "controller whose metadata store was silent: the leader could not act",
     "stale-5": "a new leader that a deposed one kept asking for promises denied them, and began none of its partitions",
