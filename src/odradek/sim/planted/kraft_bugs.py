@@ -144,7 +144,7 @@ def _(right: Any) -> Any:
       f"{_LEASE}:HeartbeatLease.unfenced")  # fmt: skip
 def _(right: Any) -> Any:
     def unfenced(self: Any, asked_at: float) -> None:
-        self._leadership.extend(asked_at, 60.0)
+        self.leadership.extend(asked_at, 60.0)
 
     return unfenced
 
