@@ -5,13 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import Final
 
 from odradek.sim.checkers.replicas import ALL_AT_ONCE, ONE_AT_A_TIME, is_whole
 from odradek.sim.world.hosts import PORT, BrokerHost, World
-
-_STORE_SESSION_SECONDS: Final = 6.0
-"""The metadata store ends the session of a broker that stands still no later."""
 
 
 async def started_again(world: World, host: BrokerHost, rng: random.Random, down: tuple[float, float]) -> None:
@@ -59,8 +55,8 @@ async def freeze(world: World, host: BrokerHost, rng: random.Random) -> None:
     if host.process is None or host.store is None:
         return
     seconds = rng.choice((1.0, 4.0, 9.0)) * rng.uniform(0.7, 1.5)
-    world.loop.pause(host.process, seconds)
-    await asyncio.sleep(min(seconds * rng.uniform(0.1, 0.9), _STORE_SESSION_SECONDS))
+    host.pause(seconds)
+    await asyncio.sleep(seconds * rng.uniform(0.1, 0.9))
     host.store.expire()
     await asyncio.sleep(seconds)
 
