@@ -134,22 +134,24 @@ def note_losses(disk: Disk, directories: Sequence[LogDirectory], failed: Callabl
 
 def note_boots(disk: Disk, directories: Sequence[LogDirectory], failed: Callable[[str, OSError], None]) -> None:
     """Note the current boot: from now on only a reboot may lose records."""
-    for directory in directories:
-        if directory.offline is None:
-            try:
-                disk.write_atomic(f"{directory.path}/{BOOT_ID}", disk.boot_id().encode(), sync=False)
-            except OSError as error:
-                failed(directory.path, error)
+    _note(disk, directories, BOOT_ID, disk.boot_id().encode(), failed)
 
 
 def note_epoch(
     disk: Disk, directories: Sequence[LogDirectory], epoch: int, failed: Callable[[str, OSError], None]
 ) -> None:
     """Note the registration under which the directories are used from now on."""
+    _note(disk, directories, BROKER_EPOCH, format_clean_shutdown(epoch), failed)
+
+
+def _note(
+    disk: Disk, directories: Sequence[LogDirectory], name: str, data: bytes, failed: Callable[[str, OSError], None]
+) -> None:
+    """Write a file into each directory; it is not synced, as only the end of the machine undoes it."""
     for directory in directories:
         if directory.offline is None:
             try:
-                disk.write_atomic(f"{directory.path}/{BROKER_EPOCH}", format_clean_shutdown(epoch), sync=False)
+                disk.write_atomic(f"{directory.path}/{name}", data, sync=False)
             except OSError as error:
                 failed(directory.path, error)
 
