@@ -53,8 +53,8 @@ def quorum_parts(
     link = QuorumLink(metadata.controllers, view, config)
     leadership = Leadership(config.node_id, ports.clock.monotonic)
     replicas = replicas_of(config, ports, storage, link, peers, leadership)
-    heartbeat_ms = config.number("broker.session.timeout.ms") / 2
-    committed_end = CommittedEnd(metadata.controllers.ask, metadata.follower, storage.cluster_id, heartbeat_ms)
+    request_ms = config.number("broker.session.timeout.ms") / 2
+    committed_end = CommittedEnd(metadata.controllers.ask, metadata.follower, storage.cluster_id, request_ms)
 
     async def catch_up() -> None:
         await participation.wait_until_applied(await committed_end.find())
@@ -70,7 +70,7 @@ def quorum_parts(
             ports.clock,
             lambda: participation.metadata_offset,
             lease.unfenced,
-            heartbeat_ms,
+            request_ms,
         )
 
     directories = storage.directories

@@ -305,7 +305,7 @@ class Delivery:
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         batch, index = self._batch.part_of(self._index)
         while not batch.done:
-            yield from batch.waiter()
+            yield from batch.waiter().__await__()
             batch, index = batch.part_of(index)
         return batch.metadata(index, self._timestamp_ms)
 

@@ -32,9 +32,9 @@ class OutcomeWait:
         if self._over:
             return
         self._over = True
-        if self._continue is None:
+        if self._continue is None or self._context is None:  # the task has not stopped yet
             return
-        if at_once and current_task(self._loop) is None and self._context is not None:
+        if at_once and current_task(self._loop) is None:
             # asyncio copies a context for each reader: the task's own cannot be the one that this runs in.
             self._context.run(self._continue, self)
         else:
@@ -47,8 +47,6 @@ class OutcomeWait:
             self._asyncio_future_blocking = True
             yield self
         self.result()
-
-    __iter__ = __await__
 
     def get_loop(self) -> AbstractEventLoop:
         """The loop of the task."""

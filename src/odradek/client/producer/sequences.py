@@ -59,7 +59,7 @@ class Sequences:
     @property
     def is_settled(self) -> bool:
         """Whether an idempotent producer has its identity, and no partition waits for a new epoch."""
-        return self.identity[0] >= 0 and not self._to_renumber and not self.transactional
+        return self.identity.valid and not self._to_renumber and not self.transactional
 
     @property
     def bump_wanted(self) -> bool:
