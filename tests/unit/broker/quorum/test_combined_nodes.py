@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,6 +44,14 @@ async def start(directory: Path, ports: list[int], *nodes: int) -> dict[int, Bro
     return brokers
 
 
+def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(60):
+            await scenario()
+
+    asyncio.run(bounded())
+
+
 def test_three_nodes_are_a_cluster_that_outlives_each_of_them(tmp_path: Path) -> None:
     async def scenario() -> None:
         ports = free_ports(6)
@@ -65,11 +75,7 @@ def test_three_nodes_are_a_cluster_that_outlives_each_of_them(tmp_path: Path) ->
         for broker in brokers.values():
             await broker.stop()
 
-    async def bounded() -> None:
-        async with asyncio.timeout(60):
-            await scenario()
-
-    asyncio.run(bounded())
+    run(scenario)
 
 
 def test_node_that_was_left_alone_leads_again(tmp_path: Path) -> None:
@@ -92,11 +98,7 @@ def test_node_that_was_left_alone_leads_again(tmp_path: Path) -> None:
         for broker in brokers.values():
             await broker.stop()
 
-    async def bounded() -> None:
-        async with asyncio.timeout(60):
-            await scenario()
-
-    asyncio.run(bounded())
+    run(scenario)
 
 
 def test_node_of_both_roles_needs_a_listener_for_controllers(tmp_path: Path) -> None:
