@@ -155,6 +155,8 @@ ONCE_FAILED: Final = {
     "segment of a log without further writes",
     "audit-23409000007": "checker: three Metadata requests of a user waited for the metadata of a broker that had "
     "started, and were denied in one millisecond",
+    "controller-disks-357257000005": "the disk of an active controller failed while it learned of a newer epoch: it "
+    "ended, and stayed active until then",
 }
 """Seed -> the fault that it found, in short; "simulator" and "checker" are faults of the test itself."""
 

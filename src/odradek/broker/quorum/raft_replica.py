@@ -63,6 +63,7 @@ _log_failure = logs_failure(logger, "the replica of the metadata log failed")
 
 SYNC_LANE: Final = "metadata log"
 """The lane of `Disk.run` that syncs the log."""
+_STOPS: Final = "This controller stops."
 
 
 class Asked(NamedTuple):
@@ -101,7 +102,7 @@ class Follower(Protocol):
         ...
 
     def failed(self, error: BaseException) -> None:
-        """The replica has stopped for good: its disk or its log is bad."""
+        """The disk or the log is bad: the replica ends for good, right after this call at the latest."""
         ...
 
 
@@ -135,6 +136,7 @@ class RaftReplica:
         "_log",
         "_machine",
         "_proposals",
+        "_requests",
         "_sends",
         "_timer",
         "followed",
@@ -153,6 +155,8 @@ class RaftReplica:
         self._timer: asyncio.TimerHandle | None = None
         self._sends: set[asyncio.Task[None]] = set()
         self._proposals: list[_Proposal] = []
+        self._requests: dict[asyncio.Future[Served], None] = {}
+        """Those that the machine has not answered, in their order."""
         self.followed = FollowedLeader(machine, clock)
         """Waits until a majority follows this leader."""
 
@@ -160,9 +164,9 @@ class RaftReplica:
 
     @property
     def leader(self) -> LeaderAndEpoch:
-        """The leader of the newest epoch; -1 while it is not known."""
+        """The leader of the newest epoch; -1 while it is not known, and once this replica takes part no longer."""
         quorum = self._machine.quorum
-        return LeaderAndEpoch(quorum.leader_id, quorum.epoch)
+        return LeaderAndEpoch(NO_NODE if self._is_stopped else quorum.leader_id, quorum.epoch)
 
     @property
     def leads_since(self) -> int | None:
@@ -215,19 +219,24 @@ class RaftReplica:
         if self._is_stopped:
             return
         self._is_stopped = True
-        leads = self.leads_since is not None
         self._cease()
-        if not leads:
-            return
-        effects = self._machine.step(Resign(), self._now_ms())
-        if effects.state is None:
-            for send in effects.sends:
-                self._begin_send(send)
-        for reply in effects.replies:
-            if isinstance(reply.answer, FetchAnswer) and reply.answer.error is not ErrorCode.NONE:
-                self._reply(reply.token, reply.answer)
-        assert self._follower is not None, "it leads since it has started"
+        assert self._follower is not None, "it has started"
+        # Even if the machine does not lead: a step that ended its leadership may have failed before the follower knew.
         self._follower.leader_changed(LeaderAndEpoch(NO_NODE, self._machine.quorum.epoch))
+        try:
+            if self.leads_since is not None:
+                effects = self._machine.step(Resign(), self._now_ms())
+                for send in effects.sends if effects.state is None else ():
+                    self._begin_send(send)
+                for reply in effects.replies:
+                    if isinstance(reply.answer, FetchAnswer) and reply.answer.error is not ErrorCode.NONE:
+                        self._reply(reply.token, reply.answer)
+        finally:
+            # Among them are requests that the failed step would have answered.
+            for token in self._requests:
+                if not token.done():
+                    token.add_done_callback(retrieve_failure)
+                    token.set_exception(KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, _STOPS))
 
     def stop(self) -> None:
         """Take part no longer, and give up the requests under way."""
@@ -246,9 +255,10 @@ class RaftReplica:
 
     def receive(self, request: Request | UpgradeVersionRequest) -> asyncio.Future[Served]:
         """The answer to a request of another replica, or of the controller; a fetch may wait for records."""
-        token: asyncio.Future[Served] = asyncio.get_running_loop().create_future()
         if self._is_stopped:
-            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "This controller stops.")
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, _STOPS)
+        token: asyncio.Future[Served] = asyncio.get_running_loop().create_future()
+        self._requests[token] = None
         self.submit(Received(request, token))
         return token
 
@@ -305,9 +315,9 @@ class RaftReplica:
         logger.critical("the replica of the metadata log in %s failed: %s", self._log.directory, error)
         assert self._follower is not None, "events come after the start"
         try:
-            self.end()
+            self._follower.failed(error)  # before it is notified of the end of the leadership
         finally:
-            self._follower.failed(error)
+            self.end()
 
     # --- effects ---
 
@@ -399,15 +409,15 @@ class RaftReplica:
         self.submit(Answered(send.request_id, asked.answer, asked.is_refused))
 
     def _reply(self, token: asyncio.Future[Served], answer: Answer) -> None:
-        if token.done():
-            return  # the connection has ended
-        records = b""
-        if isinstance(answer, FetchAnswer) and answer.read_from >= 0:
-            records = self._log.read(answer.read_from, FETCH_BYTES)
-        elif isinstance(answer, SnapshotAnswer) and answer.size and answer.snapshot is not None:
-            data, _size = self._log.read_snapshot(answer.snapshot, answer.position, FETCH_BYTES)
-            answer = answer._replace(data=data)
-        token.set_result(Served(answer, records))
+        if not token.done():  # the connection has not ended
+            records = b""
+            if isinstance(answer, FetchAnswer) and answer.read_from >= 0:
+                records = self._log.read(answer.read_from, FETCH_BYTES)
+            elif isinstance(answer, SnapshotAnswer) and answer.size and answer.snapshot is not None:
+                data, _size = self._log.read_snapshot(answer.snapshot, answer.position, FETCH_BYTES)
+                answer = answer._replace(data=data)
+            token.set_result(Served(answer, records))
+        self._requests.pop(token, None)
 
     # --- the disk's thread ---
 

@@ -14,12 +14,18 @@ from odradek.api.services.controller_service import NotTheController
 from odradek.broker.kraft.metadata_follower import MetadataFollower
 from odradek.broker.kraft.quorum_participation import QuorumParticipation
 from odradek.broker.lifecycle import Broker
+from odradek.broker.quorum import raft_replica
 from odradek.broker.quorum.controller_node import ControllerNode
 from odradek.broker.quorum.local_metadata import LocalMetadata
 from odradek.controller.topics import NewTopic as WantedTopic
 from odradek.kraft.errors import CorruptMetadata
+from odradek.kraft.raft.messages import BeginEpochRequest
 from odradek.metadata.kraft.durable_log import DurableMetadataLog
+from odradek.metadata.kraft.quorum_state_file import save_quorum_state
+from odradek.ports.disk import Disk
 from odradek.ports.store import StoreError
+from odradek.wire.errors import KafkaError
+from odradek.wire.messages.quorum_state import QuorumStateData
 from tests.unit.broker.quorum.controllers_in_process import Quorum, add_broker, quorum, until
 
 PATIENT = {"controller.quorum.fetch.timeout.ms": "60000"}
@@ -70,6 +76,35 @@ def test_leader_whose_disk_is_full_lets_another_one_lead_at_once(
             second = await successor(running, leader)
             await create(second, "kept")
             assert "kept" in second.parts.controller.image.topics
+
+    run(scenario)
+
+
+def test_deposed_leader_that_cannot_write_the_next_epoch_is_not_active(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk fails in the step in which it learns of the epoch."""
+
+    async def scenario() -> None:
+        async with quorum(tmp_path, controllers=3, settings=PATIENT) as running:
+            leader = running.active
+            replica = leader.parts.replica
+            own, epoch = replica.leader
+            cluster_id = replica.machine.quorum.identity.cluster_id
+            writes = save_quorum_state
+
+            def save(disk: Disk, directory: str, state: QuorumStateData, *, version: int) -> None:
+                if directory == leader.parts.storage.log.directory:
+                    raise OSError(5, "Input/output error")
+                writes(disk, directory, state, version=version)
+
+            monkeypatch.setattr(raft_replica, "save_quorum_state", save)
+            with pytest.raises(KafkaError):
+                await replica.receive(BeginEpochRequest(cluster_id, own, epoch + 1, (own - 99) % 3 + 100))
+            assert leader.has_failed.is_set()
+            assert not leader.parts.controller.is_active
+            with pytest.raises(NotTheController):
+                await create(leader, "lost")
 
     run(scenario)
 

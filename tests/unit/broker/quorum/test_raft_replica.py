@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from odradek.api.services.controller_service import NotTheController
+from odradek.broker.quorum import raft_replica
 from odradek.broker.quorum.raft_replica import Ask, Asked, RaftReplica
 from odradek.kraft.checkpoints import Checkpoint
 from odradek.kraft.metadata_log import read_entries
@@ -33,7 +34,7 @@ from odradek.metadata.kraft.durable_log import DurableMetadataLog
 from odradek.metadata.kraft.quorum_state_file import load_quorum_state
 from odradek.ports.clock import Clock, SystemClock
 from odradek.ports.disk import SystemDisk
-from odradek.wire.errors import ErrorCode
+from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.cluster_metadata import NoOpRecord
 from odradek.wire.messages.quorum_state import QuorumStateData
 from tests.unit.broker.quorum.controllers_in_process import until
@@ -242,6 +243,27 @@ def test_step_that_a_mistake_interrupts_ends_the_replica(tmp_path: Path, monkeyp
     asyncio.run(scenario())
 
 
+def test_leader_whose_machine_fails_gives_up_its_leadership(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine cannot resign either."""
+
+    async def scenario() -> None:
+        own, _ = replica(tmp_path)
+        notes = Notes()
+        own.start(notes)
+        await until(lambda: notes.high_watermark == 1)
+
+        def fail(_event: object, _now_ms: float) -> None:
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(own.machine, "step", fail)
+        with pytest.raises(ZeroDivisionError):
+            own.receive(FetchRequest("cluster", 2, 1, LogEnd(0, 0), 0, 0.0))
+        assert len(notes.failures) == 1
+        assert notes.leaders[-1] == own.leader == LeaderAndEpoch(-1, 1)
+
+    asyncio.run(scenario())
+
+
 # --- leaders that are followed ---
 
 
@@ -250,6 +272,7 @@ class Followed:
 
     def __init__(self, directory: Path) -> None:
         self.clock = MovingClock()
+        self.notes = Notes()
         self.own, self._log = replica(directory, frozenset((1, 2, 3)), voters_elect_whoever_asks, self.clock)
 
     @property
@@ -259,7 +282,7 @@ class Followed:
 
     async def begin(self) -> int:
         """Lead; the epoch."""
-        self.own.start(Notes())
+        self.own.start(self.notes)
         await until(lambda: self.own.leads_since is not None)
         return self.own.leader.epoch
 
@@ -350,6 +373,48 @@ def test_leader_that_ends_answers_waiting_fetches(tmp_path: Path) -> None:
         served = await asyncio.wait_for(waiting, 30)
         assert isinstance(served.answer, FetchAnswer)
         assert served.answer.error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        await world.own.flush()
+
+    asyncio.run(scenario())
+
+
+def test_leader_that_cannot_write_the_next_epoch_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine has entered that epoch already, in which it leads no longer; its answers are lost with the step."""
+
+    async def scenario() -> None:
+        world = Followed(tmp_path)
+        epoch = await world.begin()
+        fetch = FetchRequest("cluster", 2, epoch, world.log_end, 0, 60_000.0, connection=7)
+        waiting = world.own.receive(fetch)
+
+        def fail(*_state: object, version: int) -> None:
+            raise OSError(5, f"Input/output error in version {version}")
+
+        monkeypatch.setattr(raft_replica, "save_quorum_state", fail)
+        vote = world.own.receive(VoteRequest("cluster", 1, epoch + 1, 2, LogEnd(0, 0), is_pre_vote=False))
+        for each in (waiting, vote):
+            with pytest.raises(KafkaError, match="This controller stops") as raised:
+                await asyncio.wait_for(each, 30)
+            assert raised.value.code is ErrorCode.BROKER_NOT_AVAILABLE
+        assert [type(each) for each in world.notes.failures] == [OSError]
+        assert world.notes.leaders[-1] == world.own.leader == LeaderAndEpoch(-1, epoch + 1)
+        await world.own.flush()
+
+    asyncio.run(scenario())
+
+
+def test_fetch_of_records_that_cannot_be_read_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        world = Followed(tmp_path)
+        await world.begin()
+
+        def fail(_log: object, _offset: int, _size: int) -> None:
+            raise OSError(5, "Input/output error")
+
+        monkeypatch.setattr(DurableMetadataLog, "read", fail)
+        with pytest.raises(KafkaError, match="This controller stops"):
+            await asyncio.wait_for(world.fetch(), 30)
+        assert [type(each) for each in world.notes.failures] == [OSError]
         await world.own.flush()
 
     asyncio.run(scenario())
