@@ -727,7 +727,7 @@ def test_unwritten_epoch_is_kept_when_descriptors_are_exhausted(tmp_path: Path) 
     for _ in range(3):
         put(log, batch(), epoch=2)
     asyncio.run(flush_all(directories))
-    asyncio.run(directories.checkpoints.persist_all({}))
+    asyncio.run(directories.checkpoints.persist_all())
     stop(directories, clean=False)
     assert start(tmp_path).open("a-topic", 0, TOPIC, indexed).history.leader_epochs.entries() == [(1, 0), (2, 1)]
 
@@ -935,7 +935,7 @@ def test_what_is_written_below_an_earlier_log_start_is_there_after_a_crash(tmp_p
         for _ in range(6):
             put(each, batch(value=b"x" * 50))
         each.advance_log_start(5)
-    asyncio.run(directories.checkpoints.persist_all({}))
+    asyncio.run(directories.checkpoints.persist_all())
     if fully:
         log.truncate_fully_and_start_at(4)
     else:
@@ -963,7 +963,7 @@ def test_truncated_state_is_durable_or_its_directory_is_offline(tmp_path: Path, 
             put(each, batch(value=b"x" * 50))
         each.advance_log_start(5)
     asyncio.run(flush_all(directories))
-    asyncio.run(directories.checkpoints.persist_all({}))
+    asyncio.run(directories.checkpoints.persist_all())
     disk.broken, disk.suffix = str(tmp_path), name
     with pytest.raises(KafkaError, match="stopped halfway"):
         (log.truncate_fully_and_start_at if fully else log.truncate_to)(3)
@@ -990,7 +990,7 @@ def test_a_log_start_is_seen_only_when_a_crash_does_not_take_it_back(tmp_path: P
     async def run() -> None:
         deletion = asyncio.create_task(directories.checkpoints.advance_starts({("a-topic", 0): 5}, advance))
         # The checkpoint that is written every minute knows of it while it is not seen yet.
-        await asyncio.gather(deletion, directories.checkpoints.persist_all({}))
+        await asyncio.gather(deletion, directories.checkpoints.persist_all())
 
     asyncio.run(run())
     assert [(offset, parse_offsets(data)) for offset, data in seen] == [(0, {("a-topic", 0): 5})]
@@ -1048,7 +1048,8 @@ def test_what_checkpoints_know_of_a_deleted_topic_is_not_for_the_next_one(tmp_pa
     log = topic(directories)
     put(log, batch(4))
     log.advance_log_start(3)
-    asyncio.run(directories.checkpoints.persist_all({("a-topic", 0): 4}))
+    directories.checkpoints.note_watermarks({("a-topic", 0): 4})
+    asyncio.run(directories.checkpoints.persist_all())
     directories.delete("a-topic", 0, 0)
     stop(directories, clean=False)  # before the checkpoints are written again
     again = start(tmp_path)
@@ -1066,7 +1067,8 @@ def test_checkpoints_of_a_deleted_topic_are_not_applied_to_the_next_one(tmp_path
     put(log, batch(4))
     log.advance_log_start(3)
     asyncio.run(flush_all(directories))
-    asyncio.run(directories.checkpoints.persist_all({("a-topic", 0): 4}))
+    directories.checkpoints.note_watermarks({("a-topic", 0): 4})
+    asyncio.run(directories.checkpoints.persist_all())
     asyncio.run(directories.note_cleaned("a-topic", 0, 3))
     directories.delete("a-topic", 0, 0)
     if restarted:
@@ -1089,10 +1091,10 @@ def test_deleted_records_do_not_return_with_unsynced_segment_removals(tmp_path: 
     middle = log.segments[1].base_offset
     before = {path.name: path.read_bytes() for path in Path(log.directory).iterdir()}
     log.advance_log_start(middle)
-    asyncio.run(directories.checkpoints.persist_all({}))
+    asyncio.run(directories.checkpoints.persist_all())
     log.delete_old_segments(NOW, log.end_offset)
     assert log.segments[0].base_offset == middle
-    asyncio.run(directories.checkpoints.persist_all({}))
+    asyncio.run(directories.checkpoints.persist_all())
     stop(directories, clean=False)
     for name, data in before.items():
         Path(log.directory, name).write_bytes(data)
@@ -1150,7 +1152,7 @@ def crashed_with_a_large_log(path: Path) -> None:
     for _ in range(3):
         put(log, batch(value=b"x" * 500_000))
     asyncio.run(flush_all(directories))
-    asyncio.run(directories.checkpoints.persist_all({}))
+    asyncio.run(directories.checkpoints.persist_all())
     put(log, batch())
     stop(directories, clean=False)
 
@@ -1292,7 +1294,7 @@ def test_topic_recreated_before_recovery_of_the_old_one_starts_empty(tmp_path: P
     for _ in range(4):
         put(log, batch(value=b"x" * 500_000))
     log.advance_log_start(2)
-    asyncio.run(directories.checkpoints.persist_all({}))
+    asyncio.run(directories.checkpoints.persist_all())
     stop(directories, clean=False)
     directories = start(tmp_path, disk=(disk := BusyDisk()))
 
@@ -1457,7 +1459,7 @@ def test_log_cut_below_its_recovery_point_is_checked_after_the_next_crash(
     put(log, batch())
     put(log, batch())
     asyncio.run(flush_all(first))
-    asyncio.run(first.checkpoints.persist_all({}))
+    asyncio.run(first.checkpoints.persist_all())
     path = Path(log.segments[0].path)
     size = path.stat().st_size
     stop(first, clean=False)

@@ -738,7 +738,8 @@ def test_that_a_log_may_have_lost_its_end_is_still_said_of_it_elsewhere(tmp_path
 
 
 def checkpoint_all(directories: LogDirectories) -> None:
-    asyncio.run(directories.checkpoints.persist_all({("a-topic", 0): 40}))
+    directories.checkpoints.note_watermarks({("a-topic", 0): 40})
+    asyncio.run(directories.checkpoints.persist_all())
     asyncio.run(directories.note_cleaned("a-topic", 0, 40))
 
 

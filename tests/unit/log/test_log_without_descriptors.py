@@ -92,7 +92,7 @@ class Story:
         self.append(0, marker(2, commit=False), Origin.COORDINATOR)
         asyncio.run(directories.flusher.work(NOW))
         asyncio.run(flush_all(directories))
-        asyncio.run(directories.checkpoints.persist_all({}))
+        asyncio.run(directories.checkpoints.persist_all())
         for log in directories.opened():
             self.until_done(log.release)
         starts = directories.checkpoints.advance_starts

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.storage.compaction import CompactionJob
@@ -98,11 +98,19 @@ class BackgroundJobs:
 
     async def checkpoint(self) -> None:
         """Recovery points, log starts and high watermarks, so that a restart reads only what is new."""
-        await self._directories.checkpoints.persist_all(self.high_watermarks())
+        checkpoints = self._directories.checkpoints
+        async for several in in_turns(self._partitions.opened()):
+            checkpoints.note_watermarks(self._high_watermarks(several))
+        await checkpoints.persist_all()
 
     def high_watermarks(self) -> dict[PartitionKey, int]:
         """High watermarks of all open partitions."""
-        return {(p.topic, p.index): p.high_watermark for p in self._partitions.opened()}
+        return self._high_watermarks(self._partitions.opened())
+
+    def _high_watermarks(self, partitions: Iterable[Partition]) -> dict[PartitionKey, int]:
+        """Without those that have been deleted meanwhile: their names may be those of new ones by now."""
+        current = self._partitions.opened_partition
+        return {(p.topic, p.index): p.high_watermark for p in partitions if current(p.topic, p.index) is p}
 
     async def _flush(self) -> None:
         """As often as the smallest `flush.ms` asks for. Apache Kafka looks only every scheduler interval: never."""

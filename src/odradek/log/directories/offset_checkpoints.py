@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from odradek.log.directories.checkpoint_formats import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
@@ -13,8 +13,11 @@ from odradek.log.partition_log import PartitionLog
 from odradek.records.topic_partition import PartitionKey
 from odradek.wire.errors import ErrorCode, KafkaError
 
-_MANY: Final = 1_000
-"""With more partitions, others are served between the noting of their high watermarks and that of other offsets."""
+_AT_ONCE: Final = 1_000
+"""So many logs in a turn of the event loop: less than a millisecond."""
+
+_OF_LOGS: Final = (RECOVERY_POINTS, LOG_START_OFFSETS)
+"""The checkpoints of what open logs say themselves."""
 
 
 class OffsetCheckpoints:
@@ -66,7 +69,14 @@ class OffsetCheckpoints:
 
         Answers why one that stays in use could not be written.
         """
-        self._collect(name)
+        if name in _OF_LOGS:
+            # Others are served meanwhile. What lowers an offset notes the lower one at once (write_of, clear), and the
+            # offsets are taken for the file once all are noted: no later truncation is overlooked.
+            keys = list(self._logs)
+            for first in range(0, len(keys), _AT_ONCE):
+                if first:
+                    await asyncio.sleep(0)
+                self._note(name, keys[first : first + _AT_ONCE])
         failure = None
         for directory in self._directories:
             if directory.offline is None:
@@ -80,7 +90,7 @@ class OffsetCheckpoints:
 
     def write_now(self, name: str) -> None:
         """Write one checkpoint of every directory in this thread."""
-        self._collect(name)
+        self._note(name, self._logs)
         for directory in self._directories:
             if directory.offline is None:
                 try:
@@ -90,7 +100,7 @@ class OffsetCheckpoints:
 
     def write_of(self, name: str, directory: LogDirectory) -> None:
         """Write one checkpoint of one directory in this thread. Raises OSError."""
-        self._collect(name)
+        self._note(name, self._logs)
         if directory.offline is None:
             directory.checkpoints[name].write_now(directory.offsets(name))
 
@@ -113,27 +123,27 @@ class OffsetCheckpoints:
             if directory is not None:
                 directory.watermarks[key] = offset
 
-    async def persist_all(self, watermarks: Mapping[PartitionKey, int]) -> None:
-        """Recovery points, log starts and high watermarks."""
-        self.note_watermarks(watermarks)
-        if len(watermarks) > _MANY:
-            await asyncio.sleep(0)
+    async def persist_all(self) -> None:
+        """Recovery points, log starts and the high watermarks that were noted."""
         for name in (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS):
             await self.persist(name)
 
-    def _collect(self, name: str) -> None:
-        """Note what the open logs say.
+    def _note(self, name: str, keys: Iterable[PartitionKey]) -> None:
+        """Note what those of the logs say that are still open.
 
         Log starts are noted inside of the first segment, as in Kafka, and wherever one was noted before or is about to
         be published: the removal of the segments below is not synced, and a power loss that restores them must not
         restore deleted records.
         """
-        where = self._where
+        where, logs = self._where, self._logs
         if name == RECOVERY_POINTS:
-            for key, log in self._logs.items():
-                where[key].recovery_points[key] = log.durability.recovery_point
+            for key in keys:
+                if (log := logs.get(key)) is not None:
+                    where[key].recovery_points[key] = log.durability.recovery_point
         elif name == LOG_START_OFFSETS:
-            for key, log in self._logs.items():
+            for key in keys:
+                if (log := logs.get(key)) is None:
+                    continue
                 starts, start = where[key].log_starts, log.log_start_offset
                 coming = self._coming_start(key) if self._coming else 0
                 if coming:

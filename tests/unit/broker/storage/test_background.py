@@ -140,3 +140,33 @@ def test_retention_lets_others_be_served_between_looks_at_unopened_logs() -> Non
         assert [each for each, _ in itertools.groupby(seen)].count("looked") == 3
 
     asyncio.run(scenario())
+
+
+def test_checkpoint_leaves_out_a_partition_that_was_recreated_meanwhile() -> None:
+    """The high watermark of the old one would be that of the new one after a crash."""
+
+    async def scenario() -> None:
+        old = {("t", index): SimpleNamespace(topic="t", index=index, high_watermark=9) for index in range(1_500)}
+        now = dict(old)
+        noted: dict[tuple[str, int], int] = {}
+
+        async def persist_all() -> None:
+            assert len(noted) == 1_499
+
+        jobs = jobs_of(Directories())
+        jobs._partitions = cast(
+            "Any",
+            SimpleNamespace(
+                opened=lambda: list(now.values()), opened_partition=lambda topic, index: now.get((topic, index))
+            ),
+        )
+        checkpoints = SimpleNamespace(note_watermarks=noted.update, persist_all=persist_all)
+        jobs._directories = cast("Any", SimpleNamespace(checkpoints=checkpoints))
+        job = asyncio.ensure_future(jobs.checkpoint())
+        await asyncio.sleep(0)
+        assert len(noted) == 1_000
+        now["t", 1_400] = SimpleNamespace(topic="t", index=1_400, high_watermark=0)
+        await job
+        assert ("t", 1_400) not in noted
+
+    asyncio.run(scenario())
