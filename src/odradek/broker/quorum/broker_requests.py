@@ -12,11 +12,13 @@ from odradek.broker.quorum.broker_watch import BrokerWatch
 from odradek.broker.quorum.quorum_controller import QuorumController
 from odradek.controller.broker_sessions import Heartbeat, NextState, next_state
 from odradek.controller.brokers import registered
+from odradek.controller.record_controller import RecordController, Recorded
 from odradek.controller.registrations import ReplicaDirectory
 from odradek.kraft.errors import UnknownMetadata
 from odradek.metadata.image import Broker, ClusterImage, ControllerRegistration, Endpoint
 from odradek.metadata.kraft.registration_records import endpoints_of, features_of
 from odradek.ports.clock import Clock
+from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.assign_replicas_to_dirs import (
     AssignReplicasToDirsRequest,
@@ -78,11 +80,19 @@ class BrokerRequests:
             features=features_of(request.features),
             log_dirs=tuple(request.log_dirs),
         )
-        await controller.decide(lambda c: c.register_broker(broker, request.previous_broker_epoch))
-        epoch = controller.image.brokers[request.broker_id].epoch
-        self._shutdowns.pop(request.broker_id, None)
-        controller.sessions.touch(request.broker_id, epoch, -1, self._clock.monotonic())
-        self._watch.note_heartbeat(request.broker_id, connection)
+        epoch = broker.epoch
+
+        def register(decides: RecordController) -> Recorded[TopicPartition]:
+            nonlocal epoch
+            recorded = decides.register_broker(broker, request.previous_broker_epoch)
+            epoch = recorded.image.brokers[broker.id].epoch
+            # Before the records are committed: another process may ask for the same id meanwhile, or this one end.
+            self._shutdowns.pop(broker.id, None)
+            controller.sessions.touch(broker.id, epoch, -1, self._clock.monotonic())
+            self._watch.note_heartbeat(broker.id, connection)
+            return recorded
+
+        await controller.decide(register)
         return BrokerRegistrationResponse(broker_epoch=epoch)
 
     def _may_run(self, known: Broker, endpoints: Mapping[str, Endpoint]) -> bool:

@@ -1,0 +1,87 @@
+"""Requests of brokers while the metadata log cannot commit: no answer rests on records that may never be committed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek.broker.quorum.controller_node import ControllerNode
+from odradek.kraft.metadata_observer import LogEnd
+from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.messages.broker_registration import (
+    BrokerRegistrationRequest,
+    BrokerRegistrationRequestFeature,
+    BrokerRegistrationRequestListener,
+    BrokerRegistrationResponse,
+)
+from tests.unit.broker.quorum.controllers_in_process import CLUSTER, quorum
+
+BROKER = 7
+LONG_SESSION = {"broker.session.timeout.ms": "600000"}
+
+
+def run(scenario: Callable[[], Awaitable[Any]]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(60):
+            await scenario()
+
+    asyncio.run(bounded())
+
+
+def hold_syncs(node: ControllerNode, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Let each sync of the metadata log wait for the event: no record is committed before it."""
+    log, released = node.parts.storage.log, asyncio.Event()
+    sync = log.sync_in_thread
+
+    async def late(lane: str) -> LogEnd | None:
+        await released.wait()
+        return await sync(lane)
+
+    monkeypatch.setattr(log, "sync_in_thread", late)
+    return released
+
+
+async def turns() -> None:
+    """Let all go on that waits for nothing but a turn of the loop."""
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+def registration(incarnation: bytes, port: int) -> BrokerRegistrationRequest:
+    return BrokerRegistrationRequest(
+        BROKER, CLUSTER, incarnation.rjust(16), [BrokerRegistrationRequestListener("PLAINTEXT", "127.0.0.1", port)],
+        [
+            BrokerRegistrationRequestFeature("metadata.version", 7, 30),
+            BrokerRegistrationRequestFeature("group.version", 0, 1),
+            BrokerRegistrationRequestFeature("transaction.version", 0, 2),
+        ],
+        log_dirs=[bytes(15) + b"\xfe"],
+    )  # fmt: skip
+
+
+def test_processes_that_register_together_do_not_get_the_same_epoch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two processes were started with the same node.id."""
+
+    async def scenario() -> None:
+        async with quorum(tmp_path, settings=LONG_SESSION) as running:
+            node = running.active
+            released = hold_syncs(node, monkeypatch)
+            both = [
+                asyncio.create_task(node.parts.brokers.register(registration(name, port), port))
+                for name, port in ((b"first", 1), (b"second", 2))
+            ]
+            await turns()
+            released.set()
+            first, second = await asyncio.gather(*both, return_exceptions=True)
+            assert isinstance(first, BrokerRegistrationResponse)
+            assert isinstance(second, KafkaError)
+            assert second.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+            assert node.parts.controller.image.brokers[BROKER].epoch == first.broker_epoch
+
+    run(scenario)
