@@ -41,13 +41,15 @@ _FENCED: Final = frozenset((NextState.FENCED, NextState.SHUTDOWN_NOW))
 class BrokerRequests:
     """Each method raises KafkaError, NOT_CONTROLLER where this controller is not active."""
 
-    __slots__ = ("_clock", "_cluster_id", "_controller", "_shutdowns", "_watch")
+    __slots__ = ("_clock", "_cluster_id", "_controller", "_releases", "_shutdowns", "_watch")
 
     def __init__(self, controller: QuorumController, watch: BrokerWatch, cluster_id: str, clock: Clock) -> None:
         self._controller = controller
         self._watch = watch
         self._cluster_id = cluster_id
         self._clock = clock
+        self._releases: dict[int, int] = {}
+        """By broker, the offset of the records that unfenced it last."""
         self._shutdowns: dict[int, int] = {}
         """By broker in controlled shutdown, the offset after the records that moved its leaderships."""
 
@@ -148,10 +150,15 @@ class BrokerRequests:
             moved=sessions.lowest_offset(self._others(broker_id)) >= self._shutdowns.get(broker_id, 0) - 1,
         )
         if state is NextState.UNFENCED and broker.fenced:
+            self._releases[broker_id] = controller.next_offset
             await controller.decide(lambda c: c.fence_brokers((), [broker_id]))
-        elif state in _FENCED and not broker.fenced:
-            # One that may shut down stops serving with the answer: no follower waits for it any longer than that.
-            await controller.decide(lambda c: c.fence_brokers([broker_id]))
+        elif state in _FENCED:
+            if not broker.fenced:
+                # One that may shut down stops serving with the answer: no follower waits for it any longer than that.
+                await controller.decide(lambda c: c.fence_brokers([broker_id]))
+        elif controller.committed_offset <= self._releases.get(broker_id, -1):
+            # The broker leads by the answer once it has applied what is committed, which may lack the fence before.
+            await controller.wait_until_committed()
         return BrokerHeartbeatResponse(
             is_caught_up=request.current_metadata_offset >= broker.epoch,
             is_fenced=state in _FENCED,

@@ -118,6 +118,11 @@ class QuorumController:
         """The offset of the next record."""
         return self._replica.next_offset
 
+    @property
+    def committed_offset(self) -> int:
+        """The offset after the records that are known to be committed."""
+        return self._replica.machine.quorum.high_watermark
+
     def on_reign(self, began: Callable[[], None], ended: Callable[[], None]) -> None:
         """Call `began` each time this controller becomes active, and `ended` when it is no longer."""
         self._reign_began, self._reign_ended = began, ended
@@ -242,6 +247,10 @@ class QuorumController:
             for level, text in change_report(before, recorded.image):
                 logger.log(level, "%s", text)
         return self._append(epoch, list(versioned(recorded.records, metadata_level(before))))
+
+    async def wait_until_committed(self) -> None:
+        """Wait until the records of all decisions so far are committed. Raises NotTheController."""
+        await self.decide(lambda controller: Recorded((), controller.image, ()))
 
     async def wait_until_followed(self) -> None:
         """See `FollowedLeader.wait`. Raises NotTheController where this controller is not active."""

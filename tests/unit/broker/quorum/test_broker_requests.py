@@ -12,13 +12,14 @@ import pytest
 from odradek.broker.quorum.controller_node import ControllerNode
 from odradek.kraft.metadata_observer import LogEnd
 from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.messages.broker_heartbeat import BrokerHeartbeatRequest
 from odradek.wire.messages.broker_registration import (
     BrokerRegistrationRequest,
     BrokerRegistrationRequestFeature,
     BrokerRegistrationRequestListener,
     BrokerRegistrationResponse,
 )
-from tests.unit.broker.quorum.controllers_in_process import CLUSTER, quorum
+from tests.unit.broker.quorum.controllers_in_process import CLUSTER, add_broker, quorum, until
 
 BROKER = 7
 LONG_SESSION = {"broker.session.timeout.ms": "600000"}
@@ -49,6 +50,33 @@ async def turns() -> None:
     """Let all go on that waits for nothing but a turn of the loop."""
     for _ in range(50):
         await asyncio.sleep(0)
+
+
+def test_repeated_heartbeat_waits_until_the_broker_is_unfenced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker leads by the answer, once it has applied all that is committed: the fence must be among it."""
+
+    async def scenario() -> None:
+        async with quorum(tmp_path, settings=LONG_SESSION) as running:
+            node = running.active
+            await add_broker(node, BROKER)
+            controller, metadata = node.parts.controller, node.parts.metadata
+            await until(lambda: metadata.end_offset == controller.next_offset)
+            released = hold_syncs(node, monkeypatch)
+            fence = asyncio.create_task(controller.decide(lambda c: c.fence_brokers([BROKER])))
+            request = BrokerHeartbeatRequest(BROKER, controller.image.brokers[BROKER].epoch, 1 << 40)
+            first = asyncio.create_task(node.parts.brokers.heartbeat(request, 1))
+            await turns()
+            second = asyncio.create_task(node.parts.brokers.heartbeat(request, 2))
+            await turns()
+            assert not metadata.image.brokers[BROKER].fenced, "the fence is committed"
+            assert not controller.image.brokers[BROKER].fenced
+            assert not second.done()
+            released.set()
+            answers = await asyncio.gather(first, second)
+            assert not any(each.is_fenced for each in answers)
+            await fence
+
+    run(scenario)
 
 
 def registration(incarnation: bytes, port: int) -> BrokerRegistrationRequest:
