@@ -130,6 +130,4 @@ class CommittedReplay:
         """Write the image as a snapshot where the log has grown enough or the last one is old; its id."""
         if not self._snapshots.is_due(self._clock.monotonic()):
             return None
-        before = self._log.start
-        await self._snapshots.write(self._replay, self._log)
-        return None if self._log.start == before else CheckpointId(*self._log.start)
+        return await self._snapshots.write(self._replay, self._log)

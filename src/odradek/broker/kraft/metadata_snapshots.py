@@ -52,16 +52,19 @@ class MetadataSnapshots:
         is_old = 0 < self._seconds_between <= now - self._begun and self._appended >= _WORTH_IT_BYTES
         return is_old or self._appended >= self._bytes_between
 
-    async def write(self, replay: MetadataReplay, log: DurableMetadataLog) -> None:
-        """Write the image as a snapshot, unless it would lose anything. Raises KafkaError and OSError."""
+    async def write(self, replay: MetadataReplay, log: DurableMetadataLog) -> CheckpointId | None:
+        """Write the image as a snapshot, unless it would lose anything; its id. Raises KafkaError and OSError.
+
+        None where a snapshot of the leader has replaced the log meanwhile.
+        """
         image, end = replay.image, replay.end_offset
         self.begun_at(self._clock.monotonic())
         if not self._can_hold(replay, image):
-            return
+            return None
         epoch = next((epoch for epoch, start in reversed(log.epochs) if start < end), log.start.epoch)
         found = CheckpointId(end, epoch)
         if end <= log.start.offset:
-            return
+            return None
         now_ms = self._clock.now_ms()
         records = versioned(differences(ClusterImage(), image), metadata_level(image))
         data = bytearray()
@@ -69,8 +72,11 @@ class MetadataSnapshots:
         for part in checkpoint_parts(found, records, controls=controls, timestamp_ms=now_ms, last_timestamp_ms=now_ms):
             data += part
             await asyncio.sleep(0)
+        if end <= log.start.offset:
+            return None
         log.save_snapshot(found, data)
         logger.info("wrote the snapshot %s of the metadata log (%d bytes)", found.file_name, len(data))
+        return found
 
     @staticmethod
     def _can_hold(replay: MetadataReplay, image: ClusterImage) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from odradek.broker.kraft.metadata_snapshots import MetadataSnapshots
 from odradek.broker.quorum.committed_metadata import CommittedMetadata
-from odradek.kraft.checkpoints import CheckpointId
+from odradek.kraft.checkpoints import CheckpointId, encode_checkpoint
 from odradek.kraft.metadata_log import encode_metadata_batch
 from odradek.kraft.metadata_records import VersionedRecord
 from odradek.log.environment import LogEnvironment
@@ -146,5 +146,31 @@ def test_records_of_earlier_processes_count_for_the_next_snapshot(tmp_path: Path
         await until(lambda: fixture.written == [CheckpointId(3, 1)])
         await fixture.metadata.close()
         assert fixture.failures == []
+
+    asyncio.run(scenario())
+
+
+def test_snapshot_of_the_leader_replaces_one_that_is_being_written(tmp_path: Path) -> None:
+    """A follower that stood still meanwhile: the leader's log begins after the end of its own."""
+    level = VersionedRecord(md.FeatureLevelRecord("metadata.version", 30), 0)
+    newest = CheckpointId(9, 2)
+    records = [level, VersionedRecord(topic("new"), 0)]
+    content = encode_checkpoint(newest, records, timestamp_ms=0, last_timestamp_ms=0)
+
+    async def scenario() -> None:
+        fixture = Fixture(tmp_path, bytes_between=100)
+        await fixture.metadata.load()
+        fixture.append(encode_metadata_batch([level], base_offset=0, leader_epoch=1, timestamp_ms=0))
+        fixture.append(batch(1, 1, "a") + batch(2, 1, "b"))
+        fixture.metadata.committed(3)
+        await fixture.metadata.wait_until_replayed(3)
+        fixture.log.write_snapshot(newest, 0, content)
+        fixture.metadata.installed(fixture.log.install_snapshot(newest), newest.end_offset)
+        fixture.append(batch(9, 2, "newer"))
+        fixture.metadata.committed(10)
+        await until(lambda: fixture.names == {"new", "newer"} or bool(fixture.failures))
+        await fixture.metadata.close()
+        assert fixture.failures == []
+        assert fixture.log.snapshots == [newest]
 
     asyncio.run(scenario())
