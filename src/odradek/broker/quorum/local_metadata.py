@@ -85,8 +85,9 @@ class LocalMetadata:
 
     def follow(self, follower: OnImage, failed: Callable[[BaseException], None]) -> None:
         """See `FollowedMetadata`."""
-        self._task = asyncio.get_running_loop().create_task(self._pass_on(follower, failed))
+        self._task = asyncio.get_running_loop().create_task(self._pass_on(follower))
         self._task.add_done_callback(_log_failure)
+        self._task.add_done_callback(lambda task: self._ended(task, failed))
 
     async def close(self) -> None:
         """See `FollowedMetadata`."""
@@ -100,7 +101,13 @@ class LocalMetadata:
         self._controllers.note_active(parts.addresses.get(parts.replica.leader.leader_id))
         self._changed.set()
 
-    async def _pass_on(self, follower: OnImage, failed: Callable[[BaseException], None]) -> None:
+    @staticmethod
+    def _ended(task: asyncio.Task[None], failed: Callable[[BaseException], None]) -> None:
+        """The broker must not act on what it knew before, whatever has ended the task."""
+        if not task.cancelled():
+            failed(task.exception() or StoreError(_FAILED))
+
+    async def _pass_on(self, follower: OnImage) -> None:
         metadata, passed = self._node.parts.metadata, -1
         while not self._node.has_failed.is_set():
             self._changed.clear()
@@ -109,4 +116,3 @@ class LocalMetadata:
                 await follower(metadata.image, passed)
                 continue
             await self._changed.wait()
-        failed(StoreError(_FAILED))

@@ -177,3 +177,22 @@ def test_start_of_a_node_ends_with_its_controller(tmp_path: Path) -> None:
         await running.close()
 
     run(scenario)
+
+
+def test_broker_that_cannot_apply_an_image_of_its_controller_ends(tmp_path: Path) -> None:
+    """It would lead by the images before for ever: its heartbeats go on."""
+
+    async def scenario() -> None:
+        async with quorum(tmp_path) as running:
+            controllers: Any = SimpleNamespace(note_active=lambda _server: None)
+            metadata = LocalMetadata(running.active, controllers)
+            failures: asyncio.Queue[BaseException] = asyncio.Queue()
+            mistake = RuntimeError("a part of the broker does not take the image")
+
+            async def fail(_image: object, _end_offset: int) -> None:
+                raise mistake
+
+            metadata.follow(fail, failures.put_nowait)
+            assert await failures.get() is mistake
+
+    run(scenario)
