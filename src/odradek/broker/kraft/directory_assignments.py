@@ -113,9 +113,10 @@ class DirectoryAssignments:
             # Logs are created after the image has named their replicas, some in each turn of the loop.
             await asyncio.sleep(pause)
             wanted, unplaced = self._misplaced()
-            noted = await self._report(wanted) if wanted else wanted.keys()
-            for key in noted:
-                self._pending.pop(key, None)
+            for key in wanted:  # what changes from here on is reported again
+                del self._pending[key]
+            noted = set(await self._report(wanted)) if wanted else set()
+            self._pending.update((key, None) for key in wanted if key not in noted)
             if len(noted) < len(wanted):
                 pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
             else:

@@ -144,6 +144,30 @@ def test_replica_is_reported_once_its_log_exists() -> None:
     asyncio.run(scenario())
 
 
+def test_topic_that_is_recreated_during_a_report_is_reported_again() -> None:
+    old = image_of(UNASSIGNED)
+    (topic,) = old.topics.values()
+    new = old.without_topics(["t"]).with_topics([topic._replace(id=b"r" * 16)])
+
+    async def scenario() -> None:
+        controller = AController()
+
+        async def ask(request: Any, kind: type, timeout_ms: float, purpose: Purpose) -> Any:
+            answer = await controller(request, kind, timeout_ms, purpose)
+            if len(controller.requests) == 1:
+                found.note(old, new)
+            return answer
+
+        found = DirectoryAssignments(1, ask, lambda _topic, _index: FIRST, lambda: 5, 1000)
+        found.note(ClusterImage(), old)
+        found.start()
+        await until(lambda: len(controller.requests) == 2)
+        assert [each.directories[0].topics[0].topic_id for each in controller.requests] == [TOPIC_ID, b"r" * 16]
+        found.close()
+
+    asyncio.run(scenario())
+
+
 def test_leaders_leave_the_failed_directory_of_several(tmp_path: Path) -> None:
     async def scenario() -> None:
         running = Quorum(tmp_path, 1, {})
