@@ -180,7 +180,7 @@ def test_start_of_a_node_ends_with_its_controller(tmp_path: Path) -> None:
 
 
 def test_broker_that_cannot_apply_an_image_of_its_controller_ends(tmp_path: Path) -> None:
-    """It would lead by the images before for ever: its heartbeats go on."""
+    """It would lead by the last image for ever, since its heartbeats continue."""
 
     async def scenario() -> None:
         async with quorum(tmp_path) as running:

@@ -47,7 +47,7 @@ def hold_syncs(node: ControllerNode, monkeypatch: pytest.MonkeyPatch) -> asyncio
 
 
 async def turns() -> None:
-    """Let all go on that waits for nothing but a turn of the loop."""
+    """Give every task that is ready some turns of the loop."""
     for _ in range(50):
         await asyncio.sleep(0)
 
