@@ -13,9 +13,11 @@ from odradek.client.admin.requests import raise_first
 from odradek.client.consumer.consumer import Consumer
 from odradek.client.errors import ClientClosed, CommitFailed, ConfigError, IllegalState
 from odradek.client.group.assignors import NO_RACKS, Assignment, MemberSubscription, RangeAssignor
+from odradek.client.group.consumer_group_driver import ConsumerGroupDriver
 from odradek.client.group.racks import PartitionRacks
 from odradek.client.model import GroupMembershipOperation
 from odradek.client.producer.producer import Producer
+from odradek.client.producer.transactions import TransactionalProducer
 from odradek.records.topic_partition import TopicPartition
 from odradek.testing import BlockingBroker, Simulation, eventually, search, simulate
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -124,6 +126,43 @@ def test_member_that_does_not_poll_gives_its_partitions_to_others(kafka: Blockin
                     await slow.consumer.commit({TopicPartition(topic, 0): 0})
                 await slow.consumer.poll(100)
                 assert slow.events[-1] == ("lost", 2)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("is_back", [False, True])
+def test_removed_member_commits_under_its_former_identity(kafka: BlockingBroker, is_back: bool) -> None:
+    """Its offsets are of partitions that others may own since, also where it has joined again before the next poll."""
+    topic = kafka.topic(partitions=1)
+    address = kafka.bootstrap_servers
+    # A member that polls too late does not join before its next poll; one that was removed by another does at once.
+    interval_ms = 300_000 if is_back else 500
+
+    async def main() -> None:
+        async with Reader(address, topic, group_id=topic, max_poll_interval_ms=interval_ms) as reader:
+            await eventually(lambda: reader.count == 1)
+            await reader.stop()
+            consumer = reader.consumer
+            former = consumer.group_metadata()
+            assert isinstance(consumer._group, ConsumerGroupDriver)
+            member = consumer._group._member
+            if is_back:
+                async with Admin(bootstrap_servers=address) as admin:
+                    await admin.groups.remove_members(topic)
+            await eventually(lambda: member.epoch != former.generation and member.has_joined == is_back)
+            assert consumer.group_metadata() == former
+            offsets = {TopicPartition(topic, 0): 0}
+            with pytest.raises(CommitFailed):
+                await consumer.commit(offsets)
+            options: dict[str, Any] = {"transactional_id": topic, "bootstrap_servers": address}
+            async with TransactionalProducer(**options) as producer:
+                with pytest.raises(KafkaError):
+                    async with producer.transaction():
+                        await producer.send_offsets(topic, offsets, consumer.group_metadata())
+            await consumer.poll(100)
+            assert ("lost", 1) in reader.events
+            await eventually(lambda: member.has_joined)
+            assert consumer.group_metadata() == member.identity
 
     asyncio.run(main())
 

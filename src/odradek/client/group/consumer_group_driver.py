@@ -39,8 +39,8 @@ class ConsumerGroupDriver:
     """Has the methods of `GroupDriver`."""
 
     __slots__ = (
-        "_beating", "_cluster", "_config", "_failure", "_failures", "_fetcher", "_fields", "_group_id", "_is_lost",
-        "_last_poll", "_loop", "_member", "_partitions", "_urgent", "active",
+        "_beating", "_cluster", "_config", "_failure", "_failures", "_fetcher", "_fields", "_former", "_group_id",
+        "_is_lost", "_last_poll", "_loop", "_member", "_partitions", "_urgent", "active",
     )  # fmt: skip
 
     def __init__(
@@ -69,6 +69,8 @@ class ConsumerGroupDriver:
         self._urgent = asyncio.Event()
         self._last_poll = self._loop.time()
         self._is_lost = False
+        # The member that lost partitions belong to, until they are dropped.
+        self._former: Member | None = None
         self._failure: Exception | None = None
         self._fields = {"client_id": config["client_id"], "group_id": self._group_id}
         self._failures = FailureLog(logger, self._loop.time, self._fields)
@@ -77,7 +79,13 @@ class ConsumerGroupDriver:
 
     @property
     def member(self) -> Member:
-        """The identity that commits carry; the anonymous one while the group does not know this member."""
+        """The member that the current partitions were assigned to; commits of their offsets carry it.
+
+        Between the loss of partitions and the next poll that is neither the member that has joined again since nor the
+        anonymous one, which may commit in an empty group, and in a transaction always.
+        """
+        if self._former is not None and self.active:
+            return self._former
         return self._member.identity if self._member.has_joined else Member()
 
     @property
@@ -116,6 +124,7 @@ class ConsumerGroupDriver:
             raise failure
         if not self.active:
             self._is_lost = False
+            self._former = None
             await self._leave()
             return 1.0
         await self._drop_lost()
@@ -129,7 +138,10 @@ class ConsumerGroupDriver:
     async def _drop_lost(self) -> None:
         if self._is_lost:
             self._is_lost = False
-            await self._partitions.lose()
+            try:
+                await self._partitions.lose()
+            finally:
+                self._former = None
 
     async def _reconcile(self) -> None:
         """Give up what the assignment lacks, take up what is new and has a name, and have that reported."""
@@ -190,13 +202,13 @@ class ConsumerGroupDriver:
                     "consumer leaves group %s: no poll within max_poll_interval_ms (%d); poll more often, or raise it",
                     self._group_id, self._config["max_poll_interval_ms"], extra=self._fields,
                 )  # fmt: skip
-                self._lose()
+                self._lose(self.member)
                 await self._send_leave()
                 # Only now may the next poll join again: the coordinator must not get the two in the other order.
                 self._beating = None
                 return
             self._urgent.clear()
-            request = self._member.request()
+            request, former = self._member.request(), self.member
             sent_at = self._loop.time()
             try:
                 outcome = self._member.answered(request, await self._heartbeat(request))
@@ -205,7 +217,7 @@ class ConsumerGroupDriver:
                 if not is_retriable(error):
                     self._beating = None
                     self._failure = error
-                    self._lose()
+                    self._lose(self.member)
                     return
                 failures += 1
                 if not isinstance(error, Disconnected):  # logged for the connection
@@ -217,7 +229,7 @@ class ConsumerGroupDriver:
             self._fetcher.measures.heartbeat(now, now - sent_at)
             self._failures.succeeded(f"heartbeat of group {self._group_id}")
             if outcome is Consequence.LOST:
-                self._lose()
+                self._lose(former)
                 continue
             if outcome is Consequence.RECONCILE:
                 self._fetcher.wake_waiter()
@@ -243,9 +255,10 @@ class ConsumerGroupDriver:
             )
         return response
 
-    def _lose(self) -> None:
-        """The group has removed this member: the next poll drops its partitions."""
+    def _lose(self, former: Member) -> None:
+        """The group has removed this member: the next poll drops the partitions, which were those of `former`."""
         self._is_lost = True
+        self._former = former
         self._member.lose()
         self._fetcher.wake_waiter()
 
@@ -260,7 +273,7 @@ class ConsumerGroupDriver:
                 await self._partitions.commit(given, member)
                 return
             except KafkaError as error:
-                if error.code in _GONE:
+                if error.code in _GONE or (error.code == ErrorCode.STALE_MEMBER_EPOCH and self._former is not None):
                     raise CommitFailed(
                         f"group {self._group_id} has removed this member ({error}); poll more often, take fewer "
                         f"records at a time, or raise max_poll_interval_ms"
