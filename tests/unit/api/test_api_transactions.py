@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,7 +23,7 @@ from odradek.api.requests.answers import when
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.session import Session
 from odradek.log.append import AppendResult
-from odradek.metadata.image import ClusterImage, PartitionState, Topic
+from odradek.metadata.image import GROUP_METADATA_TOPIC, ClusterImage, PartitionState, Topic
 from odradek.quotas.client_quotas import ClientQuotas
 from odradek.records.builder import BatchFields, encode_batch
 from odradek.transactions.connections import NewestConnections, StaleConnection
@@ -50,6 +51,7 @@ from odradek.wire.produce import ProduceRequest
 
 Batches = list[tuple[str | bytes, list[tuple[int, memoryview | None]]]]
 LED = PartitionState(1, 0, (1,), (1,))
+OFFSETS = Topic(GROUP_METADATA_TOPIC, b"o" * 16, (LED,))
 
 
 class Client:
@@ -63,7 +65,7 @@ class Client:
 
 
 def context_of(version: int, **services: Any) -> Any:
-    image = ClusterImage().with_topic(Topic("t", b"t" * 16, (LED, LED)))
+    image = ClusterImage().with_topics([Topic("t", b"t" * 16, (LED, LED)), OFFSETS])
     services = {"image": lambda: image, **services}
     return RequestContext(SimpleNamespace(**services), version, 1, "client", Client())  # type: ignore[arg-type]
 
@@ -97,6 +99,39 @@ def test_a_stale_connection_is_closed_without_an_answer(module: Any, request_: A
     context = context_of(3, transactions=SimpleNamespace(**{method: stale}))
     assert module.handle(request_, context) is None
     assert context.connection.closed == ["given up"]
+
+
+@pytest.mark.parametrize("is_notified", [True, False])
+def test_offsets_are_added_once_the_coordinator_knows_their_topic(is_notified: bool) -> None:
+    """It takes a topic that its image lacks for a deleted one, and writes no marker there."""
+    images = [ClusterImage()]
+    created: list[str] = []
+
+    async def auto_create(names: Sequence[str]) -> dict[str, ErrorCode]:
+        created.extend(names)
+        if is_notified:
+            images.append(images[-1].with_topic(OFFSETS))
+        return {}
+
+    def add(*_: Any) -> asyncio.Future[ErrorCode]:
+        assert GROUP_METADATA_TOPIC in images[-1].topics
+        future: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+        future.set_result(ErrorCode.NONE)
+        return future
+
+    async def play() -> Any:
+        context = context_of(
+            3,
+            image=lambda: images[-1],
+            controller=SimpleNamespace(auto_create=auto_create),
+            transactions=SimpleNamespace(add_offsets=add),
+        )
+        answer: Any = api_25_add_offsets_to_txn.handle(AddOffsetsToTxnRequest("tx", 5, 0, "g"), context)
+        return await answer
+
+    expected = ErrorCode.NONE if is_notified else ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert asyncio.run(play()).error_code == expected
+    assert created == [GROUP_METADATA_TOPIC]
 
 
 def test_a_stale_offset_commit_is_closed_without_an_answer() -> None:
