@@ -12,6 +12,7 @@ from odradek.groups.consumer.assignors import MemberSpec, assign_uniform
 from odradek.groups.consumer.membership import hash_of_topics
 from odradek.groups.consumer.migration import by_id
 from odradek.groups.consumer.records import MemberState, RegexRecord
+from odradek.groups.coordinator import GroupCoordinator
 from odradek.groups.events import (
     NOTHING,
     CommitRequest,
@@ -19,13 +20,18 @@ from odradek.groups.events import (
     Downgraded,
     FetchedOffset,
     GroupDescription,
+    GroupStored,
+    JoinRequest,
     JoinResult,
     OffsetToCommit,
+    SyncRequest,
+    SyncResult,
 )
 from odradek.groups.offsets.records import OffsetRecord, OffsetValue
 from odradek.groups.settings import GroupSettings
 from odradek.groups.subscriptions import read_assignment, read_subscription
 from odradek.groups.timers import Timers
+from odradek.ports.randomness import SeededRandom
 from odradek.wire.errors import ErrorCode as E
 from odradek.wire.primitives import DecodeError
 from tests.unit.groups.consumer_member import ConsumerMember, rebalance
@@ -42,6 +48,22 @@ def shard() -> VirtualShard:
 
 
 # --- answers ---
+
+
+def test_sync_is_answered_when_the_group_cannot_be_stored() -> None:
+    """A rejected write is answered after a delay, in which a new group may complete its rebalance."""
+    coordinator = GroupCoordinator(GroupSettings(initial_rebalance_delay_ms=0), SeededRandom(1))
+    join = JoinRequest("g", "", None, "client", "/127.0.0.1", 10_000, 30_000, "consumer", RANGE)
+    rejected = coordinator.join(START_MS, 1, join)
+    assert isinstance(rejected.then, GroupStored)
+    (_, first), *_ = rejected.now
+    coordinator.join(START_MS, 2, join._replace(member_id=first.member_id))
+    ((token, joined),) = coordinator.expire(START_MS).now
+    assert (token, joined.error, joined.generation_id) == (2, E.NONE, 1)
+    assignments = {joined.member_id: b"all"}
+    coordinator.sync(START_MS, 3, SyncRequest("g", joined.member_id, None, 1, None, None, assignments))
+    outcome = coordinator.stored(rejected.then, E.NOT_ENOUGH_REPLICAS, START_MS + 100)
+    assert outcome.now == [(3, SyncResult(E.COORDINATOR_NOT_AVAILABLE))]
 
 
 def test_unknown_groups_are_described_with_empty_values(shard: VirtualShard) -> None:

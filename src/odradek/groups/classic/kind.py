@@ -17,6 +17,7 @@ from odradek.groups.events import (
     GroupStored,
     JoinResult,
     StaticMemberStored,
+    SyncResult,
     append_failure,
     joined,
 )
@@ -107,8 +108,10 @@ class ClassicGroups:
         if error is None or group is None or then.group_id in self.stored:
             return NOTHING
         for member in list(group.members.values()):
-            result = JoinResult(append_failure(error), "")
-            group.answer_join(member, result, self.rebalances.replies)
+            code, replies = append_failure(error), self.rebalances.replies
+            group.answer_join(member, JoinResult(code, ""), replies)
+            # The error may have come late: a rebalance without an initial delay is further by then.
+            group.answer_sync(member, SyncResult(code), replies)
         self.rebalances.forget(group)
         # The empty group of another kind that it was to replace is still there.
         if self._has_offsets(group.group_id) and not self._other_has(group.group_id, self):
