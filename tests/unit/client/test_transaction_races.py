@@ -13,7 +13,7 @@ from odradek.records.topic_partition import TopicPartition
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.end_txn import EndTxnResponse
-from tests.unit.client.fake_cluster import FakeBroker, Handler, fail_produce, pass_on
+from tests.unit.client.fake_cluster import FakeBroker, Handler, fail_produce, pass_on, silent
 from tests.unit.client.transaction_coordinator import Coordinator, run
 
 T0 = TopicPartition("t", 0)
@@ -172,6 +172,30 @@ def test_a_transaction_does_not_end_before_offsets_that_are_under_way(end: str) 
 
     run(cluster, body)
     assert cluster.asked() == ["INIT_PRODUCER_ID", "ADD_OFFSETS_TO_TXN", "TXN_OFFSET_COMMIT", "END_TXN"]
+
+
+@pytest.mark.parametrize("what", ["ADD_PARTITIONS_TO_TXN", "ADD_OFFSETS_TO_TXN"])
+def test_transaction_that_may_have_begun_at_the_coordinator_is_ended_there(what: str) -> None:
+    """Otherwise it times out there, and the producer is fenced in the midst of a later transaction."""
+    cluster = Coordinator()
+
+    async def body(producer: TransactionalProducer) -> None:
+        cluster.script(ApiKey[what], silent)
+        producer.begin()
+        if what == "ADD_OFFSETS_TO_TXN":
+            with pytest.raises(CallTimedOut):
+                await producer.send_offsets("g", {T0: 3})
+        else:
+            with pytest.raises(CallTimedOut):
+                await (await producer.send("t", b"aborted", partition=0))
+        await producer.abort()
+        async with producer.transaction():
+            await producer.send("t", b"committed", partition=0)
+
+    run(cluster, body, max_block_ms=200)
+    assert cluster.values() == [b"committed"]
+    after = ["INIT_PRODUCER_ID", "ADD_PARTITIONS_TO_TXN", "PRODUCE", "END_TXN"]
+    assert cluster.asked() == ["INIT_PRODUCER_ID", what, *after]
 
 
 def test_a_new_producer_id_leaves_nothing_of_what_was_begun_before() -> None:

@@ -108,7 +108,7 @@ class TransactionalProducer(Generic[Key_contra, Value_contra]):
 
     __slots__ = (
         "_added", "_adding", "_begun", "_broken_sequences", "_committing", "_failure", "_groups", "_offsets",
-        "_started", "_waiting", "producer", "state", "transactional_id",
+        "_started", "_unanswered", "_waiting", "producer", "state", "transactional_id",
     )  # fmt: skip
 
     def __init__(
@@ -152,6 +152,7 @@ class TransactionalProducer(Generic[Key_contra, Value_contra]):
         self._committing = False
         self._failure: Exception | None = None
         self._broken_sequences = False
+        self._unanswered = False
         self._started = False
 
     @property
@@ -260,6 +261,7 @@ class TransactionalProducer(Generic[Key_contra, Value_contra]):
         self._expect(State.READY)
         self._added.clear()
         self._groups.clear()
+        self._unanswered = False
         self._failure = None
         self.producer.forget_failure()
         self._started = True
@@ -490,6 +492,16 @@ class TransactionalProducer(Generic[Key_contra, Value_contra]):
 
         return await self._cluster.retrying(patient, what, self.producer.config["max_block_ms"])
 
+    async def _begin_at_coordinator(self, call: Any, what: str) -> None:
+        """As `_retry`, for what begins the transaction at the coordinator, perhaps also where no answer comes."""
+        self._unanswered = True
+        try:
+            await self._retry(call, what)
+        except KafkaError:
+            self._unanswered = False
+            raise
+        self._unanswered = False
+
     async def _init_producer_id(self, current: ProducerIdentity) -> None:
         config = self.producer.config
         request = InitProducerIdRequest(
@@ -574,7 +586,7 @@ class TransactionalProducer(Generic[Key_contra, Value_contra]):
             for code in sorted(codes, key=lambda each: each == ErrorCode.OPERATION_NOT_ATTEMPTED):
                 self._check(code)
 
-        await self._retry(ask, "AddPartitionsToTxn")
+        await self._begin_at_coordinator(ask, "AddPartitionsToTxn")
         self._added |= keys
 
     async def _add_offsets(self, group_id: str) -> None:
@@ -587,7 +599,7 @@ class TransactionalProducer(Generic[Key_contra, Value_contra]):
             )
             self._check(response.error_code)
 
-        await self._retry(ask, "AddOffsetsToTxn")
+        await self._begin_at_coordinator(ask, "AddOffsetsToTxn")
 
     async def _commit_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata], member: Member
@@ -630,6 +642,10 @@ class TransactionalProducer(Generic[Key_contra, Value_contra]):
     async def _end(self, *, committed: bool) -> None:
         if self._added or self._groups or not self._started:
             await self._end_txn(committed)
+        elif self._unanswered:
+            # The coordinator may have an open transaction: it would time out in the midst of a later one, which has the
+            # same epoch, and fence this producer. A new epoch ends it.
+            self._broken_sequences = True
         if self._broken_sequences:
             # Lost batches leave gaps in the sequences: only a new epoch makes them valid again (KIP-360).
             await self._init_producer_id(self.identity)
