@@ -135,3 +135,28 @@ def test_acknowledgements_leave_with_the_next_fetch() -> None:
     assert outcomes == [(KEPT.topic_partition, frozenset({5, 6}), None)]
     assert (counted.shared.acknowledgements, counted.shared.failed_acknowledgements) == (2, 0)
     assert counted.consumer.reads.fetches == 2
+
+
+def test_commit_is_answered_while_a_failure_waits_for_a_poll() -> None:
+    """A wait that ended at once let no answer arrive: the commit held up the event loop for ever."""
+
+    async def body() -> None:
+        fetcher = ShareFetcher(
+            cast(Cluster, PlayedCluster(ErrorCode.NONE)),
+            resolve_share_consumer({"group_id": "g"}),
+            RecordReader(check_crcs=True),
+            "member",
+            lambda *_: None,
+            measures(),
+        )
+        fetcher.assignment = frozenset({(TOPIC, 0)})
+        await fetch(fetcher)
+        fetcher.acknowledgements.deliver(KEPT, 5)
+        fetcher.acknowledgements.acknowledge_all(AcknowledgeType.ACCEPT)
+        fetcher.failure = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        fetcher.send_acknowledgements()
+        await fetcher.wait(30)
+        assert not fetcher.is_acknowledging
+        assert fetcher.failure is not None
+
+    asyncio.run(body())

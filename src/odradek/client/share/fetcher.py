@@ -146,8 +146,6 @@ class ShareFetcher:
 
     async def wait(self, timeout_s: float) -> None:
         """Wait until an answer arrives, the assignment changes, or the time is over."""
-        if self.failure is not None:
-            return
         self._waiter = self._loop.create_future()
         begun = self._loop.time()
         handle = self._loop.call_later(max(0.0, timeout_s), self.wake)
