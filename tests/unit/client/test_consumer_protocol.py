@@ -167,6 +167,22 @@ def test_removed_member_commits_under_its_former_identity(kafka: BlockingBroker,
     asyncio.run(main())
 
 
+def test_group_that_cannot_be_joined_is_an_error() -> None:
+    """The member joined again at once, without end: the coordinator had no pause, and the program no error."""
+
+    async def main(broker: BlockingBroker, topic: str) -> None:
+        options: dict[str, Any] = {"bootstrap_servers": broker.bootstrap_servers, "group_id": topic}
+        async with Consumer(topic, **options) as classic, Consumer(topic, **options, **MODERN) as modern:
+            while not classic.assignment():
+                await classic.poll(100)
+            with pytest.raises(KafkaError, match="online upgrade is disabled") as raised:
+                await modern.poll(5_000)
+            assert raised.value.code is ErrorCode.GROUP_ID_NOT_FOUND
+
+    with BlockingBroker({"group.consumer.migration.policy": "disabled"}) as broker:
+        asyncio.run(main(broker, broker.topic()))
+
+
 def test_unsubscribed_member_leaves(kafka: BlockingBroker) -> None:
     topic = kafka.topic()
     address = kafka.bootstrap_servers

@@ -239,7 +239,10 @@ class ConsumerGroupDriver:
                         await self._urgent.wait()
 
     async def _heartbeat(self, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
-        """One exchange. Raises KafkaError, except where the group has removed the member, and ClientError."""
+        """One exchange. Raises KafkaError, except where the group has removed the member, and ClientError.
+
+        A member that joins cannot have been removed: the group is of another kind, or its members keep it so.
+        """
         if request.subscribed_topic_regex:
             connection = await self._cluster.coordinator_connection(GROUP_COORDINATOR, self._group_id)
             if connection.version_of(ConsumerGroupHeartbeatRequest) < _REGEX_SINCE:
@@ -249,7 +252,7 @@ class ConsumerGroupDriver:
         response = await self._cluster.request_coordinator(
             GROUP_COORDINATOR, self._group_id, request, ConsumerGroupHeartbeatResponse
         )
-        if response.error_code not in REMOVED:
+        if response.error_code not in REMOVED or not request.member_epoch:
             self._cluster.check_coordinator(
                 GROUP_COORDINATOR, self._group_id, response.error_code, response.error_message
             )

@@ -138,7 +138,10 @@ class ShareMembership:
                         await self._urgent.wait()
 
     async def _heartbeat(self, request: ShareGroupHeartbeatRequest) -> ShareGroupHeartbeatResponse:
-        """One exchange. Raises KafkaError, except where the group has removed the member, and ClientError."""
+        """One exchange. Raises KafkaError, except where the group has removed the member, and ClientError.
+
+        A member that joins cannot have been removed: the group is of another kind, or its members keep it so.
+        """
         try:
             response = await self._cluster.request_coordinator(
                 GROUP_COORDINATOR, self._group_id, request, ShareGroupHeartbeatResponse
@@ -148,7 +151,7 @@ class ShareMembership:
                 f"UNSUPPORTED_VERSION: this cluster has no share groups (KIP-932; Apache Kafka has them since 4.2): "
                 f"{error}"
             ) from error
-        if response.error_code not in REMOVED:
+        if response.error_code not in REMOVED or not request.member_epoch:
             self._cluster.check_coordinator(
                 GROUP_COORDINATOR, self._group_id, response.error_code, response.error_message
             )
