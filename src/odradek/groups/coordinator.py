@@ -181,6 +181,12 @@ class GroupCoordinator:
         self._is_live = False
         return self._with_replies(NOTHING)
 
+    def release_waiting(self, now_ms: int) -> GroupDecision:
+        """Another broker may coordinate the groups. As `unload`, but this coordinator keeps its state."""
+        for group in self.classic.by_id.values():
+            self.classic.rebalances.release_waiting(now_ms, group)
+        return self._with_replies(NOTHING)
+
     def stored(self, then: Continuation, error: ErrorCode | None, now_ms: int) -> GroupDecision:
         """The records that `then` came with are committed, or were rejected with `error`."""
         return self._with_replies(self._stored[type(then)](now_ms, then, error))

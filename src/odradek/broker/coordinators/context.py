@@ -34,6 +34,8 @@ REJECTED_BACKOFF_MS = 100
 """How long deadlines that are over wait for another try while the log rejects writes."""
 UNENCODABLE_BACKOFF_MS = 1000
 """Between two attempts at a deadline whose records cannot be encoded: that does not pass by itself."""
+_NEVER_COMMITTED = (1 << 63) - 1
+"""An offset that no log reaches."""
 
 _LOADING = CoordinatorState.LOADING
 _ACTIVE = CoordinatorState.ACTIVE
@@ -348,6 +350,17 @@ class CoordinatorContext(Generic[Shard, Record]):
             self.shard.replay_marker(producer_id, committed=committed)
         self._markers_while_loading.clear()
         self.shard.on_loaded()
+        self._watch_leadership()
+
+    def _watch_leadership(self) -> None:
+        """Wait as a client's write does, which is released where this broker may no longer act as the leader."""
+        self.partition.when_committed(_NEVER_COMMITTED, self._on_released, is_client=True)
+
+    def _on_released(self) -> None:
+        # A partition that moves to another broker is closed.
+        if self.state is _ACTIVE and self.partition.is_leader:
+            self.shard.on_leadership_lost()
+            self._watch_leadership()
 
     def end_transaction(self, producer_id: int, last_offset: int, *, committed: bool) -> None:
         """Replay a transaction's marker, which is in the log at `last_offset`."""

@@ -209,6 +209,11 @@ class GroupShard:
         for decide in deferred:
             self._run(decide)
 
+    def on_leadership_lost(self) -> None:
+        """See `CoordinatorShard`."""
+        self._release(self.coordinator.release_waiting(self._clock.now_ms()).now)
+        self._context.arm_timer()
+
     def on_closed(self) -> None:
         """See `CoordinatorShard`."""
         self._release(self.coordinator.unload(self._clock.now_ms()).now)

@@ -77,6 +77,10 @@ class CoordinatorShard(Protocol[Record_contra]):
         """The state is CLOSED: every client that waits is answered."""
         ...
 
+    def on_leadership_lost(self) -> None:
+        """This broker may not act as the leader for now, and another one may: clients that wait are answered."""
+        ...
+
     def expire(self) -> None:
         """The timer has fired: act on deadlines that have passed."""
         ...

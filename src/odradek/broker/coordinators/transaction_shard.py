@@ -234,10 +234,14 @@ class TransactionShard:
         # Other partitions may only learn of what is committed.
         self._execute(TransactionDecision(markers=markers), None)
 
-    def on_closed(self) -> None:
+    def on_leadership_lost(self) -> None:
         """See `CoordinatorShard`."""
         for answer in list(self._waiting):
             self._fail(answer, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def on_closed(self) -> None:
+        """See `CoordinatorShard`."""
+        self.on_leadership_lost()
         for futures in self._completions.values():
             for future in futures:
                 if not future.done():

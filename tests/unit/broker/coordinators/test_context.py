@@ -100,6 +100,9 @@ class Place:
     def is_committed(self, _offset: int) -> bool:
         return True
 
+    def when_committed(self, _offset: int, _callback: Callable[[], None], *, is_client: bool) -> None:
+        assert is_client, "only what is written later waits"
+
 
 class Shard:
     """Notes what the context asks of it."""

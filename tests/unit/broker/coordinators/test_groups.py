@@ -26,6 +26,7 @@ from odradek.ports.disk import SystemDisk
 from odradek.records.batch import parse_header
 from odradek.records.builder import encode_batch
 from odradek.records.control import encode_end_transaction
+from odradek.replication.partition import release_clients
 from odradek.wire.errors import ErrorCode as E
 from odradek.wire.errors import KafkaError
 from tests.unit.broker.coordinators.group_broker import (
@@ -317,6 +318,26 @@ async def test_every_waiting_request_is_answered_when_the_partition_leaves(tmp_p
     waiting = await all_that_waits(broker)
     broker.runtime.resigned(0)
     assert await codes_of(waiting) == dict.fromkeys(waiting, E.NOT_COORDINATOR)
+    broker.stop()
+
+
+@running
+async def test_waiting_members_are_answered_when_the_lease_ends(tmp_path: Path) -> None:
+    """A coordinator that is cut off from the cluster kept them for up to five minutes, while another one led."""
+    broker = GroupBroker(tmp_path).start()
+    waiting = await all_that_waits(broker)
+    partition = broker.partitions[0]
+    members = {name: answer for name, answer in waiting.items() if name.startswith(("join", "sync"))}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(partition), "may_lead", False)
+        release_clients(partition)
+        assert await codes_of(members) == dict.fromkeys(members, E.NOT_COORDINATOR)
+    # The lease has come back: the members rejoin, and are released again when it ends again.
+    again = broker.runtime.join(join_request("joined", member_id_required=False))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(partition), "may_lead", False)
+        release_clients(partition)
+        assert (await again).error is E.NOT_COORDINATOR
     broker.stop()
 
 
