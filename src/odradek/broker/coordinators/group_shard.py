@@ -63,6 +63,10 @@ class GroupShard:
         """Write the commits that have gathered, so that the state has them."""
         self._context.flush()
 
+    def arm_timer(self) -> None:
+        """Let the timer fire at the next deadline, which may be a new one."""
+        self._context.arm_timer()
+
     def run(self, decide: Decide) -> asyncio.Future[Any]:
         """Decide a request after every earlier one; the future is its token. May raise KafkaError."""
         self._context.check()

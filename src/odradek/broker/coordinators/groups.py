@@ -215,7 +215,11 @@ class GroupCoordinatorService:
             # Until the member is known it must not be made to join again.
             return ErrorCode.NONE
         now_ms = self._clock.now_ms()
-        return shard.active_coordinator().heartbeat(now_ms, group_id, member_id, group_instance_id, generation_id)
+        code = shard.active_coordinator().heartbeat(now_ms, group_id, member_id, group_instance_id, generation_id)
+        if code is ErrorCode.REBALANCE_IN_PROGRESS:
+            # With this answer begins the time that a classic member of a consumer group has to join again.
+            shard.arm_timer()
+        return code
 
     def leave(self, group_id: str, leaving: Sequence[LeavingMember]) -> asyncio.Future[list[LeftMember]]:
         """See `GroupService`."""

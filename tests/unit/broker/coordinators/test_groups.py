@@ -634,3 +634,29 @@ async def test_offsets_of_a_consumer_group_are_read_without_a_member(tmp_path: P
     with pytest.raises(KafkaError, match="UNKNOWN_MEMBER_ID"):
         broker.runtime.fetch_offsets("g", None, False, (None, 1))
     broker.stop()
+
+
+@running
+async def test_classic_member_that_does_not_rejoin_is_removed_in_time(tmp_path: Path) -> None:
+    """The deadline that begins with its heartbeat may be the next one of all."""
+    broker = GroupBroker(tmp_path, replace(QUICK, consumer_assignment_interval_ms=0)).start()
+    runtime = broker.runtime
+
+    def modern(member_id: str) -> ConsumerHeartbeat:
+        return ConsumerHeartbeat("g", member_id, 0, None, None, "client", "/host", 60_000, ("t",), None, None, {})
+
+    await runtime.consumer_heartbeat(modern("a"))
+    protocols = (("range", b"\x00\x00\x00\x00\x00\x01\x00\x01t\xff\xff\xff\xff"),)
+    wanted = join_request(session_timeout_ms=60_000, rebalance_timeout_ms=50, protocols=protocols)
+    joined = await runtime.join(wanted._replace(member_id_required=False))
+    assert joined.error is E.NONE
+    member_id, generation = joined.member_id, joined.generation_id
+    await runtime.sync(sync_request("g", member_id, generation, {}))
+    timer = runtime._runtime._contexts[0]._timer
+    armed_ms = timer._armed_ms
+    assert armed_ms is not None
+    await until(lambda: (timer._armed_ms or 0) > armed_ms + 1000)
+    await runtime.consumer_heartbeat(modern("b"))
+    assert runtime.heartbeat("g", member_id, None, generation) is E.REBALANCE_IN_PROGRESS
+    await until(lambda: {each.member_id for each in runtime.describe_consumer_group("g").members} == {"a", "b"})
+    broker.stop()
