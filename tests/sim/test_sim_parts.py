@@ -15,8 +15,19 @@ import pytest
 
 from odradek.ports.disk import DiskError, FileRange
 from odradek.ports.network import WOULD_BLOCK, Stream
-from odradek.sim.checkers.clients import Promises, check, check_outcome_order
-from odradek.sim.checkers.history import Deletion, FinalLog, History, Looked, Reader, Seen, Send, Transaction, Violation
+from odradek.sim.checkers.clients import Promises, check, check_lost, check_outcome_order
+from odradek.sim.checkers.history import (
+    Deletion,
+    FinalLog,
+    History,
+    Looked,
+    PowerLoss,
+    Reader,
+    Seen,
+    Send,
+    Transaction,
+    Violation,
+)
 from odradek.sim.faults.nemesis import PROFILES
 from odradek.sim.world.disk import SECTOR, SimulatedDisk, Volume
 from odradek.sim.world.hosts import BrokerHost, SimulatedClock, World
@@ -486,13 +497,54 @@ def test_lost_and_torn_and_duplicated() -> None:
     assert found(twice) in ("duplicate", "one offset, two records")
 
 
-def test_deposed_leader_may_acknowledge_after_its_successor() -> None:
-    def sent(*at: float, offsets: tuple[int, ...] = (0, 1, 2)) -> History:
-        made = history()
-        for send, when, offset in zip(made.sends.values(), at, offsets, strict=True):
-            send.transaction, send.outcome_at, send.offset = None, when, offset
+def sent(*at: float, offsets: tuple[int, ...] = (0, 1, 2)) -> History:
+    """Three records without a transaction, acknowledged at these times."""
+    made = history()
+    for send, when, offset in zip(made.sends.values(), at, offsets, strict=True):
+        send.transaction, send.outcome_at, send.offset = None, when, offset
+    return made
+
+
+def test_record_without_offset_is_there_if_an_earlier_one_is() -> None:
+    def remaining(*numbers: int, lost_at: float | None = None) -> History:
+        made = sent(0.9, 0.9, 0.9, offsets=(0, -1, 2))
+        made.final[KEY].everything[:] = [Seen(KEY, number, b"v%d" % number) for number in numbers]
+        if lost_at is not None:
+            made.power_losses.append(PowerLoss(lost_at, 1))
         return made
 
+    deleted = remaining(2)
+    deleted.final[KEY].start = 2
+    others = remaining(0, 2)
+    others.sends[b"v0"].producer = "q"
+    losing = ALL_KEPT._replace(loses_power=True)
+    for made, promises in (
+        (remaining(0, 1, 2), ALL_KEPT),
+        (deleted, ALL_KEPT),
+        (others, ALL_KEPT),
+        (remaining(0, lost_at=1.0), losing),
+        (remaining(0, 2, lost_at=1.0), losing),
+    ):
+        check_lost(made, promises)
+    for made, promises in (
+        (remaining(0, 2), ALL_KEPT),
+        (remaining(0), ALL_KEPT),
+        (remaining(0, 2, lost_at=1.0), ALL_KEPT),
+        (remaining(0, 2, lost_at=0.8), losing),
+    ):
+        with pytest.raises(Violation, match=r"lost acknowledged write: t-0 has .* and lacks "):
+            check_lost(made, promises)
+
+
+def test_hole_after_power_loss_is_found_beside_a_record_without_offset() -> None:
+    made = sent(0.9, 0.9, 0.9, offsets=(-1, 1, 2))
+    made.final[KEY].everything[:] = [Seen(KEY, 2, b"v2")]
+    made.power_losses.append(PowerLoss(1.0, 1))
+    with pytest.raises(Violation, match="hole after power loss"):
+        check_lost(made, ALL_KEPT._replace(loses_power=True))
+
+
+def test_deposed_leader_may_acknowledge_after_its_successor() -> None:
     cluster = ALL_KEPT._replace(is_cluster=True)
     check_outcome_order(sent(5.0, 2.0, 6.0), cluster)
     for made, promises in (

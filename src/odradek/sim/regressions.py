@@ -134,6 +134,8 @@ ONCE_FAILED: Final = {
     "and led on until it learned of its successor: the end of a partition went back",
     "stale-23409000135": "of the simulator: the metadata store ended the session of a controller that stood still only "
     "after 8.7 s, and promises 6 s",
+    "flush-357257000023": "simulator: a batch that a broker had written before it was killed was rejected while the "
+    "broker started, and the next one was acknowledged before it",
     "silent-5": "a promise not to begin to lead waited behind a request for a lease, on the same connection to a "
     "controller whose metadata store was silent: the leader could not act",
     "stale-5": "a new leader that a deposed one kept asking for promises denied them, and began none of its partitions",

@@ -110,9 +110,9 @@ def check_lost(history: History, promises: Promises) -> None:
         if key[0] in promises.compacted or key[0] in promises.corrupted or key[0] in promises.unclean:
             continue
         present = {seen.value for seen in log.everything}
-        missing = [
-            send for send in acked if send.partition == key and send.value not in present and send.offset >= log.start
-        ]
+        absent = [send for send in acked if send.partition == key and send.value not in present]
+        _check_unplaced(key, history, promises, [send for send in absent if send.offset < 0])
+        missing = [send for send in absent if send.offset >= log.start]
         if missing and promises.is_durable(key[0]):
             missing.sort(key=lambda send: send.offset)
             raise Violation(
@@ -123,10 +123,20 @@ def check_lost(history: History, promises: Promises) -> None:
             _check_prefix(key, history, present, missing)
 
 
+def _check_unplaced(key: PartitionKey, history: History, promises: Promises, absent: list[Send]) -> None:
+    """A record that was acknowledged without its offset is in the log if an earlier one of its producer is."""
+    last_loss = 0.0 if promises.is_durable(key[0]) else max((loss.at for loss in history.power_losses), default=0.0)
+    present = [history.sends[seen.value] for seen in history.final[key].everything] if absent else []
+    for send in absent:
+        earlier = [each for each in present if each.producer == send.producer and each.number < send.number]
+        if earlier and send.outcome_or_never() > last_loss:
+            raise Violation("lost acknowledged write", f"{_at(key)} has {earlier[-1]} and lacks {send}")
+
+
 def _check_prefix(key: PartitionKey, history: History, present: set[bytes], missing: list[Send]) -> None:
     """A power loss may cost the end of a log, not its middle."""
     losses = [loss.at for loss in history.power_losses]
-    sends = [send for send in history.acked() if send.partition == key]
+    sends = [send for send in history.acked() if send.partition == key and send.offset >= 0]
     for since, at in pairwise((0.0, *losses)):
         era = [send for send in sends if since <= send.sent_at and (send.acked_at or 0.0) < at]
         first = min((send.offset for send in era if send.value not in present), default=-1)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any, Final, NamedTuple
 
+from odradek.records.batch import parse_header
 from odradek.sim.planted.access_bugs import ACCESS_BUGS
 from odradek.sim.planted.audit_bugs import AUDIT_BUGS
 from odradek.sim.planted.cluster_bugs import CLUSTER_BUGS
@@ -24,6 +25,7 @@ from odradek.sim.planted.mistakes import watched
 from odradek.sim.planted.quorum_bugs import QUORUM_BUGS
 from odradek.sim.run import run_seed
 from odradek.sim.targets import replaced
+from odradek.wire.errors import KafkaError
 
 SEED_LIMIT: Final = 100
 """Within so many seeds every planted bug has to be found."""
@@ -99,6 +101,21 @@ def _(right: Any) -> Any:
         if entry is not None and entry.batches and header[11] + header[6] == entry.last_sequence:
             return None
         return right(self, header, from_client=from_client, **more)
+
+    return check
+
+
+@_bug("rejected batch skipped", "a leader appends the batch after one that it has rejected", "crash",
+      "odradek.replication.refused_batches:RefusedBatches.check")  # fmt: skip
+def _(right: Any) -> Any:
+    def check(self: Any, batches: memoryview, producers: Any, now_ms: int) -> None:
+        try:
+            right(self, batches, producers, now_ms)
+        except KafkaError:
+            header = parse_header(batches)
+            entry = producers.producers.get(header.producer_id)
+            if entry is not None and entry.batches:
+                entry.batches[-1] = entry.batches[-1]._replace(last_sequence=header.base_sequence - 1)
 
     return check
 

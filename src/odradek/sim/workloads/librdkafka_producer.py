@@ -5,6 +5,11 @@ that wait at the broker between them. Answers are taken in the order of the requ
 After a lost connection or a refusal it waits until nothing is under way and sends again what is not acknowledged, from
 the oldest on, with the numbers that it had. It never gives a record up, so a broker that keeps its promises never
 answers that a number is out of order.
+
+A batch whose answer was lost with its connection may be in the log. A broker that does not lead yet rejects it when it
+is sent again; if the broker leads when the next batch arrives, it appends that one, as Apache Kafka does. The
+acknowledgement of the next batch then counts for both, as in librdkafka (`rd_kafka_dr_implicit_ack`). No batch may
+overtake one that was only rejected.
 """
 
 from __future__ import annotations
@@ -139,12 +144,18 @@ class Wire:
 
 
 class _Batch:
-    __slots__ = ("data", "sends", "under_way")
+    """`possibly_persisted`: the broker may have appended it to the log and answered on a connection that was lost.
+    `may_be_appended`: no answer on this connection says that it was not.
+    """
+
+    __slots__ = ("data", "may_be_appended", "possibly_persisted", "sends", "under_way")
 
     def __init__(self, sends: list[Send], data: bytes) -> None:
         self.sends = sends
         self.data = data
         self.under_way = False
+        self.may_be_appended = False
+        self.possibly_persisted = False
 
 
 class Foreign:
@@ -210,7 +221,10 @@ class Foreign:
                 host.world.note(f"{host.name}: {error!r}")
             finally:
                 wire.lose(OSError("given up"))
-                is_under_way = any(batch.under_way for batches in self._batches.values() for batch in batches)
+                waiting = [batch for batches in self._batches.values() for batch in batches]
+                is_under_way = any(batch.under_way for batch in waiting)
+                for batch in waiting:
+                    batch.possibly_persisted |= batch.may_be_appended
                 self._rewind()
                 if is_under_way and self._rng.random() < 0.4:
                     self._bump_epoch()
@@ -321,7 +335,7 @@ class Foreign:
                 wire.lose(violation)
 
         self._in_flight += 1
-        batch.under_way = True
+        batch.under_way = batch.may_be_appended = True
         topic = ProduceRequestTopic(self._topic, partition_data=[ProduceRequestPartition(index, batch.data)])
         request = ProduceRequest(None, -1, 3_000, [topic])
         # A callback, not a task: answers are taken in the order in which they come.
@@ -337,15 +351,22 @@ class Foreign:
                 raise Violation("known producers continue", f"{code.name} for {batch.sends[0]}, the oldest under way")
             self._reset()
         else:
+            # An error that comes after the append leaves the offset in the answer, as in Kafka.
+            batch.may_be_appended = response.base_offset >= 0
             self._refused(response.error_code, "Produce")
             self._draining = True
 
     def _acknowledged(self, batches: deque[_Batch], batch: _Batch, base_offset: int) -> None:
         if batch not in batches:
             return
-        if batches[0] is not batch:
-            raise Violation("acknowledged out of order", f"{batch.sends[0]} before {batches[0].sends[0]}")
-        batches.popleft()
+        while (oldest := batches[0]) is not batch:
+            if not oldest.possibly_persisted:
+                raise Violation("acknowledged out of order", f"{batch.sends[0]} before {oldest.sends[0]}")
+            self._host.world.mark("foreign producer: acknowledged by a later batch")
+            self._note_acknowledged(batches.popleft(), -1)
+        self._note_acknowledged(batches.popleft(), base_offset)
+
+    def _note_acknowledged(self, batch: _Batch, base_offset: int) -> None:
         now = self._host.world.now()
         for number, send in enumerate(batch.sends):
             send.state, send.acked_at, send.outcome_at = OK, now, now
