@@ -111,6 +111,8 @@ class Node:
         self.is_volume = False
         self.acts: list[tuple[float, str]] = []
         """What was done to it, by the monotonic clock."""
+        self.ends: list[float] = []
+        """When it had ended, by that clock."""
         self.process: BrokerProcess | KafkaProcess = BrokerProcess(self.home / "data")
 
     def _listeners(self, links: Links | None) -> dict[str, object]:
@@ -184,6 +186,12 @@ class Node:
     def kill(self) -> None:
         self._act("kill -9")
         self.process.kill()
+        self.ends.append(time.monotonic())
+
+    def terminate(self) -> None:
+        self._act("SIGTERM")
+        self.process.stop(60)
+        self.ends.append(time.monotonic())
 
     def _act(self, what: str) -> None:
         self.acts.append((time.monotonic(), what))

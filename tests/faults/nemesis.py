@@ -91,7 +91,7 @@ def kill(torment: Torment) -> None:
 
 def terminate(torment: Torment) -> None:
     node = torment.leader()
-    node.process.stop(60)
+    node.terminate()
     torment.hold(0.0, 1.5)
     node.start()
 
@@ -234,7 +234,7 @@ def fill_disk(torment: Torment) -> None:
 def _restarted(node: Node) -> None:
     """What an operator does with a broker whose disk failed."""
     if node.running():
-        node.process.stop(60)
+        node.terminate()
     node.start()
 
 

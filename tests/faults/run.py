@@ -129,6 +129,7 @@ def _judge(deployment: Deployment, place: Place, clients: Crowd, say: Say) -> li
     except Exception as failure:
         problems.append(f"the end: {type(failure).__name__}: {failure}")
     say(f"{place.now():7.1f} s  {len(place.history.sends)} records are judged")
+    place.history.broker_ends += [at - place.begun for node in deployment.nodes for at in node.ends]
     shape = deployment.shape
     has_apache = shape.peer or shape.apache > 0
     found = judge.violations(place.history, is_cluster=shape.brokers > 1, has_apache=has_apache)

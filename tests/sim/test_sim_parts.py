@@ -544,6 +544,36 @@ def test_hole_after_power_loss_is_found_beside_a_record_without_offset() -> None
         check_lost(made, ALL_KEPT._replace(loses_power=True))
 
 
+def test_restarted_broker_may_acknowledge_a_record_after_the_next() -> None:
+    """The process before it wrote the first record. It was sent again before the broker led, the next one after."""
+
+    def ended(at: float, offsets: tuple[int, ...] = (0, 1, 2)) -> History:
+        made = sent(5.0, 2.0, 6.0, offsets=offsets)
+        made.broker_ends.append(at)
+        return made
+
+    check_outcome_order(ended(1.0), ALL_KEPT)
+    for made in (ended(0.4), ended(2.1), ended(1.0, (1, 0, 2))):
+        with pytest.raises(Violation, match="acknowledged out of order"):
+            check_outcome_order(made, ALL_KEPT)
+
+
+def test_end_of_a_broker_is_in_the_history() -> None:
+    loop = new_loop("1")
+    world = World(loop, "1", PROFILES["crash"])
+    host = BrokerHost(world, 1, {"node.id": "1", "log.dirs": "/data", "listeners": "PLAINTEXT://b1:9092"})
+    host.volume.directories["/data"] = host.volume.durable_names["/data"] = None
+
+    async def main() -> None:
+        assert await host.start()
+        await asyncio.sleep(1)
+        host.kill()
+
+    loop.run_until_complete(main())
+    assert world.history.broker_ends == [loop.time()]
+    loop.close()
+
+
 def test_deposed_leader_may_acknowledge_after_its_successor() -> None:
     cluster = ALL_KEPT._replace(is_cluster=True)
     check_outcome_order(sent(5.0, 2.0, 6.0), cluster)

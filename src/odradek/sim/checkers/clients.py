@@ -241,8 +241,9 @@ _TOGETHER_S: Final = 1.0
 def check_outcome_order(history: History, promises: Promises) -> None:
     """A producer's records of a partition are acknowledged (or given up) in the order in which it sent them.
 
-    In a cluster a record that was sent to a former leader may be acknowledged by the next leader after what was sent
-    to that at once: then followers had it, and its offset is the lower one.
+    A record that was sent to a former leader may be acknowledged by the next leader after what was sent to that at
+    once: then followers had it, and its offset is the lower one. Likewise where a broker without followers has
+    restarted, and had the record in its log.
     """
     by_producer: dict[tuple[str, PartitionKey], list[Send]] = defaultdict(list)
     for send in history.sends.values():
@@ -255,13 +256,22 @@ def check_outcome_order(history: History, promises: Promises) -> None:
                 and send.outcome_at is not None
                 and send.outcome_at > first.outcome_or_never() + _TOGETHER_S
             ):
-                if promises.is_cluster and send.state == OK and 0 <= send.offset < first.offset:
+                if (
+                    send.state == OK
+                    and 0 <= send.offset < first.offset
+                    and (promises.is_cluster or _ended_between(send, first, history))
+                ):
                     continue
                 raise Violation(
                     "acknowledged out of order", f"{send} was decided at {send.outcome_at:.3f}, after {first}"
                 )
             if send.state == OK and (first is None or send.outcome_or_never() < first.outcome_or_never()):
                 first = send
+
+
+def _ended_between(send: Send, later: Send, history: History) -> bool:
+    """Whether a broker ended after the first record was sent and before the later one was acknowledged."""
+    return any(send.sent_at < at < later.outcome_or_never() for at in history.broker_ends)
 
 
 def check_poll_order(history: History, promises: Promises) -> None:

@@ -188,8 +188,8 @@ class History:
     """Filled by the workloads, read by the checkers."""
 
     __slots__ = (
-        "access", "audit", "clock_error_s", "commits", "deletions", "final", "group_offsets", "held", "looks", "owned",
-        "power_losses", "readers", "sends", "transactions",
+        "access", "audit", "broker_ends", "clock_error_s", "commits", "deletions", "final", "group_offsets", "held",
+        "looks", "owned", "power_losses", "readers", "sends", "transactions",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -204,6 +204,8 @@ class History:
         self.clock_error_s = 1.0
         """By how much clocks may differ, and for how long retention may be late or early."""
         self.power_losses: list[PowerLoss] = []
+        self.broker_ends: list[float] = []
+        """When processes of brokers ended, in whatever way."""
         self.final: dict[PartitionKey, FinalLog] = {}
         self.group_offsets: dict[tuple[str, PartitionKey], int] = {}
         self.access = AccessHistory()

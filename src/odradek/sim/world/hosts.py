@@ -226,6 +226,9 @@ class BrokerHost(Machine):
         """Call with the broker whenever its process ends, in whatever way."""
         self._watchers.append(ended)
 
+    def _note_end(self) -> None:
+        self.world.history.broker_ends.append(self.world.now())
+
     def pause(self, seconds: float) -> None:
         """Let the process, which must run, stand still; its session ends if the store does not wait for so long."""
         assert self.process is not None
@@ -256,7 +259,7 @@ class BrokerHost(Machine):
         broker = self.broker = Broker(BrokerConfig(self.settings), ports)
         ended: asyncio.Future[None] = world.loop.create_future()
         process.doomed.append(partial(_set, ended))
-        process.doomed += [partial(watch, broker) for watch in self._watchers]
+        process.doomed += [self._note_end, *(partial(watch, broker) for watch in self._watchers)]
         task = world.loop.create_task(broker.start(), name="start", context=process.context.copy())
         await asyncio.wait({task, ended}, return_when=asyncio.FIRST_COMPLETED, timeout=START_SECONDS)
         if not process.alive:
