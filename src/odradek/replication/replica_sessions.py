@@ -62,6 +62,7 @@ class FollowedPartition:
         "partition",
         "place",
         "reported",
+        "was_sent",
     )
 
     def __init__(self, session: ReplicaSession, place: RequestedPartition) -> None:
@@ -75,6 +76,8 @@ class FollowedPartition:
         self.max_bytes = 0
         self.reported = _NOTHING
         """(high watermark, log start offset) as sent to the follower last."""
+        self.was_sent = False
+        """Whether records, or an error, were sent since the fetch that named the partition: the follower is behind."""
 
     def appended(self, size: int) -> None:
         """As `SessionPartition.appended`: there are records for the follower."""
@@ -93,6 +96,9 @@ class FollowedPartition:
 
     def _was_caught_up(self, partition: Partition) -> None:
         """The follower had all records: its last fetch, which did not name the partition, is a fetch of it, too."""
+        if self.was_sent:
+            # That fetch may have left the follower before the answer arrived.
+            return
         progress = partition.followers.progress.get(self._session.follower.broker_id)
         if progress is not None and progress.fetched_ms < self._session.fetched_ms:
             progress.caught_up_ms = progress.fetched_ms = self._session.fetched_ms
@@ -120,6 +126,7 @@ class FollowedPartition:
         self.max_bytes = max_bytes
         self.diverging = None
         self.error = ErrorCode.NONE
+        self.was_sent = False
         try:
             partition = self._resolve(lookup)
             partition.check_fetched_leader(leader_epoch)
@@ -303,6 +310,7 @@ class ReplicaSession:
                 throttle.sent(member.partition, read.size)
             self.ready.pop(member, None)
             self.changed.pop(member, None)
+            member.was_sent = True
             if member.partition is not None:
                 member.reported = _offsets(member.partition)
         self.urgent = False

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from odradek.log.config import LogConfig
+from odradek.log.partition_log import PartitionLog
+from odradek.metadata.image import PartitionState
+from odradek.ports.disk import SystemDisk
 from odradek.ports.randomness import SeededRandom
+from odradek.records.builder import encode_batch
 from odradek.replication.in_sync import FollowerProgress
-from odradek.replication.partition import Partition
+from odradek.replication.partition import Partition, PartitionEnvironment
 from odradek.replication.readers import MANY_BYTES, PartitionReaders
 from odradek.replication.replica_sessions import (
     MOST_SESSIONS_OF_A_BROKER,
@@ -18,6 +24,7 @@ from odradek.replication.replica_sessions import (
     ReplicaSessions,
 )
 from odradek.wire.errors import ErrorCode, KafkaError
+from tests.unit.log.support import NOW, log_environment
 
 FOLLOWER = Follower(2, 10)
 RESTARTED = Follower(2, 11)
@@ -131,3 +138,24 @@ def test_follower_without_a_missing_record_is_caught_up_until_an_append(size: in
     session.fetched((), (), lambda *_: partition, 50)
     partition.readers.appended(size)
     assert partition.followers.progress[2].caught_up_ms == caught_up_ms
+
+
+def test_fetch_that_crosses_an_answer_does_not_count_as_caught_up(tmp_path: Path) -> None:
+    """A follower outside the ISR sends the second fetch, for another partition, before it has the records."""
+    now = 1_000_000
+    log = PartitionLog.open("t", 0, str(tmp_path), LogConfig(), log_environment(SystemDisk()))
+    partition = Partition("t", b"t" * 16, 0, 1, log, PartitionEnvironment(now_ms=lambda: now))
+    partition.apply_state(PartitionState(1, 5, (1, 2, 3), (1, 2), 1))
+    for _ in range(3):
+        partition.append(memoryview(encode_batch([(NOW, None, b"value", ())])), now_ms=NOW)
+    partition.followers.fetched(2, 10, 3, 0, now)
+    session = Leader().begin(OTHER)
+    for wanted in ([((b"t" * 16, 0), (0, 5, 0, -1, 0, 1 << 20))], []):
+        now += 10
+        session.fetched(wanted, (), lambda *_: partition, now)
+        found, size, _ = session.collect(1 << 20, None)
+        assert size == log.size_bytes
+        session.answered(found)
+    partition.append(memoryview(encode_batch([(NOW, None, b"value", ())])), now_ms=NOW)
+    partition.followers.fetched(2, 10, 4, 0, now)
+    assert partition.high_watermark == 4
