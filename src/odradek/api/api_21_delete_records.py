@@ -93,7 +93,10 @@ class _Deletion:
     async def finish(self, seconds: float) -> None:
         """Wait for the followers."""
         partition = self._partition
-        if self._answer.error_code or partition.deletion.low_watermark >= self.offset:
+        if self._answer.error_code:
+            return
+        # It may have been deposed while the partitions before it waited, and then it knows no followers.
+        if partition.is_leader and partition.deletion.low_watermark >= self.offset:
             return
         partition.deletion.when_deleted(self.offset, self._done.set)
         try:

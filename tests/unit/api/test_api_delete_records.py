@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -38,7 +39,10 @@ class Replica:
         return offset
 
     def when_deleted(self, offset: int, callback: Any) -> None:
-        self.waiting.append(callback)
+        if self.is_leader:
+            self.waiting.append(callback)
+        else:
+            callback()
 
 
 class Deleting:
@@ -51,15 +55,25 @@ class Deleting:
         then()
 
     async def ask(self, offset: int, timeout_ms: int = 0, topic: str = "t") -> tuple[int, int]:
+        wanted = [DeleteRecordsRequestPartition(0, offset)]
+        (found,) = await self.answers(wanted, lambda *_: self.replica, timeout_ms, topic)
+        return found
+
+    async def answers(
+        self,
+        wanted: list[DeleteRecordsRequestPartition],
+        require: Callable[[str, int], Replica],
+        timeout_ms: int = 60_000,
+        topic: str = "t",
+    ) -> list[tuple[int, int]]:
         clock = SimpleNamespace(monotonic=lambda: 0.0)
         directories = SimpleNamespace(advance_log_starts=self._advance)
-        partitions = SimpleNamespace(require=lambda *_: self.replica)
+        partitions = SimpleNamespace(require=require)
         services = SimpleNamespace(clock=clock, log_directories=directories, partitions=partitions)
         context: Any = SimpleNamespace(services=services)
-        wanted = DeleteRecordsRequestTopic(topic, [DeleteRecordsRequestPartition(0, offset)])
-        answer = await api_21_delete_records.handle(DeleteRecordsRequest([wanted], timeout_ms), context)
-        (found,) = answer.topics[0].partitions
-        return found.error_code, found.low_watermark
+        request = DeleteRecordsRequest([DeleteRecordsRequestTopic(topic, wanted)], timeout_ms)
+        answer = await api_21_delete_records.handle(request, context)
+        return [(found.error_code, found.low_watermark) for found in answer.topics[0].partitions]
 
 
 def test_deletion_is_answered_when_the_followers_have_deleted() -> None:
@@ -118,3 +132,21 @@ def test_start_is_persisted_before_it_is_shown() -> None:
     deleting.replica.low_watermark = 7
     asyncio.run(deleting.ask(7))
     assert deleting.persisted == [{("t", 0): 7}]
+
+
+def test_deletion_fails_if_deposed_while_another_partition_waits() -> None:
+    """A deposed leader knows no followers, so that its own log start seems to be that of all replicas."""
+
+    async def run() -> None:
+        deleting = Deleting()
+        waits, deposed = Replica("t", 0), Replica("t", 1)
+        wanted = [DeleteRecordsRequestPartition(index, 7) for index in range(2)]
+        answer = asyncio.create_task(deleting.answers(wanted, lambda _, index: (waits, deposed)[index]))
+        while not waits.waiting:
+            await asyncio.sleep(0)
+        deposed.is_leader, deposed.low_watermark = False, 7
+        waits.low_watermark = 7
+        waits.waiting[0]()
+        assert await answer == [(ErrorCode.NONE, 7), (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)]
+
+    asyncio.run(run())
