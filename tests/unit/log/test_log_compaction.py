@@ -624,6 +624,36 @@ def test_batches_appended_after_a_truncation_are_not_compacted_as_older(tmp_path
     world.close()
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_tombstone_appended_after_a_truncation_deletes_the_value_before_it(tmp_path: Path, restarts: bool) -> None:
+    """The leader after an unclean election lacks records that this replica has already compacted."""
+    world = World(tmp_path)
+    put(world.log, keyed((b"gone", b"value")))
+    fill(world, 20)
+    cut = world.log.end_offset
+    fill(world, 20)
+    world.log.roll()
+    put(world.log, keyed((b"active", b"")))
+    world.compact()
+    cleaned_to = world.directories.cleaned_to("a-topic", 0)
+    assert cleaned_to is not None
+    assert cleaned_to > cut
+    world.log.truncate_to(cut)
+    if restarts:
+        world.close()
+        world = World(tmp_path)
+    put(world.log, keyed((b"gone", None)))
+    fill(world, 40)
+    assert world.log.active_base_offset > cleaned_to
+    for now in (NOW, NOW + HOUR):
+        world.clock.now = now
+        world.log.roll()
+        put(world.log, keyed((b"active", b"")))
+        world.compact()
+    assert b"gone" not in world.last_values()
+    world.close()
+
+
 def test_log_stays_with_its_writing_thread_when_its_worker_is_dismissed(tmp_path: Path) -> None:
     class SlowDisk(SystemDisk):
         gate = threading.Event()

@@ -6,7 +6,12 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from odradek.log.directories.checkpoint_formats import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
+from odradek.log.directories.checkpoint_formats import (
+    CLEANER_OFFSETS,
+    HIGH_WATERMARKS,
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
+)
 from odradek.log.directories.log_directory import OFFSET_CHECKPOINTS, LogDirectory
 from odradek.log.disk_errors import is_transient
 from odradek.log.partition_log import PartitionLog
@@ -102,7 +107,23 @@ class OffsetCheckpoints:
         """Write one checkpoint of one directory in this thread. Raises OSError."""
         self._note(name, self._logs)
         if directory.offline is None:
+            if name == RECOVERY_POINTS:
+                # First: the lower recovery points would no longer show which logs have lost compacted records.
+                self._lower_cleaned(directory)
             directory.checkpoints[name].write_now(directory.offsets(name))
+
+    def _lower_cleaned(self, directory: LogDirectory) -> None:
+        """Let compaction begin again where logs were cut off below the end of the last one. Raises OSError.
+
+        Only what is synced is compacted, so a log with a lower recovery point was truncated. Otherwise the records that
+        come in the place of the others would count as compacted, and tombstones among them would go before the values
+        that they delete (LogCleanerManager.maybeTruncateCheckpoint).
+        """
+        cleaned, points = directory.cleaner_offsets, directory.recovery_points
+        lower = {key: points[key] for key, offset in cleaned.items() if points.get(key, offset) < offset}
+        if lower:
+            cleaned.update(lower)
+            directory.checkpoints[CLEANER_OFFSETS].write_now(cleaned)
 
     def clear(self, directory: LogDirectory, key: PartitionKey) -> None:
         """See to it that no start finds anything of an earlier partition of that name. Raises OSError.
