@@ -458,7 +458,7 @@ def restore_producers(
     while kept:
         path = segment_path(directory, kept[-1], SNAPSHOT)
         try:
-            producers.load(disk.read_file(path), environment.clock.now_ms())
+            producers.load(disk.read_file(path))
             producers.complete_windows(_tail(segments, kept[-1]))
             # Not from the log's start, if that is later: the markers below it may end what the snapshot has open.
             start_offset = max(kept[-1], segments[0].base_offset)

@@ -1031,3 +1031,15 @@ def test_log_that_retention_emptied_continues_its_offsets_after_a_crash(tmp_path
     again = open_log(tmp_path, config, recovery_point=5, clean=False)
     assert (again.log_start_offset, again.end_offset) == (5, 5)
     assert put(again, batch()).first_offset == 5
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_batch_of_old_records_is_not_written_twice_across_a_restart(tmp_path: Path, clean: bool) -> None:
+    def old() -> memoryview:
+        return batch(timestamps=[NOW - 365 * 86_400_000], producer_id=1, producer_epoch=0, base_sequence=0)
+
+    log = reopen(tmp_path, clean=True)
+    put(log, old())
+    log.close()
+    again = reopen(tmp_path, recovery_point=1, clean=clean)
+    assert put(again, old()).duplicate

@@ -106,12 +106,23 @@ class CompletedTransaction(NamedTuple):
 class ProducerStates:
     """All producers of a partition."""
 
-    __slots__ = ("_frozen", "_guards", "_old_guards", "_ongoing", "_unreplicated", "expiration_ms", "producers")
+    __slots__ = (
+        "_frozen",
+        "_guards",
+        "_idle",
+        "_old_guards",
+        "_ongoing",
+        "_unreplicated",
+        "expiration_ms",
+        "producers",
+    )
 
     def __init__(self, expiration_ms: int = DEFAULT_EXPIRATION_MS) -> None:
         self.expiration_ms = expiration_ms
         self.producers: dict[int, ProducerEntry] = {}
         self._frozen: FrozenProducers | None = None
+        # Producers whose last batch is old -> its last offset, as the last `remove_expired` found them.
+        self._idle: dict[int, int] = {}
         self._guards: dict[int, object] = {}
         self._old_guards: set[object] = set()
         # First offset of open transactions -> producer id. Offsets only grow, so the order of insertion is theirs.
@@ -287,15 +298,22 @@ class ProducerStates:
         self.on_high_watermark(log_start_offset)
 
     def remove_expired(self, now_ms: int) -> list[int]:
-        """Forget producers that were idle for `producer.id.expiration.ms` and have no open transaction; their ids."""
+        """Forget producers that were idle for `producer.id.expiration.ms` and have no open transaction; their ids.
+
+        The time of a producer's last record may be older than its last write, as where a client copies old records. So
+        it is idle only if it has written nothing since the last call. Kafka forgets it, and writes a repeated batch
+        again.
+        """
         limit = now_ms - self.expiration_ms
-        expired = [
-            producer_id
+        idle = {
+            producer_id: entry.batches[-1].last_offset if entry.batches else NO_OFFSET
             for producer_id, entry in self.producers.items()
             if entry.last_timestamp <= limit and entry.transaction_first_offset == NO_OFFSET
-        ]
+        }
+        expired = [producer_id for producer_id, offset in idle.items() if self._idle.get(producer_id) == offset]
         for producer_id in expired:
-            del self.producers[producer_id]
+            del self.producers[producer_id], idle[producer_id]
+        self._idle = idle
         # Those whose coordinator rejected them or never answered: no request has waited since the last call of this.
         self._guards = {key: guard for key, guard in self._guards.items() if guard not in self._old_guards}
         self._old_guards = set(self._guards.values())
@@ -306,21 +324,19 @@ class ProducerStates:
     def clear(self) -> None:
         """Forget all producers and transactions."""
         self.producers.clear()
+        self._idle.clear()
         self._guards.clear()
         self._ongoing.clear()
         self._unreplicated.clear()
 
-    def load(self, data: bytes, now_ms: int) -> None:
-        """Take over a snapshot file's content, expired producers left out. Raises CorruptSnapshot, then unchanged."""
+    def load(self, data: bytes) -> None:
+        """Take over a snapshot file's content. Raises CorruptSnapshot, then unchanged."""
         entries = decode_snapshot(data)
         self.clear()
-        limit = now_ms - self.expiration_ms
         opened = []
         for entry in entries:
             if entry.transaction_first_offset != NO_OFFSET:
                 opened.append((entry.transaction_first_offset, entry.producer_id))
-            elif entry.last_timestamp <= limit:
-                continue
             self.producers[entry.producer_id] = entry
         self._ongoing = dict(sorted(opened))
 

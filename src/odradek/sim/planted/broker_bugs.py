@@ -123,14 +123,14 @@ def _(right: Any) -> Any:
 @_bug("duplicates unknown after restart", "a restart does not load the snapshot's producers", "crash",
       "odradek.log.producers.state:ProducerStates.load")  # fmt: skip
 def _(right: Any) -> Any:
-    return lambda self, data, now_ms: self.clear()
+    return lambda self, data: self.clear()
 
 
 @_bug("open transactions forgotten", "after a restart the broker does not know which transactions are open", "txn",
       "odradek.log.producers.state:ProducerStates.load")  # fmt: skip
 def _(right: Any) -> Any:
-    def load(self: Any, data: bytes, now_ms: int) -> None:
-        right(self, data, now_ms)
+    def load(self: Any, data: bytes) -> None:
+        right(self, data)
         self._ongoing.clear()
 
     return load
