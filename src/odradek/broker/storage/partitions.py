@@ -165,6 +165,9 @@ class Partitions:
             settings = {name: self._settings(image.topics[name]) for name in {name for name, _ in self._open}}
             for (name, _), partition in self._open.items():
                 partition.log.set_config(settings[name])
+            for partition in self.opened():
+                # A lower `min.insync.replicas` may commit what waits.
+                partition.advance_high_watermark(0)
         self._directories.begin()
 
     def is_offline(self, topic: str, index: int) -> bool:
@@ -200,6 +203,9 @@ class Partitions:
                 if settings is not None:
                     partition.log.set_config(settings)
                 partition.apply_state(state)
+                if settings is not None:
+                    # A lower `min.insync.replicas` may commit what waits, if the new state still lets this broker lead.
+                    partition.advance_high_watermark(0)
             except Exception as error:  # noqa: BLE001 - the rest of the image is still to be applied
                 del self._open[topic.name, index]
                 self._directories.fail((topic.name, index), topic.id, error)

@@ -156,6 +156,36 @@ def test_open_logs_obey_a_default_that_is_set_while_the_broker_runs(tmp_path: Pa
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("sets_default", [False, True])
+def test_lower_minimum_of_replicas_commits_what_waits(tmp_path: Path, sets_default: bool) -> None:
+    """No append and no fetch may come that would have the leader look again."""
+
+    async def scenario() -> None:
+        directories, _ = start(tmp_path)
+        config = BrokerConfig({"min.insync.replicas": "2"})
+        partitions = Partitions(
+            1, ReplicaDirectories(1, directories), lambda topic: LogConfig.build(config.topic_settings(topic.configs))
+        )
+        state = PartitionState(leader=1, leader_epoch=0, isr=(1,), replicas=(1, 2))
+        topic = Topic("t", b"1" * 16, (state,))
+        partitions.apply(image_with(topic))
+        partition = partitions.require("t", 0)
+        partition.append(memoryview(encode_batch([(0, None, b"value", ())])), now_ms=0)
+        committed: list[int] = []
+        partition.when_committed(0, lambda: committed.append(partition.high_watermark))
+        assert committed == []
+        lower = {"min.insync.replicas": "1"}
+        if sets_default:
+            config.apply_dynamic(lower, {})
+            partitions.apply(image_with(topic).with_broker_configs(DEFAULT_BROKER, lower))
+        else:
+            partitions.apply(image_with(topic._replace(configs=lower)))
+        assert committed == [1]
+        await directories.close()
+
+    asyncio.run(scenario())
+
+
 def test_a_recreated_topic_does_not_begin_with_the_open_log_of_the_old_one(tmp_path: Path) -> None:
     """Produced to while the directories of the old one, many of them, are still on their way out."""
 
