@@ -29,7 +29,7 @@ from odradek.log.segments.segment import Segment
 from odradek.ports.disk import SystemDisk
 from odradek.ports.randomness import SeededRandom
 from odradek.records.batch import parse_header
-from odradek.records.builder import BatchFields, encode_batch
+from odradek.records.builder import BatchFields, encode_batch, finish_batch
 from odradek.records.errors import CorruptRecords
 from odradek.records.record import decode_records, records_section
 from odradek.wire.errors import KafkaError
@@ -470,6 +470,23 @@ def test_damage_is_named_and_left_alone(tmp_path: Path, position: int) -> None:
     assert problem in world.reports[-1]
     assert world.cleaner.dirtiest([(world.log, world.log.end_offset)], NOW) is None
     assert path.read_bytes() == bytes(data)
+    world.close()
+
+
+@pytest.mark.parametrize("cut", [1, 3])
+def test_batch_of_unreadable_records_stops_the_compaction_of_its_log(tmp_path: Path, cut: int) -> None:
+    """The broker did not read them, as the topic was not compacted when they came. Their checksum is right."""
+    world = World(tmp_path)
+    broken = finish_batch(bytes(bytearray(b"\x40") * cut), 0, None, (1, 0, NOW, NOW))
+    world.log.set_config(replace(CONFIG, cleanup_policy=frozenset({"delete"})))
+    put(world.log, memoryview(broken))
+    world.log.set_config(CONFIG)
+    fill(world)
+    before = Path(world.log.segments[0].path).read_bytes()
+    assert world.compact() is None
+    (problem,) = world.cleaner.uncleanable.values()
+    assert f"{world.log.segments[0].path}: damaged at byte 0" in problem
+    assert Path(world.log.segments[0].path).read_bytes() == before
     world.close()
 
 

@@ -78,7 +78,7 @@ class DamagedSegment(Exception):
 class Compaction:
     """Call `step` until it answers with an CompactionResult; each does a few megabytes of work."""
 
-    __slots__ = ("_disk", "_keys", "_latest", "_plan", "_steps", "_transferred", "_unplaced")
+    __slots__ = ("_at", "_disk", "_keys", "_latest", "_plan", "_steps", "_transferred", "_unplaced")
 
     def __init__(self, plan: Plan, disk: Disk) -> None:
         self._plan = plan
@@ -86,13 +86,20 @@ class Compaction:
         self._keys: dict[bytes, int] = {}
         self._latest = plan.cleanable.first_dirty_offset - 1
         self._transferred = 0
+        self._at = "", 0
+        """The file and the position of the batch that is read."""
         self._unplaced: int | None = None
         """The base offset of the segment that is written or waits to be put in place."""
         self._steps = self._run()
 
     def step(self) -> Progress:
         """Blocks. Raises OSError, DamagedSegment."""
-        return next(self._steps)
+        try:
+            return next(self._steps)
+        except CorruptRecords as error:
+            # The batch, or its records: a broker does not read those of a topic that is not compacted.
+            path, position = self._at
+            raise DamagedSegment(f"{path}: damaged at byte {position}: {error}") from error
 
     def discard(self) -> None:
         """Remove the files of a compaction that is given up. Not while a step runs."""
@@ -193,7 +200,7 @@ class Compaction:
         return size
 
     def _batches(self, facts: SegmentFacts) -> Iterator[tuple[memoryview, BatchHeader]]:
-        """Each batch of a segment, its CRC checked."""
+        """Each batch of a segment, its CRC checked. Raises CorruptRecords."""
         path = segment_path(self._plan.directory, facts.base_offset, LOG)
         file = self._disk.open(path)
         position, end = 0, facts.size
@@ -202,6 +209,7 @@ class Compaction:
         expected = facts.base_offset
         try:
             while position < end:
+                self._at = path, position
                 at = position - chunk_start
                 if len(chunk) - at < need:
                     chunk_start, at = position, 0
@@ -224,8 +232,6 @@ class Compaction:
                 expected = header.next_offset
                 position += need
                 need = HEADER_SIZE
-        except CorruptRecords as error:
-            raise DamagedSegment(f"{path}: damaged at byte {position}: {error}") from error
         finally:
             file.close()
 
