@@ -58,10 +58,21 @@ class ReceiveBuffers:
     """What the readers of one event loop receive into: the shared buffer, and those of large frames within `limit`.
 
     `limit` is Kafka's `queued.max.request.bytes`: when so much is in use, who needs a buffer has to wait. A single
-    buffer may exceed it, as in Kafka: else a frame above the limit could never come.
+    buffer may exceed it, as in Kafka: else a frame above the limit could never come. Buffers grow while their frames
+    come, so one at a time may grow beyond it: else those that reach it together would wait for each other.
     """
 
-    __slots__ = ("_are_spares_idle", "_kept", "_most_spare", "_spares", "_waiting", "in_use", "limit", "shared")
+    __slots__ = (
+        "_are_spares_idle",
+        "_beyond",
+        "_kept",
+        "_most_spare",
+        "_spares",
+        "_waiting",
+        "in_use",
+        "limit",
+        "shared",
+    )
 
     def __init__(self, limit: int | None = None, spare_bytes: int = SPARE_BYTES) -> None:
         """`spare_bytes` may lie idle; see `trim`."""
@@ -72,14 +83,18 @@ class ReceiveBuffers:
         self._most_spare = spare_bytes
         self._are_spares_idle = False
         self._kept: deque[bytearray] = deque(maxlen=KEPT_BUFFERS)
+        # The buffer that has grown beyond the limit, until its frame is complete or given up.
+        self._beyond: memoryview | None = None
         self._waiting: deque[Callable[[], None]] = deque()
 
-    def take(self, size: int, whole: int = 0) -> memoryview | None:
+    def take(self, size: int, whole: int = 0, outgrown: memoryview | None = None) -> memoryview | None:
         """A buffer of at least this size for `give_back`; None when the limit is reached.
 
-        It has the size `whole` if one of that size lies idle: that costs no memory.
+        It has the size `whole` if one of that size lies idle: that costs no memory. `outgrown` is the buffer that it
+        replaces: one at a time may then exceed the limit.
         """
-        if not self.has_room():
+        has_room = self.has_room()
+        if not has_room and (outgrown is None or (self._beyond is not None and self._beyond is not outgrown)):
             return None
         found = self._spare(whole) if whole > size else None
         if found is None:
@@ -87,6 +102,8 @@ class ReceiveBuffers:
             size = -(-max(size, TRUST_BYTES) // _ROUND_BYTES) * _ROUND_BYTES
             found = self._spare(size) or self._unreferenced(size) or memoryview(bytearray(size))
         self.in_use += len(found)
+        if not has_room:
+            self._beyond = found
         return found
 
     def _spare(self, size: int) -> memoryview | None:
@@ -107,7 +124,7 @@ class ReceiveBuffers:
             idle -= len(spares.pop(max(smaller, key=lambda index: len(spares[index]))))
         if idle <= self._most_spare:
             spares.append(buffer)
-        self.release(len(buffer))
+        self._release(buffer)
 
     def trim(self) -> None:
         """Free large buffers that were not used since the last call."""
@@ -121,7 +138,15 @@ class ReceiveBuffers:
     def part_with(self, buffer: memoryview) -> None:
         """Give up a buffer of `take` of which views are kept; it is used again when they are gone."""
         self._kept.append(buffer.obj)  # type: ignore[arg-type]
+        self._release(buffer)
+
+    def _release(self, buffer: memoryview) -> None:
+        """Count a buffer of `take` no longer. After one beyond the limit another may grow: all that wait look again."""
         self.release(len(buffer))
+        if buffer is self._beyond:
+            self._beyond = None
+            for _ in range(len(self._waiting)):
+                self._waiting.popleft()()
 
     def _unreferenced(self, size: int) -> memoryview | None:
         for _ in range(len(self._kept)):
@@ -335,7 +360,7 @@ class FrameReader:
         if large is None or filled == len(large):
             # Complete frames that were not taken yet may fill the space, too.
             trusted = max(SERVER_TRUST_BYTES if self._is_trusting else TRUST_BYTES, 2 * filled)
-            fresh = self.buffers.take(min(size, trusted) if size > filled else 2 * filled, size)
+            fresh = self.buffers.take(min(size, trusted) if size > filled else 2 * filled, size, large)
             if fresh is None:
                 return _NOTHING
             fresh[:filled] = self._rest if large is None else large

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -139,6 +141,32 @@ def test_when_the_limit_is_reached_large_frames_wait_for_a_buffer() -> None:
 def of_a_server(limit: int | None = None) -> tuple[ReceiveBuffers, FrameReader]:
     buffers = ReceiveBuffers(limit, SERVER_SPARE_BYTES)
     return buffers, FrameReader(LIMIT, buffers)
+
+
+@pytest.mark.parametrize(("limit", "readers"), [(1 << 20, 1), (8 << 20, 8), (8 << 20, 20)])
+def test_frames_that_reach_the_limit_together_all_arrive(limit: int, readers: int) -> None:
+    """Each has a buffer that it has filled: one at a time may grow beyond the limit."""
+    frame, piece = framed(bytes(5 << 20)), 1 << 16
+    buffers, most = ReceiveBuffers(limit), 0
+    waiting, woken = dict.fromkeys(range(readers), 0), list(range(readers))
+    streams = [FrameReader(LIMIT, buffers) for _ in range(readers)]
+    while woken:
+        number = woken.pop(0)
+        space = streams[number].space()
+        if not space:
+            buffers.when_free(partial(woken.append, number))
+            continue
+        at = waiting[number]
+        count = min(len(space), piece, len(frame) - at)
+        space[:count] = frame[at : at + count]
+        most = max(most, buffers.in_use)
+        if list(streams[number].received(count)):
+            del waiting[number]
+        else:
+            waiting[number] += count
+            woken.append(number)
+    assert (waiting, buffers.in_use) == ({}, 0)
+    assert most <= limit + 3 * len(frame)
 
 
 def test_next_large_frame_is_received_into_the_buffer_of_the_last() -> None:
