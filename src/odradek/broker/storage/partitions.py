@@ -209,6 +209,7 @@ class Partitions:
             except Exception as error:  # noqa: BLE001 - the rest of the image is still to be applied
                 del self._open[topic.name, index]
                 self._directories.fail((topic.name, index), topic.id, error)
+                partition.retire()
         self._create(topic, len(before.partitions))
 
     def stop(self, places: Iterable[PartitionKey], delete: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -434,6 +435,9 @@ def test_partition_whose_new_state_cannot_be_applied_fails_alone(
     topic = a_topic("t", b"t" * 16, 2)
     partitions.apply(image_with(topic))
     broken, sound = partitions.require("t", 0), partitions.require("t", 1)
+    released: list[str] = []
+    for partition in (broken, sound):
+        partition.when_committed(0, partial(released.append, f"{partition.topic}-{partition.index}"))
     right = Partition.apply_state
 
     def apply_state(partition: Partition, state: PartitionState) -> None:
@@ -446,6 +450,7 @@ def test_partition_whose_new_state_cannot_be_applied_fails_alone(
     partitions.apply(image_with(topic._replace(partitions=(newer, newer))))
     assert partitions.is_offline("t", 0)
     assert sound.leader_epoch == 5
+    assert (released, broken.is_leader) == (["t-0"], False), "no later state would end its leadership"
 
 
 def test_directory_that_cannot_be_created_fails_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
