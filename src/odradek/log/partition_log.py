@@ -33,7 +33,7 @@ from odradek.log.producers.replay import check_producers, prepare_markers, repla
 from odradek.log.reader import LogReader
 from odradek.log.recovery import LoadedLog, load
 from odradek.log.retention import to_delete
-from odradek.log.segments.local_log import LocalLog
+from odradek.log.segments.local_log import LocalLog, make_active
 from odradek.log.segments.segment import MAX_RELATIVE_OFFSET, Segment
 from odradek.log.writing.flush_plan import FlushPlan
 from odradek.records.batch import (
@@ -488,6 +488,7 @@ class PartitionLog:
                 else:
                     self.roll()
             if count:
+                make_active(self._local)
                 self._local.remove_first(count)
                 self.advance_log_start(self.local_log_start_offset)
         except OSError as error:
@@ -513,6 +514,7 @@ class PartitionLog:
         """Write out the indexes and the producers' snapshot, as a clean stop does, and return the plan to sync them."""
         self.durability.finish_writes()
         try:
+            make_active(self._local)
             if self._local.active.size:
                 self._local.active.finish_indexes()
             self.history.take_snapshot()

@@ -14,11 +14,25 @@ from odradek.log.append import Origin
 from odradek.log.config import LogConfig
 from odradek.log.directories import replica_moves
 from odradek.log.directories.log_directories import LogDirectories
+from odradek.log.environment import LogEnvironment
 from odradek.log.partition_log import PartitionLog
+from odradek.log.segments.files import TRANSACTION_INDEX
+from odradek.log.writing.write_queue import DirectWrites, Writer
+from odradek.ports.disk import SystemDisk, SystemFile
 from odradek.ports.randomness import SeededRandom
-from odradek.wire.errors import KafkaError
+from odradek.wire.errors import ErrorCode, KafkaError
 from tests.unit.log.flushing import flush_all
-from tests.unit.log.support import NOW, LackingDisk, StandingClock, fetched, marker, produced, put
+from tests.unit.log.support import (
+    NOW,
+    LackingDisk,
+    StandingClock,
+    UnflushedOwner,
+    fetched,
+    marker,
+    open_log,
+    produced,
+    put,
+)
 
 T = TypeVar("T")
 TOPIC = b"t" * 16
@@ -159,3 +173,56 @@ def test_nothing_is_lost_whichever_call_finds_no_descriptor(
             break
         first += PRIME
     assert first > 100
+
+
+class SlowOwner(UnflushedOwner):
+    """Queues all writes, as while the disk does not keep up: the first write to a segment makes its files."""
+
+    def writer_of(self, _directory: str) -> Writer:
+        writer = DirectWrites(self._disk)
+        writer.slow = True
+        return writer
+
+
+def rolled_without_a_write(path: Path) -> PartitionLog:
+    """The marker begins a segment, and lacks a descriptor for the index of transactions before it is queued."""
+
+    class ShortDisk(SystemDisk):
+        is_short = False
+
+        def open(self, path: str, *, create: bool = False) -> SystemFile:
+            if self.is_short and path.endswith(TRANSACTION_INDEX):
+                raise OSError(errno.EMFILE, "Too many open files", path)
+            return super().open(path, create=create)
+
+    disk = ShortDisk()
+    config = LogConfig(segment_bytes=100, retention_bytes=0, file_delete_delay_ms=0)
+    log = open_log(path, config, LogEnvironment(disk, StandingClock(), owner=SlowOwner(disk)), clean=True)
+    put(log, produced(1, 0, transactional=True))
+    disk.is_short = True
+    with pytest.raises(KafkaError) as rejected:
+        put(log, marker(1, commit=False), origin=Origin.COORDINATOR)
+    assert rejected.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert [segment.base_offset for segment in log.segments] == [0, 1]
+    disk.is_short = False
+    return log
+
+
+def test_transaction_stays_open_over_a_stop_after_a_roll_without_a_write(tmp_path: Path) -> None:
+    rolled_without_a_write(tmp_path).close()
+    again = open_log(tmp_path, clean=True)
+    assert again.history.first_unstable_offset == 0
+    assert put(again, marker(1, commit=False), origin=Origin.COORDINATOR).first_offset == 1
+
+
+def test_idle_log_is_appended_to_after_a_roll_without_a_write(tmp_path: Path) -> None:
+    log = rolled_without_a_write(tmp_path)
+    log.release()
+    assert put(log, marker(1, commit=False), origin=Origin.COORDINATOR).first_offset == 1
+    assert not log.is_offline
+
+
+def test_offsets_continue_where_retention_follows_a_roll_without_a_write(tmp_path: Path) -> None:
+    """The process dies before another checkpoint of log starts."""
+    assert rolled_without_a_write(tmp_path).delete_old_segments(NOW, 1) == 1
+    assert open_log(tmp_path).end_offset == 1

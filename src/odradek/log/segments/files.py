@@ -142,6 +142,12 @@ class FileCache:
         elif isinstance(file, LateFile):
             self._files[path] = file.made()
 
+    def make(self, path: str) -> None:
+        """Make the file that is open there, if its first use has not. Raises OSError."""
+        file = self._files.get(path)
+        if isinstance(file, LateFile):
+            self._files[path] = file.made()
+
     def forget_directory(self, directory: str) -> None:
         """Drop all open files of the directory."""
         for path in self._folders.pop(directory, ()):

@@ -366,12 +366,22 @@ class LocalLog:
 
     def release(self) -> None:
         """Give back memory and files that an idle log does not need."""
+        make_active(self)
         for segment in self.segments:
             if not segment.queued:
                 # After a reopening its indexes would be ahead of the file.
                 segment.release()
         self.tail.clear()
         self._environment.files.forget_directory(self.directory)
+
+
+def make_active(log: LocalLog) -> None:
+    """Make the files that a roll has left to the first write of the active segment, if there is no such write: it
+    lacked a descriptor. Raises OSError.
+    """
+    active = log.active
+    if not active.size and not active.queued:
+        log._environment.files.make(active.path)
 
 
 def _base_offset(segment: Segment) -> int:
