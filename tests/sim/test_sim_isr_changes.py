@@ -56,5 +56,11 @@ def test_isr_must_not_expand_when_its_leader_does_not_propose_it(leader: LeaderK
     assert verdict(EXPANDED, leader) == "only the leader expands the ISR"
 
 
+def test_isr_must_not_expand_before_its_leader_has_begun() -> None:
+    waits = KNOWS._replace(has_begun=False)
+    assert verdict(EXPANDED, waits) == "a leader has begun before it expands the ISR"
+    assert verdict(BEFORE._replace(isr=(1,), partition_epoch=8), waits) == ""
+
+
 def test_isr_may_expand_when_the_leader_cannot_be_asked() -> None:
     assert verdict(EXPANDED, None) == ""

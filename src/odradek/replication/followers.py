@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 from odradek.log.partition_log import PartitionLog
 from odradek.metadata.image import PartitionState
 from odradek.replication.in_sync import NEVER_MS, FollowerProgress, IsrProposal, lagging
+from odradek.replication.leadership import Leadership
 from odradek.replication.readers import PartitionReaders
 from odradek.wire.errors import ErrorCode, KafkaError
 
@@ -33,6 +34,8 @@ class Deletions(Protocol):
 class LedReplica(Protocol):
     """The partition, as far as its followers depend on it."""
 
+    topic: str
+    index: int
     local_id: int
     log: PartitionLog
     isr: tuple[int, ...]
@@ -76,6 +79,11 @@ class Surroundings(Protocol):
     @property
     def is_eligible(self) -> Callable[[int, int], bool]:
         """Whether a broker, by the epoch that its fetches carry, may join an ISR."""
+        ...
+
+    @property
+    def leadership(self) -> Leadership | None:
+        """The broker's right to act as a leader; None: it always may."""
         ...
 
 
@@ -157,10 +165,15 @@ class Followers:
             self._partition.deletion.release()
 
     def _expand_isr(self, follower: FollowerProgress) -> None:
-        """Propose the follower as in sync if it has all that is committed, and what the epoch began with."""
+        """Propose the follower as in sync if it has all that is committed, and what the epoch began with.
+
+        A leader before may act by the promises of those that it asked until this one begins. The follower may have
+        promised nothing, and could be elected.
+        """
         if (
             self.proposal is None
             and not follower.rejected
+            and self.has_begun
             and follower.end_offset >= self._partition.high_watermark
             and follower.end_offset >= self._partition.leader_epoch_start_offset
             and self.is_eligible(follower.broker_id, follower.broker_epoch)
@@ -179,8 +192,8 @@ class Followers:
     def take_in(self) -> None:
         """Propose followers that have caught up and whose fetches do not name the partition.
 
-        They may have caught up while the controller was asked to remove them from the ISR. A partition that takes no
-        writes is not named in a later fetch.
+        They may have caught up while the controller was asked to remove them from the ISR, or before this leader began.
+        A partition that takes no writes is not named in a later fetch.
         """
         if self.proposal is not None or len(self._partition.isr) == len(self._partition.replicas):
             return
@@ -249,6 +262,12 @@ class Followers:
             self.count()
             self._partition.apply_state(state)
             self._partition.advance_high_watermark(0)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether this leader waits no longer for the leaders before: see `Leadership`."""
+        leadership = self._environment.leadership
+        return leadership is None or not leadership.is_pending(self._partition.topic, self._partition.index)
 
     def is_eligible(self, broker_id: int, broker_epoch: int) -> bool:
         """Whether a follower may join the ISR: its directory has not failed, and its broker is alive."""

@@ -165,6 +165,10 @@ class Leadership:
         """The partitions that wait, in the order in which they came."""
         return tuple(self._pending)
 
+    def is_pending(self, topic: str, index: int) -> bool:
+        """Whether the partition waits."""
+        return (topic, index) in self._pending
+
     def begin(self, sequence: int) -> None:
         """The controller says that those that waited when it was asked may be led; promised ones wait longer."""
         self._begin(lambda waits: waits.number <= sequence)

@@ -159,6 +159,8 @@ ONCE_FAILED: Final = {
     "started, and were denied in one millisecond",
     "controller-disks-357257000005": "the disk of an active controller failed while it learned of a newer epoch: it "
     "ended, and stayed active until then",
+    "late-357257000036": "a leader that waited for its predecessor added a replica to the ISR, and that one, which had "
+    "promised nothing, led next: two brokers acted as a leader",
 }
 """Seed -> the fault that it found, in short; "simulator" and "checker" are faults of the test itself."""
 

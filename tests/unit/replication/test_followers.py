@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from odradek.metadata.image import PartitionState
+from odradek.metadata.image import ClusterImage, PartitionState, Topic
 from odradek.replication.followers import Followers
 from odradek.replication.in_sync import NEVER_MS, IsrProposal
+from odradek.replication.leadership import Leadership
 from odradek.replication.readers import PartitionReaders
 from odradek.wire.errors import ErrorCode, KafkaError
 
@@ -20,6 +21,8 @@ class Led:
     """A partition that broker 1 leads; it counts what its followers ask of it."""
 
     def __init__(self, isr: tuple[int, ...], replicas: tuple[int, ...]) -> None:
+        self.topic = "t"
+        self.index = 0
         self.local_id = 1
         self.log = SimpleNamespace(log_start_offset=0, end_offset=10)
         self.isr = isr
@@ -51,12 +54,22 @@ class Leader:
         self.now_ms = 1000
         self.eligible = True
         self.partition = Led(isr, replicas)
+        self.leadership = Leadership(1, lambda: 0.0)
         around = SimpleNamespace(
-            now_ms=lambda: self.now_ms, max_lag_ms=LAG_MS, is_eligible=lambda _id, _epoch: self.eligible
+            now_ms=lambda: self.now_ms,
+            max_lag_ms=LAG_MS,
+            is_eligible=lambda _id, _epoch: self.eligible,
+            leadership=self.leadership,
         )
         self.followers = Followers(self.partition, around)  # type: ignore[arg-type]
         self.followers.begin(isr, continues=False)
         self.partition.calls.clear()
+
+    def wait(self) -> None:
+        """The broker has newly got the partition, and waits for the leaders before."""
+        image = ClusterImage("c")
+        topic = Topic("t", bytes(16), (PartitionState(1, 4, (1, 2, 3), (1, 2)),))
+        self.leadership.follow(image, image.with_topics([topic]))
 
     def fetch(self, broker_id: int, offset: int, epoch: int = 7) -> None:
         self.followers.fetched(broker_id, epoch, offset, 0, self.now_ms)
@@ -171,6 +184,25 @@ def test_follower_that_may_not_join_is_not_proposed(leader: Leader) -> None:
     leader.followers.apply_offline(())
     leader.fetch(3, 10)
     assert leader.proposed == (1, 2, 3)
+
+
+def test_follower_is_not_proposed_before_its_leader_has_begun(leader: Leader) -> None:
+    """A leader before may act by promises, of which the follower has given none: it must not be elected meanwhile."""
+    leader.wait()
+    leader.fetch(3, 10)
+    leader.followers.reconsider()
+    leader.followers.take_in()
+    assert leader.proposed is None
+    leader.leadership.begin(leader.leadership.sequence)
+    leader.followers.take_in()
+    assert leader.proposed == (1, 2, 3)
+
+
+def test_member_that_lags_is_removed_before_the_leader_has_begun(leader: Leader) -> None:
+    leader.wait()
+    leader.now_ms += LAG_MS + 1
+    leader.followers.shrink_isr()
+    assert leader.proposed == (1,)
 
 
 def test_reconsidering_proposes_those_that_may_join_now(leader: Leader) -> None:

@@ -125,6 +125,15 @@ def test_leadership_that_came_after_the_question_waits(leadership: Leadership) -
     assert not leadership.may_lead(Led())
 
 
+def test_partition_is_pending_until_it_begins(leadership: Leadership) -> None:
+    assert not leadership.is_pending("t", 0)
+    leadership.follow(image(2), image(1, 5))
+    assert leadership.is_pending("t", 0)
+    assert not leadership.is_pending("t", 1)
+    leadership.begin(leadership.sequence)
+    assert not leadership.is_pending("t", 0)
+
+
 def test_leadership_waits_for_the_own_promise(leadership: Leadership, clock: Clock) -> None:
     leadership.extend(100.0, 10.0)
     leadership.promise([(ID, 0)], 1.0)

@@ -187,10 +187,15 @@ class LeaseHolder:
     def _begin(self, begin: Callable[[], None]) -> None:
         waited = self._leadership.pending
         begin()
-        waits = set(self._leadership.pending)
-        begun = [f"{topic}-{index}" for topic, index in waited if (topic, index) not in waits]
-        if begun:
-            logger.info("began to lead %d partitions: %s", len(begun), some_of(begun))
+        begun = dict.fromkeys(place for place in waited if not self._leadership.is_pending(*place))
+        if not begun:
+            return
+        names = some_of(f"{topic}-{index}" for topic, index in begun)
+        logger.info("began to lead %d partitions: %s", len(begun), names)
+        for partition in self._opened():
+            if (partition.topic, partition.index) in begun:
+                # Followers that caught up meanwhile may join the ISR only now.
+                partition.followers.take_in()
 
     def _margin(self) -> float:
         return self._config.number("odradek.self.fence.margin.ms") / 1000

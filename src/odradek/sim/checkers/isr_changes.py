@@ -24,6 +24,8 @@ class LeaderKnowledge(NamedTuple):
     """The epoch in which it leads, as far as it knows; -1 if it does not know that it leads."""
     proposal: frozenset[int]
     """The ISR that it asks for; empty if it asks for none."""
+    has_begun: bool = True
+    """Whether it waits no longer for the leaders before it."""
 
 
 def check_isr_change(
@@ -31,7 +33,8 @@ def check_isr_change(
 ) -> None:
     """Check one written change. `leader` is None if the former leader cannot be asked. Raises Violation.
 
-    A leader never proposes an ISR without itself. Only its own proposal of its epoch adds members while it leads.
+    A leader never proposes an ISR without itself. Only its own proposal of its epoch adds members while it leads, and
+    only once it has begun: the leaders before may act by promises until then, and a new member has promised nothing.
     """
     if leader is None:
         return
@@ -45,6 +48,8 @@ def check_isr_change(
             raise Violation("only the leader expands the ISR", f"{step}; the leader knows epoch {leader.leader_epoch}")
         if not joined <= leader.proposal:
             raise Violation("only the leader expands the ISR", f"{step}; it proposes {sorted(leader.proposal)}")
+        if not leader.has_begun:
+            raise Violation("a leader has begun before it expands the ISR", step)
 
 
 def leader_knowledge(
@@ -63,7 +68,8 @@ def leader_knowledge(
     if partition is None or partition.topic_id != topic_id:
         return None
     stays = not host.is_stopping and not world.membership.is_fenced(host) and not found.partitions.is_offline(*key)
-    return LeaderKnowledge(stays, _led_epoch(partition), _proposal(partition))
+    has_begun = found.leadership is None or not found.leadership.is_pending(*key)
+    return LeaderKnowledge(stays, _led_epoch(partition), _proposal(partition), has_begun)
 
 
 def _led_epoch(partition: Partition) -> int:

@@ -19,10 +19,19 @@ from odradek.wire.messages.leadership_promise import LeadershipPromiseRequest, L
 ID = b"t" * 16
 BROKERS = {i: Broker(i, 10 + i, None, {}) for i in (1, 2)}
 LED = ClusterImage("c").with_brokers(BROKERS).with_topics([Topic("t", ID, (PartitionState(1, 4, (1, 2), (1, 2)),))])
-PARTITION: Any = SimpleNamespace(
-    topic="t", topic_id=ID, index=0, leader_epoch=4, is_leader=True, replicas=(1, 2), isr=(1, 2), min_isr=2,
-    counted_replicas=(1, 2), commit_waiters=[], may_lead=True,
-)  # fmt: skip
+TAKEN_IN: list[int] = []
+"""Partitions whose followers may join the ISR, as often as that was looked at."""
+
+
+def partition(index: int) -> Any:
+    return SimpleNamespace(
+        topic="t", topic_id=ID, index=index, leader_epoch=4, is_leader=True, replicas=(1, 2), isr=(1, 2), min_isr=2,
+        counted_replicas=(1, 2), commit_waiters=[], may_lead=True,
+        followers=SimpleNamespace(take_in=lambda: TAKEN_IN.append(index)),
+    )  # fmt: skip
+
+
+PARTITION = partition(0)
 
 
 class World:
@@ -40,7 +49,8 @@ class World:
         config: Any = SimpleNamespace(number=lambda name: {"odradek.leadership.lease.ms": 2000}.get(name, 200))
         view: Any = SimpleNamespace(image=LED)
         owner: Any = self
-        self.holder = LeaseHolder(config, owner, self.leadership, view, owner, owner, lambda: [PARTITION])
+        self.opened = [PARTITION]
+        self.holder = LeaseHolder(config, owner, self.leadership, view, owner, owner, lambda: self.opened)
 
     def monotonic(self) -> float:
         return 100.0
@@ -68,6 +78,7 @@ class World:
 
 @pytest.fixture
 def world() -> World:
+    TAKEN_IN.clear()
     return World()
 
 
@@ -104,6 +115,25 @@ def test_partitions_that_begin_are_logged_once(world: World, caplog: pytest.LogC
     with caplog.at_level("INFO", "odradek.broker.cluster.lease_holder"):
         run(world, test)
     assert [record.getMessage() for record in caplog.records] == ["began to lead 1 partitions: t-0"]
+
+
+def test_followers_may_join_the_isr_when_their_leader_begins(world: World) -> None:
+    """They caught up while it waited, and may have no reason to fetch again."""
+
+    async def test() -> None:
+        world.opened.append(partition(1))
+        world.grant = Grant(2.0, may_begin=False)
+        world.holder.registered()
+        world.holder.follow(ClusterImage("c"), LED)
+        await world.until_asked(1)
+        assert not TAKEN_IN
+        world.grant = Grant(2.0, may_begin=True)
+        while world.leadership.has_pending:
+            await asyncio.sleep(0)
+        await world.until_asked(world.asked + 1)
+        assert TAKEN_IN == [0], "once, and no partition that has not just begun"
+
+    run(world, test)
 
 
 def test_lease_is_asked_for_under_a_registration_only(world: World) -> None:
