@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from odradek.api.requests.capabilities import HasImage, HasLeadership
+from odradek.api.requests.capabilities import HasImage, HasPromises
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.replication.leadership import agrees
@@ -17,17 +17,17 @@ from odradek.wire.messages.leadership_promise import (
 )
 
 
-class Uses(HasImage, HasLeadership, Protocol):
+class Uses(HasImage, HasPromises, Protocol):
     """What this handler takes of the broker."""
 
 
 @api(ApiKey.LEADERSHIP_PROMISE)
-def handle(request: LeadershipPromiseRequest, context: RequestContext[Uses]) -> LeadershipPromiseResponse:
+async def handle(request: LeadershipPromiseRequest, context: RequestContext[Uses]) -> LeadershipPromiseResponse:
     """Promise not to succeed the leader for `promise_ms`; the partitions that already have a later epoch here are
-    denied. Raises KafkaError INVALID_REQUEST where leases are off.
+    denied. Raises KafkaError INVALID_REQUEST where leaders ask for no promises, KAFKA_STORAGE_ERROR.
     """
-    leadership = context.services.leadership
-    if leadership is None:
+    promises = context.services.promises
+    if promises is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST)
     image = context.services.image()
     denied = []
@@ -42,5 +42,5 @@ def handle(request: LeadershipPromiseRequest, context: RequestContext[Uses]) -> 
                 later.append(index)
         if later:
             denied.append(LeadershipPromiseResponseTopic(topic.topic_id, later))
-    leadership.promise(promised, request.promise_ms / 1000)
+    await promises.give(promised, request.promise_ms / 1000)
     return LeadershipPromiseResponse(denied=denied)

@@ -351,4 +351,5 @@ def _services(
         image=_image_of(storage.view),
         unreachable=cluster.replication.unreachable,
         leadership=cluster.replication_parts.environment.leadership,
+        promises=cluster.promises,
     )

@@ -82,6 +82,8 @@ class _Pending(NamedTuple):
     topic_id: bytes
     since: float
     """When a controller said that this broker leads the partition: its former leader has got no lease since."""
+    is_first: bool
+    """Whether no other broker has led the partition before."""
 
 
 class _Promise(NamedTuple):
@@ -104,6 +106,7 @@ class Leadership:
         "_now",
         "_pending",
         "_promised",
+        "_promised_before_until",
         "_promises",
         "_sequence",
         "_sole_topics",
@@ -117,6 +120,7 @@ class Leadership:
         self._sequence = 0
         self._promises: dict[int, _Promise] = {}
         self._promised: dict[TopicIdPartition, float] = {}
+        self._promised_before_until = NEVER
         self._look: _Look | None = None
         self._sole_topics: object = None
         """Topics of an image in which no partition has several replicas; None before one was seen."""
@@ -146,7 +150,8 @@ class Leadership:
                 self._pending.pop((topic.name, index), None)
             elif was is None or (was.leader, was.leader_epoch) != (node_id, state.leader_epoch):
                 self._sequence += 1
-                self._pending[topic.name, index] = _Pending(self._sequence, topic.id, self._now())
+                is_first = state.leader_epoch == 0
+                self._pending[topic.name, index] = _Pending(self._sequence, topic.id, self._now(), is_first)
         for place in [place for place in self._pending if new.partition(*place) is None]:
             del self._pending[place]
 
@@ -184,7 +189,8 @@ class Leadership:
     def _begin(self, has_waited: Callable[[_Pending], bool]) -> None:
         now = self._now()
         for place, waits in list(self._pending.items()):
-            if has_waited(waits) and self._may_begin((waits.topic_id, place[1]), now):
+            is_promised_before = now < self._promised_before_until and not waits.is_first
+            if has_waited(waits) and not is_promised_before and self._may_begin((waits.topic_id, place[1]), now):
                 del self._pending[place]
 
     def _may_begin(self, place: TopicIdPartition, now: float) -> bool:
@@ -199,6 +205,10 @@ class Leadership:
         self._promised = {place: until for place, until in self._promised.items() if until > now}
         for place in places:
             self._promised[place] = max(self._promised.get(place, NEVER), now + seconds)
+
+    def promise_before(self, until: float) -> None:
+        """The process before this one may have promised, until then, not to begin to lead any partition."""
+        self._promised_before_until = until
 
     def promised(self, broker_id: int, until: float, places: Iterable[TopicIdPartition]) -> None:
         """Another broker has promised not to begin to lead these partitions until then.

@@ -1,10 +1,12 @@
 import asyncio
+from math import inf
 from pathlib import Path
 
 import pytest
 
 from odradek.log.directories.log_directories import LogDirectories
 from odradek.log.directories.log_directory import LogDirectoryError
+from odradek.log.directories.scan import note_promise
 from odradek.ports.clock import SystemClock
 from odradek.ports.disk import SystemDisk
 from odradek.ports.randomness import SystemRandom
@@ -152,3 +154,36 @@ def test_loss_is_reported_at_every_start_until_it_is_accepted(tmp_path: Path, cl
         await last.close()
 
     asyncio.run(run())
+
+
+def test_promises_of_the_process_before_are_known(tmp_path: Path) -> None:
+    """The longest of all directories counts; after a reboot, or with an offline directory, that is unknown."""
+    paths = [str(tmp_path / name) for name in "ab"]
+    disk = RebootingDisk()
+
+    def start() -> float:
+        directories = LogDirectories(disk, SystemClock(), SystemRandom(), paths)
+        directories.startup.load(cluster_id="c", node_id=1)
+        asyncio.run(directories.close(clean=True))
+        return directories.startup.promised_until
+
+    assert start() == -inf, "the directories are new"
+    assert start() == -inf, "no process has promised"
+    assert note_promise(disk, [f"{tmp_path}/missing", *paths], 12.3456)
+    assert start() == 12.346
+    assert note_promise(disk, paths[1:], 11.0)
+    assert start() == 12.346
+    (tmp_path / "a" / ".odradek_promise").write_bytes(b"soon")
+    assert start() == inf
+    assert note_promise(disk, paths, 13.0)
+    assert start() == 13.0
+    disk.boots = "second"
+    assert start() == inf
+    assert start() == 13.0
+    (tmp_path / "b").rename(tmp_path / "away")
+    (tmp_path / "b").write_bytes(b"not a directory")
+    assert start() == inf
+
+
+def test_promise_is_not_noted_without_a_directory(tmp_path: Path) -> None:
+    assert not note_promise(RebootingDisk(), [f"{tmp_path}/missing"], 1.0)

@@ -214,6 +214,26 @@ def test_later_topics_are_followed_when_a_topic_is_unchanged(leadership: Leaders
     assert not leadership.may_lead(Led(topic="u", topic_id=b"u" * 16, index=1))
 
 
+def test_leadership_waits_for_promises_of_the_process_before(leadership: Leadership, clock: Clock) -> None:
+    """It may have promised any partition that another broker led."""
+    leadership.promise_before(101.5)
+    leadership.follow(ClusterImage("c"), image(1, 1))
+    leadership.begin(leadership.sequence)
+    clock.now = 101.4
+    leadership.begin_after(1.0)
+    assert leadership.is_pending("t", 0)
+    clock.now = 101.5
+    leadership.begin(leadership.sequence)
+    assert not leadership.is_pending("t", 0)
+
+
+def test_first_leader_waits_for_no_promise_of_the_process_before(leadership: Leadership) -> None:
+    leadership.promise_before(200.0)
+    leadership.follow(ClusterImage("c"), image(1, 0))
+    leadership.begin(leadership.sequence)
+    assert not leadership.is_pending("t", 0)
+
+
 def test_longer_of_two_promises_counts(leadership: Leadership, clock: Clock) -> None:
     leadership.extend(100.0, 10.0)
     leadership.promise([(ID, 0)], 3.0)

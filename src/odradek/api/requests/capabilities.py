@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from odradek.api.requests.context import CertificateService, Configuration, Loggers, PartitionLookup
     from odradek.api.requests.long_work import LongWork
     from odradek.api.services.authorization_service import AuthorizationService
-    from odradek.api.services.cluster_service import ClusterMember, ElectedController
+    from odradek.api.services.cluster_service import ClusterMember, ElectedController, PromiseGiver
     from odradek.api.services.controller_service import ControllerService
     from odradek.api.services.log_directory_service import LogDirectoryService
     from odradek.api.services.login_service import LoginService
@@ -218,6 +218,15 @@ class HasPartitions(Protocol):
     @property
     def partitions(self) -> PartitionLookup:
         """The replicas of this broker."""
+        ...
+
+
+class HasPromises(Protocol):
+    """The promises of this broker to other leaders; None where leaders ask for none."""
+
+    @property
+    def promises(self) -> PromiseGiver | None:
+        """The promises of this broker to other leaders; None where leaders ask for none."""
         ...
 
 

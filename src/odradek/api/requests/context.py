@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from odradek.api.audit.trail import AuditTrail
     from odradek.api.requests.long_work import LongWork
     from odradek.api.services.authorization_service import AuthorizationService
-    from odradek.api.services.cluster_service import ClusterMember, ElectedController
+    from odradek.api.services.cluster_service import ClusterMember, ElectedController, PromiseGiver
     from odradek.api.services.controller_service import ControllerService
     from odradek.api.services.log_directory_service import LogDirectoryService
     from odradek.api.services.login_service import LoginService
@@ -176,6 +176,8 @@ class Services:
     image: Callable[[], ClusterImage]
     leadership: Leadership | None
     """The right of this broker to act as a leader; None: it always may."""
+    promises: PromiseGiver | None
+    """Promises to other leaders; None where they ask for none."""
     unreachable: AbstractSet[int]
     """Leaders whose processes seem to be gone, though the controller has not reported it yet."""
     authorization: AuthorizationService | None = None

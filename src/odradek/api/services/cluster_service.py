@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from odradek.controller.in_sync import IsrChange, IsrChanged
@@ -40,6 +40,14 @@ class ClusterMember(Protocol):
 
     async def stop_replica(self, request: StopReplicaRequest, connection: int) -> dict[PartitionKey, ErrorCode]:
         """Stop or delete replicas; an error code for each partition by name."""
+        ...
+
+
+class PromiseGiver(Protocol):
+    """A broker that other leaders ask not to succeed them yet."""
+
+    async def give(self, places: Collection[TopicIdPartition], seconds: float) -> None:
+        """Promise not to begin to lead these partitions for that long. Raises KafkaError KAFKA_STORAGE_ERROR."""
         ...
 
 

@@ -13,6 +13,7 @@ from odradek.broker.cluster.departure import Departure
 from odradek.broker.cluster.lease_holder import LeaseHolder
 from odradek.broker.cluster.membership import Membership
 from odradek.broker.cluster.peers import PeerLimits, Peers
+from odradek.broker.cluster.promises import Promises
 from odradek.broker.cluster.store_participation import StoreParticipation
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.network.tls_listeners import TlsListeners
@@ -43,6 +44,7 @@ def store_parts(
     view.subscribe(link.follow)
     view.subscribe(controller.leases.follow)
     leadership = Leadership(config.node_id, ports.clock.monotonic)
+    promises = Promises(config, ports.disk, ports.clock, storage.directories, leadership)
     replicas = replicas_of(config, ports, storage, link, peers, leadership)
     leases = LeaseHolder(config, ports.clock, leadership, view, link, peers, replicas.partitions.opened)
     controller.leases.watch_changes(leases.wake)
@@ -66,4 +68,4 @@ def store_parts(
     participation = StoreParticipation(view, metadata.configs, controller, membership, leases, watch, departure)
     report_failed_directories(storage, replicas, lambda _path: membership.directory_failed())
     requests = ControllerRequests(config.node_id, store, view, replicas.partitions)
-    return ClusterParts(store, secret, controller, participation, peers, link, *replicas, requests)
+    return ClusterParts(store, secret, controller, participation, peers, link, *replicas, requests, promises)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from odradek.api.services.cluster_service import ClusterMember, ElectedController
+from odradek.api.services.cluster_service import ClusterMember, ElectedController, PromiseGiver
 from odradek.api.services.controller_service import ControllerService
 from odradek.broker.cluster.cluster_secret import ClusterSecret
 from odradek.broker.cluster.cluster_view import controller_check
@@ -117,6 +117,8 @@ class ClusterParts(NamedTuple):
     """Fetchers of followed partitions."""
     requests: ClusterMember
     """What a controller on another broker asks of this one."""
+    promises: PromiseGiver | None
+    """What leaders on other brokers ask of this one; None where they ask for nothing."""
 
 
 class Replicas(NamedTuple):

@@ -99,7 +99,8 @@ def quorum_parts(
     # Nothing but the image is shared: no broker proves itself by a secret, and no token or ACL is stored.
     store = MemoryStore()
     secret = ClusterSecret(store, ports.random)
-    return ClusterParts(store, secret, NoLocalController(), participation, peers, link, *replicas, NoPushes(view))
+    local = NoLocalController()
+    return ClusterParts(store, secret, local, participation, peers, link, *replicas, NoPushes(view), promises=None)
 
 
 def shared_listener_notice(config: BrokerConfig) -> str:

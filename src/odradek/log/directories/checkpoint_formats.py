@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Mapping
+from math import inf
 from typing import Final, NamedTuple
 
 from odradek.records.topic_partition import PartitionKey
@@ -24,6 +25,8 @@ BOOT_ID: Final = ".odradek_boot"
 """The machine's start that the directory was last used in."""
 BROKER_EPOCH: Final = ".odradek_epoch"
 """The epoch of the registration that the directory was last used under, in a KRaft cluster; as in CLEAN_SHUTDOWN."""
+PROMISE: Final = ".odradek_promise"
+"""When the last promises of this broker not to begin to lead end, in seconds of the machine's monotonic clock."""
 LOCK: Final = ".lock"
 
 _VERSION: Final = "0"
@@ -201,6 +204,19 @@ def parse_clean_shutdown(data: bytes) -> int:
     except (ValueError, AttributeError):
         return -1
     return epoch if isinstance(epoch, int) else -1
+
+
+def parse_promise(data: bytes) -> float:
+    """The time in PROMISE; infinity in a file that does not say it."""
+    try:
+        return float(data)
+    except ValueError:
+        return inf
+
+
+def format_promise(until: float) -> bytes:
+    """Format `.odradek_promise`."""
+    return f"{until:.3f}".encode()
 
 
 def format_clean_shutdown(broker_epoch: int) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Final, NamedTuple
 
 from odradek.log.directories.checkpoint_file import TEMPORARY, CheckpointFile
@@ -13,12 +14,15 @@ from odradek.log.directories.checkpoint_formats import (
     CLEAN_SHUTDOWN,
     LOG_START_OFFSETS,
     META_PROPERTIES,
+    PROMISE,
     CorruptCheckpoint,
     MetaProperties,
     format_clean_shutdown,
+    format_promise,
     parse_clean_shutdown,
     parse_meta_properties,
     parse_offsets,
+    parse_promise,
 )
 from odradek.log.directories.identity import claim
 from odradek.log.directories.log_directory import OFFSET_CHECKPOINTS, LogDirectory, LogDirectoryError
@@ -103,19 +107,50 @@ def may_have_lost_records(disk: Disk, found: Found, path: str) -> bool:
     included, until `note_boots`.
     """
     present = disk.boot_id()
+    was_used, known = _noted_boot(disk, found, path)
+    lost = was_used and (known == _RECORDS_LOST or (not found.clean and (not present or known != present)))
     file = f"{path}/{BOOT_ID}"
-    was_used = disk.exists(file)
-    known = disk.read_file(file).decode(errors="replace") if was_used else ""
-    # The directories of new partitions may be gone, too.
-    lost = (was_used or bool(found.partitions)) and (
-        known == _RECORDS_LOST or (not found.clean and (not present or known != present))
-    )
     if lost:
         if known != _RECORDS_LOST:
             disk.write_atomic(file, _RECORDS_LOST.encode())
     elif known != present:
         disk.write_atomic(file, present.encode(), sync=False)
     return lost
+
+
+def _noted_boot(disk: Disk, found: Found, path: str) -> tuple[bool, str]:
+    """Whether the directory was used before, and what it notes of the boot. OSError."""
+    file = f"{path}/{BOOT_ID}"
+    if disk.exists(file):
+        return True, disk.read_file(file).decode(errors="replace")
+    # The directories of new partitions may be gone, too.
+    return bool(found.partitions), ""
+
+
+def promised_until(disk: Disk, found: Found, path: str) -> float:
+    """When the last promises of the process before end, by the machine's clock; infinity if a reboot undid the note.
+
+    To be asked before `may_have_lost_records`, which notes the present boot. OSError.
+    """
+    was_used, known = _noted_boot(disk, found, path)
+    if was_used and known != disk.boot_id():
+        return inf
+    file = f"{path}/{PROMISE}"
+    return parse_promise(disk.read_file(file)) if disk.exists(file) else -inf
+
+
+def note_promise(disk: Disk, paths: Sequence[str], until: float) -> bool:
+    """Note in one of the directories until when this broker promises; whether one takes the note.
+
+    It is not synced: only the end of the machine undoes it, and the next process notices that.
+    """
+    for path in paths:
+        try:
+            disk.write_atomic(f"{path}/{PROMISE}", format_promise(until), sync=False)
+        except OSError:
+            continue
+        return True
+    return False
 
 
 def note_losses(disk: Disk, directories: Sequence[LogDirectory], failed: Callable[[str, OSError], None]) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import chain
+from math import inf
 
 from odradek.log.directories.checkpoint_formats import LOCK, CorruptCheckpoint, MetaProperties, parse_partition_metadata
 from odradek.log.directories.log_directory import LogDirectory, LogDirectoryError
@@ -14,7 +15,14 @@ from odradek.log.directories.ownership import refuse_foreign
 from odradek.log.directories.placed_logs import PlacedLogs
 from odradek.log.directories.replica_copy import TAKES_OVER
 from odradek.log.directories.replica_moves import ReplicaMoves
-from odradek.log.directories.scan import may_have_lost_records, note_boots, note_epoch, note_losses, scan
+from odradek.log.directories.scan import (
+    may_have_lost_records,
+    note_boots,
+    note_epoch,
+    note_losses,
+    promised_until,
+    scan,
+)
 from odradek.log.segments.files import LOG, PARTITION_METADATA, STRAY_DIRECTORY, segment_path
 from odradek.records.topic_partition import PartitionKey
 
@@ -22,7 +30,9 @@ from odradek.records.topic_partition import PartitionKey
 class DirectoriesStartup:
     """The steps of a start in their order: `lock`, `load`, `set_aside_strays`, `expect`."""
 
-    __slots__ = ("_joins_quorum", "_moves", "_places", "_topic_id_of", "adopts", "records_may_be_lost")
+    __slots__ = (
+        "_joins_quorum", "_moves", "_places", "_topic_id_of", "adopts", "promised_until", "records_may_be_lost",
+    )  # fmt: skip
 
     def __init__(self, places: PlacedLogs, moves: ReplicaMoves, *, adopts: bool, joins_quorum: bool = False) -> None:
         self._places = places
@@ -33,6 +43,9 @@ class DirectoriesStartup:
         """Whether a partition's directory that names another topic id is taken over instead of deleted."""
         self.records_may_be_lost = False
         """After `load`: the machine stopped with records that were not synced. After `expect`: a disk was replaced."""
+        self.promised_until = -inf
+        """After `load`: when the last promises of the process before end, by the machine's monotonic clock; infinity if
+        that is unknown."""
 
     # --- locks ---
 
@@ -104,6 +117,7 @@ class DirectoriesStartup:
                 except OSError as error:
                     directory.offline = f"{directory.path}: {error}"
             if directory.offline is not None:
+                self.promised_until = inf
                 self._places.report(f"log directory {directory.offline}")
         self._moves.finish_interrupted()
         self._check_any_online()
@@ -112,6 +126,7 @@ class DirectoriesStartup:
         places = self._places
         found = scan(places.disk, directory, own, places.random, places.report)
         directory.after_crash = not found.clean
+        self.promised_until = max(self.promised_until, promised_until(places.disk, found, directory.path))
         if may_have_lost_records(places.disk, found, directory.path):
             self.records_may_be_lost = True
         for path in found.doomed:
