@@ -449,6 +449,9 @@ class Controller:
         store = self._store.store
         if not self._has_published:
             await self.leases.begin()
+        elif await self._store.read_deposed():
+            # A write of the mark may have taken effect although its answer was lost.
+            self._mark.clear_later()
         found = await read_registrations(store)
         image = (await load_image(store, self.image.version + 1)).with_controller(self._node_id, self.epoch)
         image = image.with_brokers(with_states_of(self.image.brokers, found.brokers))

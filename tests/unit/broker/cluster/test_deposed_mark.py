@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, cast
 
 import pytest
 
-from odradek.broker.cluster.controller_store import ControllerStore
+from odradek.broker.cluster.controller_store import DEPOSED, ControllerStore
 from odradek.broker.cluster.deposed_mark import CLEAR_SECONDS, DeposedMark
+from odradek.controller.topics import NewTopic
 from odradek.metadata.image import Broker, ClusterImage
 from odradek.metadata.nodes import CONTROLLER_EPOCH, ControllerEpochNode
 from odradek.metadata.stores.memory_store import MemoryStore, MemoryTree
-from odradek.ports.store import Create
+from odradek.ports.store import Create, MetadataStore, Operation, StoreUnavailable
+from tests.unit.broker.cluster.cluster_members import Cluster, DyingStore, run
 
 OWN = 1
 
@@ -102,3 +104,68 @@ def test_mark_is_read_by_the_next_controller_until_it_is_removed() -> None:
             assert not following.is_deposed_marked
 
     asyncio.run(scenario())
+
+
+class LosingStore(DyingStore):
+    """Loses the answer to the next write of the mark."""
+
+    max_transaction_bytes = 0
+    loses = False
+
+    async def apply(self, operations: Sequence[Operation]) -> None:
+        await self.inner.apply(operations)
+        if self.loses and any(operation.path == DEPOSED for operation in operations):
+            self.loses = False
+            raise StoreUnavailable("the answer was lost")
+
+
+def with_losing_store(test: Callable[[Cluster, LosingStore], Awaitable[None]]) -> None:
+    """Three brokers with a topic of three partitions; the first one is the controller, and loses an answer."""
+
+    async def main(cluster: Cluster) -> None:
+        store = LosingStore(MemoryStore(cluster.tree))
+        await cluster.add(1, store=cast(MetadataStore, store))
+        await cluster.of(2, 3)
+        await cluster.reigning.create_topics([NewTopic("t", 3, 3)])
+        await test(cluster, store)
+
+    run(main)
+
+
+def leaders(cluster: Cluster) -> set[int]:
+    return {state.leader for state in cluster.reigning.image.topics["t"].partitions}
+
+
+def mark_of(cluster: Cluster) -> bytes:
+    node = cluster.tree.find(DEPOSED)
+    return b"" if node is None else node.data
+
+
+def test_leaders_are_elected_after_the_answer_to_a_new_mark_was_lost() -> None:
+    """The controller tried to create the mark again with each decision, and made none any more."""
+
+    async def test(cluster: Cluster, store: LosingStore) -> None:
+        store.loses = True
+        await cluster.members[2].die(session_ends=True)
+        await cluster.until(lambda: leaders(cluster) == {1, 3})
+        assert not store.loses
+        await cluster.members[3].die(session_ends=True)
+        await cluster.until(lambda: leaders(cluster) == {1})
+
+    with_losing_store(test)
+
+
+def test_mark_is_set_again_after_the_answer_to_its_removal_was_lost() -> None:
+    async def test(cluster: Cluster, store: LosingStore) -> None:
+        await cluster.members[2].die(session_ends=True)
+        await cluster.until(lambda: mark_of(cluster) == b"1")
+        store.loses = True
+        await cluster.until(lambda: not store.loses)
+        assert mark_of(cluster) == b"0"
+        await cluster.until(lambda: not cluster.members[1].controller._store.is_deposed_marked)
+        store.loses = True
+        await cluster.members[3].die(session_ends=True)
+        await cluster.until(lambda: leaders(cluster) == {1})
+        assert not store.loses, "the mark was written with the change"
+
+    with_losing_store(test)
