@@ -122,9 +122,10 @@ class Fencing:
         if release:
             logger.info("brokers %s are in contact again", _ids(broker.id for broker in release))
         self._fenced.fence(fence)
-        self._fenced.release(broker.id for broker in release)
         decision = fencing_changed(image, fence, release, self._config)
         await self._events.carry_out(decision)
+        # If that failed, the next look finds them again.
+        self._fenced.release(broker.id for broker in release)
 
 
 def _ids(brokers: Iterable[int]) -> str:

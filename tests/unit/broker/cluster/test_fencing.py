@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import cast
 
 import pytest
@@ -11,10 +11,10 @@ import pytest
 from odradek.broker.cluster import membership
 from odradek.broker.cluster.controller_store import REIGN, REIGNS, YIELDED, ControllerStore, election, yielding
 from odradek.controller.topics import NewTopic
-from odradek.metadata.image import PartitionState
-from odradek.metadata.nodes import CONTROLLER, BrokerNode
+from odradek.metadata.image import NO_LEADER, PartitionState
+from odradek.metadata.nodes import CONTROLLER, BrokerNode, PartitionNode
 from odradek.metadata.stores.memory_store import MemoryStore, MemoryTree
-from odradek.ports.store import Create, MetadataStore, StoreUnavailable
+from odradek.ports.store import Create, MetadataStore, Operation, StoreUnavailable
 from odradek.wire.errors import KafkaError
 from tests.unit.broker.cluster.cluster_members import Cluster, DyingStore, run
 
@@ -26,6 +26,18 @@ class Bounded(MemoryStore):
 
     def renew_session(self) -> float | None:  # type: ignore[override]
         return 1e9
+
+
+class FailingStore(DyingStore):
+    """Fails at the next write of the partition."""
+
+    fails = False
+
+    async def apply(self, operations: Sequence[Operation]) -> None:
+        if self.fails and any(operation.path == PartitionNode.path("t", 0) for operation in operations):
+            self.fails = False
+            raise StoreUnavailable("the request was lost")
+        await self.inner.apply(operations)
 
 
 class Renewals:
@@ -122,6 +134,29 @@ def test_broker_that_is_no_longer_silent_is_no_longer_fenced() -> None:
         await cluster.until(lambda: not cluster.reigning.image.brokers[3].fenced)
 
     with_renewals(test)
+
+
+def test_broker_is_released_again_after_the_store_failed() -> None:
+    """The release elects the broker, which is the last replica of a partition that is alive."""
+
+    async def main(cluster: Cluster) -> None:
+        renewals = Renewals(cluster)
+        store = FailingStore(MemoryStore(cluster.tree))
+        await cluster.add(1, store=cast(MetadataStore, store))
+        await cluster.of(2, 3)
+        task = asyncio.create_task(renewals.go_on())
+        await cluster.reigning.create_topics([NewTopic("t", assignments=[(0, (3, 2))])])
+        renewals.part(1, 3)
+        await cluster.until(lambda: states(cluster)[0].isr == (2,))
+        await cluster.members[2].die(session_ends=True)
+        await cluster.until(lambda: states(cluster)[0].leader == NO_LEADER)
+        store.fails = True
+        renewals.cut.clear()
+        await cluster.until(lambda: states(cluster)[0].leader == 3)
+        assert not store.fails
+        task.cancel()
+
+    run(main, SETTINGS)
 
 
 def test_broker_that_shuts_down_stays_fenced_although_it_asks() -> None:
