@@ -164,8 +164,7 @@ class Neighbours:
         interval = self._timeout / RENEWALS
         if self._lease is None:
             return
-        self._lease.renew(now)
-        self._renewed = now
+        self.renew()
         if now - self._due > interval:
             # This process was stopped itself: the others may have written meanwhile.
             for peer in self._peers.values():

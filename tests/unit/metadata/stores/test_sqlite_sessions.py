@@ -378,6 +378,23 @@ def test_session_that_cannot_be_renewed_lasts_from_its_last_renewal(
     other.end()
 
 
+def test_lease_is_renewed_again_after_a_failed_renewal(
+    neighbours: tuple[FakeLoop, Neighbours, Lease, list[int]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fail(_lease: Lease, _now: float) -> None:
+        raise OSError(errno.EIO, "broken")
+
+    loop, observer, other, silent = neighbours
+    with monkeypatch.context() as patch:
+        patch.setattr(Lease, "renew", fail)
+        loop.run_to(104.0)
+    loop.run_to(120.0)
+    assert (renewed_at(lease_path(str(tmp_path / "metadata.db"), 1)) or 0.0) >= 117.0
+    assert set(silent) == {2}, "the other one is looked after as well"
+    observer.end()
+    other.end()
+
+
 def test_stopped_process_does_not_mistake_others_for_silent(
     neighbours: tuple[FakeLoop, Neighbours, Lease, list[int]],
 ) -> None:
