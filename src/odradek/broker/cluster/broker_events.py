@@ -206,6 +206,7 @@ class BrokerEvents:
         image = decision.image
         for broker in unclean:
             clean = broker._replace(unclean=False)
-            last.append(Put(BrokerNode.path(broker.id), BrokerNode.encode(clean, now_ms)))
+            content = BrokerNode.encode(clean, now_ms, found.machines[broker.id])
+            last.append(Put(BrokerNode.path(broker.id), content))
             image = image.with_broker(image.brokers[broker.id]._replace(unclean=False))
         return Decision([*operations, *last], image, decision.replies, [*decision.cuts, len(operations)])

@@ -25,6 +25,8 @@ class Registrations(NamedTuple):
 
     sequence_version: int
     brokers: dict[int, Broker]
+    machines: dict[int, str]
+    """Where brokers run that may have lost records; empty if their registrations do not say so."""
 
 
 async def read_registrations(store: MetadataStore) -> Registrations:
@@ -32,11 +34,14 @@ async def read_registrations(store: MetadataStore) -> Registrations:
     sequence = await store.get(BROKER_SEQUENCE)
     nodes = await store.subtree(BROKER_IDS)
     found = {}
+    machines = {}
     for path, node in nodes.items():
         if path != BROKER_IDS:
             broker = BrokerNode.decode(path, node.data)
             found[broker.id] = broker
-    return Registrations(-1 if sequence is None else sequence.version, dict(sorted(found.items())))
+            if broker.unclean:
+                machines[broker.id] = BrokerNode.machine_of(path, node.data)
+    return Registrations(-1 if sequence is None else sequence.version, dict(sorted(found.items())), machines)
 
 
 class AlreadyRegistered(NamedTuple):

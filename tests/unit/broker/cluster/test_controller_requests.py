@@ -361,6 +361,19 @@ def test_registration_on_loopback_of_another_machine_is_not_replaced() -> None:
     run(test)
 
 
+def test_registration_names_its_machine_after_its_losses_were_judged() -> None:
+    async def test() -> None:
+        tree = MemoryTree()
+        loopback = {"PLAINTEXT": Endpoint("127.0.0.1", 9092, "PLAINTEXT")}
+        first = Lone(MemoryStore(tree))
+        await first.membership.join(Broker(1, -1, None, loopback, unclean=True), "kafka1")
+        assert not first.image.brokers[1].unclean
+        with pytest.raises(IdTaken, match="on kafka1"):
+            await Lone(MemoryStore(tree)).membership.join(Broker(1, -1, None, loopback), "kafka2")
+
+    run(test)
+
+
 def test_address_of_another_broker_is_not_registered() -> None:
     async def test() -> None:
         tree = MemoryTree()
