@@ -157,6 +157,8 @@ def next_state(before: PartitionState, wanted: PartitionState, rules: Rules) -> 
         partition_epoch=before.partition_epoch if before.leader_epoch == NEVER_LED else before.partition_epoch + 1,
         controller_epoch=rules.controller_epoch,
         leader_broker_epoch=NO_BROKER if leader == NO_LEADER else elected_in,
+        # A broker that gets the partition again has its replica in another directory.
+        offline_replicas=tuple(b for b in state.offline_replicas if b in state.replicas),
     )
 
 

@@ -491,7 +491,8 @@ def _with_offline(image: ClusterImage, before: ClusterImage) -> ClusterImage:
             continue
         states = list(topic.partitions)
         for index, state in enumerate(known.partitions[: len(states)]):
-            offline = tuple(b for b in state.offline_replicas if _same_registration(b, before, image))
+            kept = (b for b in state.offline_replicas if b in states[index].replicas)
+            offline = tuple(b for b in kept if _same_registration(b, before, image))
             if offline:
                 states[index] = states[index]._replace(offline_replicas=offline)
         if any(new is not old for new, old in zip(states, topic.partitions, strict=True)):
