@@ -6,6 +6,7 @@ the given ones that are harmless. An unknown name, an invalid value or a refused
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
@@ -21,6 +22,7 @@ from odradek.metadata.configs.catalog import (
     broker_synonyms,
     check_broker_value,
     topic_settings,
+    validate_dynamic_broker_configs,
 )
 from odradek.metadata.configs.definitions import ConfigSource, InvalidConfig, SetValue, Value, plain_text, split_list
 from odradek.metadata.configs.effect_rules import effect_of, grouped, refusal, suggestion
@@ -29,6 +31,8 @@ from odradek.ports.disk import Disk, SystemDisk
 
 if TYPE_CHECKING:
     from odradek.ports.config_providers import Resolved
+
+logger = logging.getLogger(__name__)
 
 
 class Listener(NamedTuple):
@@ -271,12 +275,10 @@ class BrokerConfig:
     def apply_dynamic(self, default: Mapping[str, str], own: Mapping[str, str]) -> frozenset[str]:
         """Take the cluster-wide and this broker's dynamic settings; answer the names whose value changed.
 
-        Values were validated when they were set. One that can no longer be read raises ConfigError; nothing changes.
+        Invalid ones are logged and ignored, as in Kafka (`DynamicBrokerConfig`): an earlier version, a controller of
+        Apache Kafka or an administrator of ZooKeeper may have stored them.
         """
-        for name, text in (*default.items(), *own.items()):
-            if broker_definition(name) is not None:
-                for problem in _value_problems(name, text):
-                    raise ConfigError(problem.text)
+        default, own = _valid(default, per_broker=False), _valid(own, per_broker=True)
         before = {
             name: self.value(name)
             for name in {*self._dynamic, *self._dynamic_default, *default, *own}
@@ -533,6 +535,20 @@ def _value_problems(name: str, text: str) -> list[Problem]:
     except InvalidConfig as error:
         return [Problem(name, str(error))]
     return []
+
+
+def _valid(settings: Mapping[str, str], *, per_broker: bool) -> dict[str, str]:
+    """The dynamic settings without those that may not be set while a broker runs, or not to this value."""
+    found = {}
+    for name, text in settings.items():
+        try:
+            validate_dynamic_broker_configs({name: text}, per_broker=per_broker)
+        except InvalidConfig as error:
+            whose = "this broker" if per_broker else "all brokers"
+            logger.warning("dynamic setting %s of %s is ignored: %s", name, whose, error)
+        else:
+            found[name] = text
+    return found
 
 
 def _parse_listener(name: str, text: str, protocols: Mapping[str, str]) -> Listener:

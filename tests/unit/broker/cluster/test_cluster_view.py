@@ -20,7 +20,7 @@ from odradek.broker.cluster.stored_configs import StoredConfigs
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.controller.notices import difference, everything, notice
 from odradek.metadata.changes import load_configs
-from odradek.metadata.image import NO_LEADER, Broker, ClusterImage, Endpoint, PartitionState, Topic
+from odradek.metadata.image import DEFAULT_BROKER, NO_LEADER, Broker, ClusterImage, Endpoint, PartitionState, Topic
 from odradek.metadata.nodes import (
     CONTROLLER,
     CONTROLLER_EPOCH,
@@ -311,6 +311,19 @@ def test_stored_settings_that_are_rejected_are_a_warning(caplog: pytest.LogCaptu
     (record,) = caplog.records
     assert record.getMessage().startswith("stored settings of broker 2 are ignored: ssl.keystore.password is refused: ")
     assert "hunter2" not in record.getMessage()
+
+
+@running
+async def test_image_with_an_invalid_stored_setting_reaches_all_parts() -> None:
+    """No broker of the cluster could start, or apply that image, until the setting was deleted."""
+    store = MemoryStore()
+    await store.apply([Create(ConfigNode.broker_path(DEFAULT_BROKER), ConfigNode.encode({"log.retention.ms": "x"}))])
+    view = await loaded(store)
+    seen: list[ClusterImage] = []
+    view.subscribe(lambda _old, new: seen.append(new))
+    image = view.image.with_broker_configs(str(SELF), {"log.roll.ms": "-3"}).with_topic(topic("a", state(1, 0)))
+    await view.publish(image)
+    assert seen == [image]
 
 
 @running

@@ -509,9 +509,28 @@ def test_dynamic_settings_come_first_and_notify_their_listeners() -> None:
     assert config.apply_dynamic({"num.io.threads": "4"}, {}) == {"log.retention.ms"}
     assert config.source("num.io.threads") is ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
     assert config.topic_settings({})["retention.ms"] == 3600000
-    with pytest.raises(ConfigError, match=r"num\.io\.threads"):
-        config.apply_dynamic({}, {"num.io.threads": "none"})
-    assert config.number("num.io.threads") == 4
+
+
+@pytest.mark.parametrize(
+    ("default", "own", "name"),
+    [
+        ({}, {"num.io.threads": "none"}, "num.io.threads"),
+        ({"log.retention.ms": "0"}, {}, "log.retention.ms"),
+        ({}, {"node.id": "7"}, "node.id"),
+        ({"listener.name.plaintext.ssl.keystore.location": "x"}, {}, "listener.name.plaintext.ssl.keystore.location"),
+    ],
+)
+def test_invalid_dynamic_settings_are_ignored_and_others_are_not(
+    default: dict[str, str], own: dict[str, str], name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = BrokerConfig({"node.id": "1"})
+    assert config.apply_dynamic({**default, "log.roll.ms": "5"}, {**own, "num.network.threads": "9"}) == {
+        "log.roll.ms",
+        "num.network.threads",
+    }
+    assert (config.node_id, config.number("log.roll.ms"), config.number("num.network.threads")) == (1, 5, 9)
+    assert name not in config.set_names() - {"node.id"}
+    assert f"dynamic setting {name} of {'this broker' if own else 'all brokers'} is ignored" in caplog.text
 
 
 def test_unknown_names_may_be_dynamic() -> None:
