@@ -112,7 +112,7 @@ class Broker:
 
     @property
     def has_failed(self) -> asyncio.Event:
-        """Set when a started broker cannot continue: its metadata log is bad, or the disk of it."""
+        """Set when a started broker cannot continue: it cannot follow the metadata of its cluster."""
         assert self._parts is not None, "the broker has not been started"
         return self._parts.cluster.participation.has_failed
 

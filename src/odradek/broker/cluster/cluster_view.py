@@ -25,6 +25,7 @@ class ClusterView:
 
     __slots__ = (
         "_config",
+        "_failed",
         "_last",
         "_metadata_arrived",
         "_subscribers",
@@ -38,6 +39,7 @@ class ClusterView:
         self._config = config
         self.node_id = config.node_id
         """Of this broker."""
+        self._failed: Callable[[Exception], None] = lambda _error: None
         self._subscribers: list[OnImage] = []
         self._last: asyncio.Task[object] | None = None
         self._metadata_arrived: asyncio.Event = asyncio.Event()
@@ -50,6 +52,10 @@ class ClusterView:
         """Call with (old, new) after every change, in the order of subscription, until the answer is called."""
         self._subscribers.append(on_image)
         return lambda: self._subscribers.remove(on_image)
+
+    def watch_failures(self, failed: Callable[[Exception], None]) -> None:
+        """Call back, instead of to an earlier one, when a subscriber raises: later ones do not see that image."""
+        self._failed = failed
 
     @property
     def has_metadata(self) -> bool:
@@ -125,10 +131,14 @@ class ClusterView:
         self.image = image
         if image.broker_configs is not old.broker_configs:
             self._take_dynamic_configs()
-        for on_image in tuple(self._subscribers):
-            waiting = on_image(old, image)
-            if waiting is not None:
-                await waiting
+        try:
+            for on_image in tuple(self._subscribers):
+                waiting = on_image(old, image)
+                if waiting is not None:
+                    await waiting
+        except Exception as error:
+            self._failed(error)
+            raise
 
 
 def controller_check(invariants: InvariantCounters) -> OnImage:

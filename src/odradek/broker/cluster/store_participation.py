@@ -42,7 +42,7 @@ class StoreParticipation:
         self._watch = watch
         self._departure = departure
         self.has_failed = asyncio.Event()
-        """See `Participation`: not set. A store that is away comes back."""
+        """See `Participation`. A store that is away is no reason: it comes back."""
 
     @property
     def broker_epoch(self) -> int:
@@ -56,7 +56,16 @@ class StoreParticipation:
 
     def follow(self) -> None:
         """See `Participation`."""
+        self._view.watch_failures(self._image_failed)
         self._view.subscribe(self._leases.follow)
+
+    def _image_failed(self, error: Exception) -> None:
+        """A part of this broker has not taken an image, which counts as known: it may act by the one before."""
+        if self.has_failed.is_set():
+            return
+        logger.critical("broker %d cannot apply the cluster image, and stops: %s", self._view.node_id, error)
+        self.has_failed.set()
+        self.cease()
 
     async def join(self, broker: Broker) -> None:
         """See `Participation`."""

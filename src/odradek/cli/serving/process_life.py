@@ -66,7 +66,7 @@ async def until_end(stop: asyncio.Event, node: Node) -> None:
 async def end(node: Node, manager: ServiceManager, work: str) -> int:
     """Stop the node; the exit status. `work` is what an orderly stop does, for the service manager."""
     if node.has_failed.is_set():
-        manager.stopping("the metadata log has failed")
+        manager.stopping("the metadata of the cluster cannot be followed")
         await _stop_failed(node)
     else:
         manager.stopping(work)

@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
+from odradek.broker.cluster.cluster_view import ClusterView
 from odradek.broker.cluster.store_participation import StoreParticipation
+from odradek.broker.configuration.broker_config import BrokerConfig
+from odradek.metadata.image import ClusterImage
 from odradek.ports.store import StoreUnavailable
 
 
@@ -43,3 +46,28 @@ def test_broker_that_leaves_follows_the_store_no_longer() -> None:
 def test_broker_leaves_although_the_store_is_away(caplog: pytest.LogCaptureFixture) -> None:
     assert left(store_is_away=True) == ["configs", "watch", "membership", "controller"]
     assert "cannot end this broker's registration before it stops: away" in caplog.text
+
+
+def test_broker_that_cannot_apply_an_image_ends() -> None:
+    """The image counts as known when the controller sends it again, and the broker would lead by the one before."""
+
+    async def publish() -> None:
+        calls: list[str] = []
+        leases: Any = SimpleNamespace(follow=lambda _old, _new: None, close=lambda: calls.append("leases"))
+        view = ClusterView(BrokerConfig({"node.id": "1"}))
+        unused: Any = None
+        participation = StoreParticipation(view, unused, unused, unused, leases, unused, unused)
+        participation.follow()
+        await view.publish(ClusterImage("a"))
+        assert not participation.has_failed.is_set()
+
+        def fail(_old: ClusterImage, _new: ClusterImage) -> None:
+            raise RuntimeError("a part of the broker does not take the image")
+
+        view.subscribe(fail)
+        with pytest.raises(RuntimeError):
+            await view.publish(ClusterImage("b"))
+        assert participation.has_failed.is_set()
+        assert calls == ["leases"]
+
+    asyncio.run(publish())
