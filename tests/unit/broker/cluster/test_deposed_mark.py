@@ -142,7 +142,7 @@ def mark_of(cluster: Cluster) -> bytes:
 
 
 def test_leaders_are_elected_after_the_answer_to_a_new_mark_was_lost() -> None:
-    """The controller tried to create the mark again with each decision, and made none any more."""
+    """The controller tried to create the mark again with each decision, and the store rejected them all."""
 
     async def test(cluster: Cluster, store: LosingStore) -> None:
         store.loses = True
