@@ -68,8 +68,9 @@ def handle(request: DescribeTopicPartitionsRequest, context: RequestContext[Uses
     limit = max(1, min(limit, request.response_partition_limit))
     denied: list[str] = []
     if access is not None and request.topics:
-        denied = [name for name in names if not access.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name)]
-        names = [name for name in names if name not in denied]
+        wanted, names = names, []
+        for name in wanted:
+            (names if access.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, name) else denied).append(name)
     response = _page(image, names, first_partition, limit, asked=bool(request.topics))
     for name in denied:
         response.topics.append(DescribeTopicPartitionsResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from odradek.api.authorization.guarding import Entries, Guard, Guarded, merge, split, with_list
+from odradek.api.authorization.guarding import Entries, Guard, Guarded, joined, merge, split, with_list
 from odradek.api.authorization.guards import GUARDS, OWN_PARTS, open_to_all
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.failures import failure_response
@@ -78,13 +78,13 @@ def _guarded_part(key: ApiKey, own_part: OwnPart, entries: Entries) -> OwnPart:
             return own_part(request, context)
         rest, complete = own_part(with_list(request, entries.field, allowed), context)
 
+        def failed(entry: Any) -> Any:
+            code = entries.error(entry)
+            of_entry = with_list(request, entries.field, [entry])
+            return failure_response(key, of_entry, context.version, code, code.message)
+
         def completed(answer: Any | None) -> Any:
-            found = complete(answer)
-            for entry in refused:
-                code = entries.error(entry)
-                of_entry = with_list(request, entries.field, [entry])
-                merge(found, failure_response(key, of_entry, context.version, code, code.message))
-            return found
+            return merge(complete(answer), joined([failed(entry) for entry in refused]))
 
         return (rest if allowed else None), completed
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from odradek.api.requests.capabilities import HasAuthorization, HasImage
@@ -120,10 +120,7 @@ def serve_entries(
     allowed, refused = split(request, wanted, access)
     if not refused:
         return handle(request, context)
-    answers = [_refused(key, wanted, request, context, entry) for entry in refused]
-    answer = answers[0]
-    for other in answers[1:]:
-        merge(answer, other)
+    answer = joined([_refused(key, wanted, request, context, entry) for entry in refused])
     if not allowed and not wanted.is_asked_without:
         return answer
     return merged(key, with_list(request, wanted.field, allowed), context, handle, answer)
@@ -193,6 +190,20 @@ def merge(answer: Any, refused: Any) -> Any:
         if isinstance(added, list) and added:
             setattr(answer, name, [*(getattr(answer, name) or ()), *added])
     return answer
+
+
+def joined(answers: Sequence[Any]) -> Any:
+    """The first answer with the entries of all others."""
+    first = answers[0]
+    for name in first.__slots__:
+        found = [entry for each in answers for entry in getattr(each, name)] if _is_list(first, name) else []
+        if found:
+            setattr(first, name, found)
+    return first
+
+
+def _is_list(answer: Any, name: str) -> bool:
+    return isinstance(getattr(answer, name), list)
 
 
 def then(answer: Any, complete: Callable[[Any], Any]) -> Any:
