@@ -13,8 +13,12 @@ from odradek.api.authorization.group_guards import visible_groups
 from odradek.api.authorization.guards import GUARDS
 from odradek.api.requests.failures import failure_response
 from odradek.api.requests.session import ANONYMOUS, Principal
+from odradek.authorization.acl_index import grouped
+from odradek.authorization.authorizer import Access as RealAccess
+from odradek.authorization.authorizer import Authorizer, Settings
+from odradek.metadata.image import ClusterImage, Topic
 from odradek.records.builder import BatchFields, encode_batch
-from odradek.wire.acls import AclOperation, ResourceType
+from odradek.wire.acls import CLUSTER_NAME, AclBinding, AclOperation, ResourceType
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages import (
@@ -32,10 +36,12 @@ from odradek.wire.messages import (
     sync_group,
 )
 from odradek.wire.messages.create_delegation_token import CreateDelegationTokenRequest
+from odradek.wire.primitives import ZERO_UUID
 from odradek.wire.produce import ProduceRequest
 from tests.unit.api.test_guards import Access
 
 DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+AUDIT_ID = b"a" * 16
 
 
 class Refusing(Access):
@@ -138,6 +144,25 @@ def test_deletion_without_right_says_what_the_client_may_describe(topic: str, an
     request = delete_topics.DeleteTopicsRequest(topic_names=[topic])
     found = guarded(request, 5, (AclOperation.DESCRIBE, ResourceType.TOPIC), answer="handled")
     assert (found if found == "handled" else found.responses[0].error_code) == answer
+
+
+@pytest.mark.parametrize("name", ["__odradek_audit", None], ids=["name", "id"])
+def test_right_to_delete_all_topics_does_not_include_the_audit_topic(name: str | None) -> None:
+    """Whatever ACLs allow on it, as everywhere else: who deletes it deletes the record of what was done."""
+    acl = AclBinding(ResourceType.CLUSTER, CLUSTER_NAME, "User:alice", AclOperation.DELETE)
+    asked = delete_topics.DeleteTopicsRequestState(name, ZERO_UUID if name else AUDIT_ID)
+
+    def answer(*super_users: str) -> Any:
+        image = ClusterImage().with_topics([Topic("__odradek_audit", AUDIT_ID, ())])
+        authorizer = Authorizer(Settings(frozenset(super_users)))
+        authorizer.update(grouped([acl, acl._replace(resource_type=ResourceType.TOPIC, resource_name="*")]))
+        context: Any = SimpleNamespace(version=6, services=SimpleNamespace(image=lambda: image))
+        access = RealAccess(authorizer, "User:alice", "10.0.0.1")
+        request = delete_topics.DeleteTopicsRequest([asked])
+        return GUARDS[ApiKey.DELETE_TOPICS](request, context, access, lambda _request, _context: "handled")
+
+    assert [each.error_code for each in answer().responses] == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+    assert answer("User:alice") == "handled"
 
 
 def test_transactional_batch_without_transactional_id_is_rejected_as_such() -> None:

@@ -7,6 +7,7 @@ from typing import Any, Final
 from odradek.api.authorization.guarding import Entries, Guarded, Handle, entries, merged, serve_entries, then, with_list
 from odradek.api.requests.context import RequestContext
 from odradek.authorization.authorizer import Access
+from odradek.metadata.image import AUDIT_TOPIC
 from odradek.wire.acls import AclOperation, ResourceType
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode
@@ -53,14 +54,14 @@ def guard_delete_topics(
     """DELETE on the cluster, or DESCRIBE and DELETE on each topic.
 
     A topic that the client may not describe is answered alike whether it exists or not; by id, without its name.
+    DELETE on the cluster does not include the audit topic.
     """
-    if access.allows_cluster(AclOperation.DELETE, quiet=True):
-        return handle(request, context)
+    may_delete_others = access.allows_cluster(AclOperation.DELETE, quiet=True)
     field = "topics" if context.version >= _BY_ID_FROM else "topic_names"
     allowed: list[Any] = []
     refused = DeleteTopicsResponse()
     for wanted in getattr(request, field):
-        denial = _denied_deletion(wanted, context, access)
+        denial = _denied_deletion(wanted, context, access, may_delete_others=may_delete_others)
         if denial is None:
             allowed.append(wanted)
         else:
@@ -72,13 +73,16 @@ def guard_delete_topics(
     return merged(ApiKey.DELETE_TOPICS, with_list(request, field, allowed), context, handle, refused)
 
 
-def _denied_deletion(wanted: Any, context: RequestContext[Guarded], access: Access) -> DeleteTopicsResponseTopic | None:
+def _denied_deletion(
+    wanted: Any, context: RequestContext[Guarded], access: Access, *, may_delete_others: bool
+) -> DeleteTopicsResponseTopic | None:
+    """The answer for a topic that the client may not delete; `may_delete_others`: than the audit topic."""
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     name, topic_id, is_named = wanted, ZERO_UUID, True
     if not isinstance(wanted, str):
         topic_id, is_named = wanted.topic_id, wanted.name is not None
         name = wanted.name if is_named else context.services.image().topic_names.get(topic_id)
-    if name is None:
+    if name is None or (may_delete_others and name != AUDIT_TOPIC):
         return None
     if not access.allows(AclOperation.DESCRIBE, _TOPIC, name):
         return DeleteTopicsResponseTopic(name if is_named else None, topic_id, code, code.message)
