@@ -181,6 +181,7 @@ class Server:
                 # As Kafka does: a peer whose connection is closed at once would reconnect at once.
                 asyncio.get_running_loop().call_later(early_ms / 1000, stream.close)
                 return
+        self._per_ip[host] += 1
         if self._waiting or config.number("max.connection.creation.rate") < _UNLIMITED:
             self._waiting.append((stream, listener_name))
             if len(self._waiting) == 1:
@@ -214,7 +215,6 @@ class Server:
     def _serve(self, stream: Stream, listener_name: str) -> None:
         host = stream.peer_host
         self.accepted += 1
-        self._per_ip[host] += 1
         context = None if self._tls is None else self._tls.server_context(listener_name)
         if context is None:
             self._open_connection(stream, Session(listener_name, host))

@@ -25,7 +25,6 @@ class Door(Server):
 
     def _serve(self, stream: Stream, listener_name: str) -> None:
         self._served.append(f"{listener_name} {stream.peer_host}")
-        self._per_ip[stream.peer_host] += 1
 
 
 class Network:
@@ -111,3 +110,20 @@ def test_connections_are_served_in_order_at_the_creation_rate(monkeypatch: pytes
     seen = asyncio.run(scenario())
     assert len(seen) > 1, "some of them had to wait"
     assert seen[-1][1] == [f"CLIENTS 10.0.0.{number}" for number in range(14)]
+
+
+def test_connections_that_wait_for_their_turn_count_for_their_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else an address gets as many connections as it opens while `max.connection.creation.rate` delays them."""
+    later: list[Callable[[], None]] = []
+    loop = SimpleNamespace(call_later=lambda _delay, call: later.append(call))
+    monkeypatch.setattr(asyncio, "get_running_loop", lambda: loop)
+    network = Network(max_connection_creation_rate="1", max_connections_per_ip="20")
+    network.server.open()
+    for _ in range(30):
+        network.connect("10.0.0.1")
+    assert len(network.served) < 20
+    while later:
+        network.now += 10
+        later.pop()()
+    assert len(network.served) == 20
+    assert network.closed == ["10.0.0.1"] * 10
