@@ -137,6 +137,7 @@ class InboundConnection:
         "closed",
         "identifier",
         "requests_received",
+        "sends_resumed",
         "session",
     )
 
@@ -169,6 +170,8 @@ class InboundConnection:
         self.identifier = identifier
         self.session = session
         self.requests_received = 0
+        self.sends_resumed = 0
+        """How often the peer has made room for an answer that its socket did not take."""
         stream.watch_reads(self._readable)
 
     # --- in ---
@@ -410,6 +413,7 @@ class InboundConnection:
         return joined
 
     def _writable(self) -> None:
+        self.sends_resumed += 1
         self._flush()
         self._serve_backlog()
         if self._out and not self._writing:
@@ -436,6 +440,11 @@ class InboundConnection:
     def idle(self) -> bool:
         """Whether nothing is being served or sent."""
         return not self._order and not self._out and not self._backlog and not self._mutes
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether the peer does not take its answers."""
+        return self._writing
 
     @property
     def queued_requests(self) -> int:

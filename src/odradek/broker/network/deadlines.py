@@ -32,7 +32,7 @@ class Deadlines:
 
     A peer is admitted when it is authenticated or, where the listener asks for no proof, when its first request is
     complete. Bytes that trickle in do not extend `odradek.unauthenticated.timeout.ms`; time that the broker itself
-    needs does. An admitted peer has `connections.max.idle.ms`.
+    needs does. An admitted peer has `connections.max.idle.ms`, also to take a part of its answers.
     """
 
     __slots__ = (
@@ -98,7 +98,7 @@ class Deadlines:
         for connection, began in list(self._newcomers.items()):
             if connection.is_admitted:
                 del self._newcomers[connection]
-            elif began > since or not connection.awaits_peer:
+            elif began > since or not (connection.awaits_peer or connection.is_blocked):
                 continue
             elif connection in self._late:
                 del self._newcomers[connection]
@@ -144,18 +144,19 @@ class Deadlines:
             self._idle_timer = asyncio.get_running_loop().call_later(delay, self._close_idle, seen)
 
     def _close_idle(self, seen: dict[int, tuple[int, float]]) -> None:
-        """Twice in an idle period, close those that have not sent a request since."""
+        """Twice in an idle period, close those that have neither sent a request nor taken an answer since."""
         now = self._clock.monotonic()
         limit = self._config.number("connections.max.idle.ms") / 1000
         current: dict[int, tuple[int, float]] = {}
         for connection in list(self._connections.values()):
             count, since = seen.get(connection.identifier, (-1, now))
-            if connection.requests_received != count or not connection.idle:
+            activity = connection.requests_received + connection.sends_resumed
+            if activity != count or not (connection.idle or connection.is_blocked):
                 since = now
             elif now - since >= limit:
                 connection.close(IDLE)
                 continue
-            current[connection.identifier] = (connection.requests_received, since)
+            current[connection.identifier] = (activity, since)
         self._idle_timer = None
         if current:
             self._schedule_idle(current)

@@ -161,9 +161,11 @@ def test_reading_stops_while_the_peer_takes_no_answers() -> None:
     server.stream.deliver(b"answer")
     assert server.stream.sent == b"ans"
     assert server.stream.read_callback is None
+    assert (server.connection.is_blocked, server.connection.sends_resumed) == (True, 0)
     server.stream.window = None
     assert server.stream.write_callback is not None
     server.stream.write_callback()
+    assert (server.connection.is_blocked, server.connection.sends_resumed) == (False, 1)
     assert server.stream.sent == b"answer"
     assert server.stream.write_callback is None
     assert server.stream.read_callback is not None

@@ -22,7 +22,9 @@ class Peer:
         self.is_admitted = False
         self.awaits_peer = True
         self.idle = True
+        self.is_blocked = False
         self.requests_received = 0
+        self.sends_resumed = 0
         self.large_request_bytes: int | None = None
         self.closed: list[str] = []
 
@@ -261,6 +263,16 @@ def test_peer_that_is_served_is_not_idle(watch: Watch, event: str) -> None:
     assert (peer.closed, watch.peers[2].closed[:1]) == ([], [IDLE])
     watch.look(watch.idle, after=0.1)
     assert peer.closed == [IDLE]
+
+
+def test_peer_that_takes_no_answers_is_idle_unless_it_makes_room(watch: Watch) -> None:
+    watch.begin(1)
+    for peer in watch.peers.values():
+        peer.idle, peer.is_blocked = False, True
+    watch.look(watch.idle)
+    watch.peers[2].sends_resumed += 1
+    watch.look(watch.idle, after=60)
+    assert (watch.peers[1].closed, watch.peers[2].closed) == ([IDLE], [])
 
 
 @pytest.mark.parametrize(("idle_ms", "delay"), [(60_000, 30.0), (2_000, 1.0), (10, 1.0), (0, None), (-1, None)])

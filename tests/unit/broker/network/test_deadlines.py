@@ -127,6 +127,17 @@ def test_authenticated_peer_is_admitted() -> None:
     run(scenario)
 
 
+def test_peer_that_takes_no_answers_does_not_extend_the_deadline() -> None:
+    async def scenario() -> None:
+        watched = Watched()
+        watched.session.authentication = Authentication.REQUIRED
+        watched.stream.window = 0
+        watched.stream.deliver(b"request")
+        assert await watched.closed() == NOT_ADMITTED
+
+    run(scenario)
+
+
 def test_time_of_the_broker_does_not_count() -> None:
     async def scenario() -> None:
         watched = Watched(timeout_ms=5)
