@@ -6,6 +6,7 @@ import asyncio
 import base64
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from odradek.api.requests.broker_proof import MECHANISM as BROKERS
@@ -19,7 +20,7 @@ from odradek.controller.scram_credentials import scram_credential
 from odradek.metadata.image import ClientEntity, ClusterImage
 from odradek.ports.clock import Clock
 from odradek.security import plain
-from odradek.security.errors import SaslError
+from odradek.security.errors import ReportedSaslError, SaslError
 from odradek.security.login_limits import LoginLimits
 from odradek.security.scram import (
     MECHANISMS,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("odradek.security")
 
+_BLOCKED: Final = "too many logins of this address have failed"
 _DEFAULT: Final = ScramCredential(bytes(16), b"", b"", MIN_ITERATIONS)
 
 
@@ -147,7 +149,7 @@ class Logins:
             return Choice(ErrorCode.ILLEGAL_SASL_STATE)
         listener = self._listeners[session.listener_name]
         if self._is_blocked(session):
-            return Choice(ends="too many logins of this address have failed")
+            return Choice(ends=_BLOCKED)
         if mechanism not in listener.mechanisms:
             self._log_failure(session, mechanism, "the listener does not have the mechanism", None)
             return Choice(
@@ -157,7 +159,7 @@ class Logins:
             reason = f"a re-authentication cannot change the mechanism from {gate.mechanism} to {mechanism}"
             session.login = RejectedLogin(mechanism, reason)
         else:
-            session.login = self._exchange(listener, mechanism)
+            session.login = self._exchange(session, listener, mechanism)
         session.authentication = Authentication.IN_PROGRESS
         gate.expect_tokens(version)
         return Choice(ErrorCode.NONE, listener.mechanisms)
@@ -174,7 +176,7 @@ class Logins:
             gate.expect_tokens(version)
         return Choice(ErrorCode.NONE, [BROKERS])
 
-    def _exchange(self, listener: SaslListener, mechanism: str) -> Login:
+    def _exchange(self, session: Session, listener: SaslListener, mechanism: str) -> Login:
         if mechanism == plain.MECHANISM and listener.users is not None:
             return PlainLogin(listener.users)
         if listener.bearer is not None:
@@ -182,7 +184,8 @@ class Logins:
             from odradek.security import oauthbearer
 
             if mechanism == oauthbearer.MECHANISM:
-                return BearerLogin(listener.bearer)
+                report = partial(self._log_failure, session, mechanism)
+                return BearerLogin(listener.bearer, report)
         if listener.kerberos is not None:
             from odradek.broker.security.kerberos_logins import KerberosLogin
             from odradek.security import gssapi_exchange
@@ -201,6 +204,9 @@ class Logins:
             return LoginAnswer(
                 ErrorCode.ILLEGAL_SASL_STATE, "SaslAuthenticate request received after successful authentication"
             )
+        if login.mechanism != BROKERS and self._is_blocked(session):
+            # Else an address could choose the mechanism on many connections before the first of its guesses fails.
+            return self._ended(session, login, _BLOCKED)
         try:
             self._check_size(session, message)
             data = await login.step(message)
@@ -208,7 +214,7 @@ class Logins:
                 return LoginAnswer(data=data)
             self._check_unchanged(session, login.proven)
         except SaslError as error:
-            return self._failed(session, login, str(error))
+            return self._failed(session, login, str(error), is_reported=isinstance(error, ReportedSaslError))
         return LoginAnswer(data=data, lifetime_ms=self._complete(session, login, login.proven))
 
     async def delay(self) -> None:
@@ -247,22 +253,29 @@ class Logins:
         gate.open(login.mechanism, lifetime_ms)
         return lifetime_ms
 
-    def _failed(self, session: Session, login: Login, reason: str) -> LoginAnswer:
-        gate = session.gate
-        session.login = None
-        if not isinstance(gate, SaslGate):
+    def _failed(self, session: Session, login: Login, reason: str, *, is_reported: bool) -> LoginAnswer:
+        if not isinstance(session.gate, SaslGate):
+            session.login = None
             session.authentication = Authentication.NOT_REQUIRED
-            logger.warning("rejected the proof of a broker from %s: %s", session.peer_host, reason)
+            self._lines.log(logging.WARNING, "rejected the proof of a broker from %s: %s", session.peer_host, reason)
             if self._audit is not None:
                 self._audit.login_failed(session.peer_host, session.listener_name, login.mechanism, None, reason)
             return LoginAnswer(ErrorCode.SASL_AUTHENTICATION_FAILED, "Authentication failed.")
-        self._log_failure(session, login.mechanism, reason, login.claimed)
-        what = "re-authentication" if gate.is_reauthenticating else "authentication"
+        if not is_reported:
+            self._log_failure(session, login.mechanism, reason, login.claimed)
+        return self._ended(session, login)
+
+    def _ended(self, session: Session, login: Login, why: str = "") -> LoginAnswer:
+        """The answer that ends the connection of a client."""
+        gate = session.gate
+        session.login = None
+        is_again = isinstance(gate, SaslGate) and gate.is_reauthenticating
+        what = "re-authentication" if is_again else "authentication"
         # The same for an unknown user and a wrong password.
         message = (
             f"Authentication failed during {what} due to invalid credentials with SASL mechanism {login.mechanism}"
         )
-        return LoginAnswer(ErrorCode.SASL_AUTHENTICATION_FAILED, message, ends=f"{what} failed")
+        return LoginAnswer(ErrorCode.SASL_AUTHENTICATION_FAILED, message, ends=why or f"{what} failed")
 
     # --- limits ---
 
@@ -271,7 +284,7 @@ class Logins:
         window_ms = self._config.number("odradek.login.failure.window.ms")
         return self._limits.is_blocked(session.peer_host, limit, window_ms, self._clock.monotonic() * 1000)
 
-    def _log_failure(self, session: Session, mechanism: str, reason: str, claimed: str | None) -> None:
+    def _log_failure(self, session: Session, mechanism: str, reason: str, claimed: str | None = None) -> None:
         limit = self._config.number("odradek.login.max.failures")
         window_ms = self._config.number("odradek.login.failure.window.ms")
         host, name = session.peer_host, session.listener_name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from odradek.api.requests.session import Principal, Proven
@@ -12,7 +13,7 @@ from odradek.ports.clock import Clock
 from odradek.ports.disk import Disk
 from odradek.ports.http import FetchError, check_url, fetch
 from odradek.ports.installation import install_hint
-from odradek.security.errors import SaslError
+from odradek.security.errors import ReportedSaslError, SaslError
 from odradek.security.oauthbearer import INVALID_TOKEN, MECHANISM, BearerMessage, parse_bearer
 
 if TYPE_CHECKING:
@@ -154,11 +155,13 @@ class BearerTokens:
 class BearerLogin:
     """OAUTHBEARER."""
 
-    __slots__ = ("_rejected", "_tokens", "claimed", "mechanism", "proven")
+    __slots__ = ("_rejected", "_report", "_tokens", "claimed", "mechanism", "proven")
 
-    def __init__(self, tokens: BearerTokens) -> None:
+    def __init__(self, tokens: BearerTokens, report: Callable[[str], None]) -> None:
+        """`report` is called with the reason when a token is rejected: the client may never acknowledge it."""
         self._tokens = tokens
-        self._rejected: SaslError | None = None
+        self._report = report
+        self._rejected: ReportedSaslError | None = None
         self.mechanism = MECHANISM
         self.claimed: str | None = None
         """See `Login`."""
@@ -172,6 +175,7 @@ class BearerLogin:
         try:
             self.proven = await self._tokens.check(parse_bearer(message))
         except SaslError as error:
-            self._rejected = error
+            self._rejected = ReportedSaslError(str(error))
+            self._report(str(error))
             return INVALID_TOKEN
         return b""

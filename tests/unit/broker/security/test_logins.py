@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pytest
 
 from odradek.api.requests.broker_proof import MECHANISM as BROKERS
-from odradek.api.requests.session import Authentication, Principal, Proven, Session
+from odradek.api.requests.session import ANONYMOUS, Authentication, Principal, Proven, Session
 from odradek.broker.network.connection import Disconnect
 from odradek.broker.security.exchanges import PlainLogin, ScramLogin
 from odradek.broker.security.gate import SaslGate, Step
@@ -19,6 +19,7 @@ from odradek.broker.security.oauth import BearerLogin
 from odradek.broker.security.sasl_listeners import SaslListener
 from odradek.metadata.image import ClientEntity, ClusterImage
 from odradek.security.errors import SaslError
+from odradek.security.oauthbearer import INVALID_TOKEN
 from odradek.security.plain import PlainUsers
 from odradek.security.scram import Mechanism, ScramCredential
 from odradek.wire.apis import ApiKey
@@ -27,6 +28,7 @@ from odradek.wire.errors import ErrorCode
 T = TypeVar("T")
 RIGHT, WRONG = b"\0alice\0secret", b"\0alice\0guess"
 OF_BOB = b"\0bob\0other"
+TOO_MANY = "too many logins of this address have failed"
 WALL_MS = 1_700_000_000_000
 
 
@@ -157,13 +159,42 @@ def test_message_of_the_largest_size_is_read() -> None:
     assert broker.audited[1][-1] == "the message exceeds sasl.server.max.receive.size"
 
 
+def test_limit_of_an_address_holds_for_logins_that_began_before() -> None:
+    broker = Broker(max_failures=3)
+    sessions = [broker.connect() for _ in range(5)]
+    for session in sessions:
+        assert broker.logins.choose(session, "PLAIN", 1).ends == ""
+    answers = [run(broker.logins.step(session, WRONG)) for session in sessions[:4]]
+    assert [answer.ends for answer in answers] == [*["authentication failed"] * 3, TOO_MANY]
+    assert (len(broker.audited), answers[3].message) == (3, answers[0].message)
+    right = run(broker.logins.step(sessions[4], RIGHT))
+    assert (right.code, right.ends) == (ErrorCode.SASL_AUTHENTICATION_FAILED, TOO_MANY)
+    assert sessions[4].principal == ANONYMOUS
+
+
+def test_rejected_token_counts_once_whether_it_is_acknowledged_or_not() -> None:
+    async def check(_message: object) -> Proven:
+        raise SaslError("the token has expired")
+
+    broker = Broker(bearer=SimpleNamespace(check=check), max_failures=3)
+    message = b"n,,\x01auth=Bearer abc\x01\x01"
+    for _ in range(2):
+        session = broker.connect()
+        assert broker.log_in(session, message, "OAUTHBEARER").data == INVALID_TOKEN
+    assert broker.audited == [("failed", "10.0.0.1", "SASL", "OAUTHBEARER", None, "the token has expired")] * 2
+    assert run(broker.logins.step(session, b"\x01")).ends == "authentication failed"
+    assert len(broker.audited) == 2
+    broker.log_in(broker.connect(), message, "OAUTHBEARER")
+    assert broker.logins.choose(broker.connect(), "PLAIN", 1).ends == TOO_MANY
+
+
 @pytest.mark.parametrize(("limit", "is_blocked"), [(3, True), (4, False), (0, False)])
 def test_address_with_too_many_failures_is_turned_away(limit: int, is_blocked: bool) -> None:
     broker = Broker(max_failures=limit)
     for _ in range(3):
         broker.log_in(broker.connect(), WRONG)
     choice = broker.logins.choose(broker.connect(), "PLAIN", 1)
-    assert choice.ends == ("too many logins of this address have failed" if is_blocked else "")
+    assert choice.ends == (TOO_MANY if is_blocked else "")
     assert broker.logins.choose(broker.connect(host="10.0.0.2"), "PLAIN", 1).ends == ""
     broker.seconds += 61
     assert broker.logins.choose(broker.connect(), "PLAIN", 1).ends == ""
