@@ -25,6 +25,7 @@ from odradek.api.services.controller_service import NotTheController
 from odradek.broker.network.connection import Disconnect, InboundConnection, Pending
 from odradek.broker.network.limits import RequestLimits
 from odradek.broker.network.loop_holds import LoopHolds, TimedSteps
+from odradek.broker.network.repeated_lines import RepeatedLines
 from odradek.broker.network.slow_requests import RequestTiming, SlowRequestLog
 from odradek.broker.network.turns import Turns
 from odradek.metrics.requests import (
@@ -88,6 +89,7 @@ class Dispatcher:
         "_late",
         "_late_limit",
         "_limits",
+        "_lines",
         "_loop",
         "_now",
         "_routes",
@@ -114,6 +116,7 @@ class Dispatcher:
         # A topic and a partition take a byte each at least: what is smaller exceeds no limit.
         self._small = min(COUNTED_FROM_BYTES, *self._limits)
         self._services = services
+        self._lines = RepeatedLines(logger, services.clock)
         # A broker without an authorizer does no work for one.
         self._endpoint = endpoints or endpoint_of(services)
         self._routes: dict[int, _Route] = {}
@@ -247,7 +250,12 @@ class Dispatcher:
         key, spec = found.key, APIS[found.key]
         answer: Any
         if spec.min_version <= version <= spec.max_version:
-            logger.info("rejected %s from %s: not a broker of this cluster", key.name, connection.session.peer_host)
+            self._lines.log(
+                logging.INFO,
+                "rejected %s from %s: not a broker of this cluster",
+                key.name,
+                connection.session.peer_host,
+            )
             answer = response_class(key)()
             answer.error_code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         elif key == ApiKey.API_VERSIONS:

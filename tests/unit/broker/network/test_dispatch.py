@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from odradek.api.requests.declarations import Declaration
+from odradek.api.requests.declarations import Audience, Declaration
 from odradek.api.requests.registry import Endpoint
 from odradek.api.requests.session import Session
 from odradek.broker.network import dispatch
 from odradek.broker.network.connection import Disconnect, Pending
 from odradek.broker.network.dispatch import Dispatcher
 from odradek.broker.network.loop_holds import LoopHolds
+from odradek.broker.network.repeated_lines import LINES_PER_SECOND
 from odradek.metrics.requests import FOLLOWER_FETCH
 from odradek.ports.clock import SystemClock
 from odradek.quotas.client_quotas import ClientQuotas
@@ -157,6 +158,25 @@ def test_decoder_with_an_unexpected_failure_closes_the_connection(
 
     with caplog.at_level(logging.ERROR, "odradek.requests"), pytest.raises(Disconnect):
         answers(monkeypatch, lambda *_: HeartbeatResponse(), decode=decode)
+
+
+def test_requests_for_brokers_alone_cannot_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Any peer of a listener without a login may send them, as many as it likes."""
+
+    async def scenario() -> None:
+        found = Endpoint(
+            Declaration(KEY, audience=Audience.BROKERS), request_class(KEY).decode, lambda *_: None, is_guarded=True
+        )
+        clock: Any = SimpleNamespace(monotonic=lambda: 5.0)
+        services: Any = SimpleNamespace(quotas=ClientQuotas(11, 1), clock=clock)
+        dispatcher = Dispatcher(services, asyncio.get_running_loop(), endpoints=lambda _key: found)
+        connection: Any = Peer()
+        for _ in range(3 * LINES_PER_SECOND):
+            assert error_in(dispatcher(frame(), connection)) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+    caplog.set_level(logging.INFO)
+    asyncio.run(scenario())
+    assert caplog.messages == ["rejected HEARTBEAT from 127.0.0.1: not a broker of this cluster"] * LINES_PER_SECOND
 
 
 def test_only_what_is_dispatched_may_be_overtaken(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import pytest
 from odradek.api.requests.broker_proof import MECHANISM as BROKERS
 from odradek.api.requests.session import ANONYMOUS, Authentication, Principal, Proven, Session
 from odradek.broker.network.connection import Disconnect
+from odradek.broker.network.repeated_lines import LINES_PER_SECOND
 from odradek.broker.security.exchanges import PlainLogin, ScramLogin
 from odradek.broker.security.gate import SaslGate, Step
 from odradek.broker.security.logins import Credentials, Logins
@@ -303,6 +304,16 @@ def test_failed_proof_of_a_broker_leaves_a_plain_listener_open() -> None:
     )
     assert session.authentication is Authentication.NOT_REQUIRED
     assert len(broker.audited) == 1
+
+
+def test_failed_proofs_of_brokers_cannot_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    broker = Broker()
+    session = broker.connect("PLAINTEXT")
+    for _ in range(3 * LINES_PER_SECOND):
+        broker.logins.choose(session, BROKERS, 1)
+        run(broker.logins.step(session, b"no claim"))
+    line = "rejected the proof of a broker from 10.0.0.1: the claim is not one of this version"
+    assert caplog.messages == [line] * LINES_PER_SECOND
 
 
 # --- the gate of an open session ---
