@@ -18,7 +18,8 @@ from odradek.client.admin.configs import ConfigResource
 from odradek.client.admin.enums import ConfigResourceType
 from odradek.client.admin.topics import NewTopic
 from odradek.client.consumer.consumer import Consumer
-from odradek.client.model import ConsumerRecord
+from odradek.client.model import LATEST, ConsumerRecord
+from odradek.client.offsets import list_offsets
 from odradek.connect.errors import ConnectError
 from odradek.connect.model import Target
 from odradek.connect.sources.source import StoredOffsets, partition_text
@@ -51,12 +52,17 @@ async def create_compacted(admin: Admin, name: str, partitions: int) -> None:
 
 
 async def read_all(options: Mapping[str, Any], topic: str) -> AsyncIterator[ConsumerRecord[Any, Any]]:
-    """The committed records of a topic, from its beginning to its end as of now."""
+    """The committed records of a topic, from its beginning to its end as of now.
+
+    It waits for transactions that are open: records behind the first one of them may be committed already.
+    """
     own = {**options, "isolation_level": "read_committed", "allow_auto_create_topics": False}
     async with Consumer(**own) as consumer:
         partitions = [TopicPartition(topic, each.partition) for each in await consumer.partitions_for(topic)]
         begins = await consumer.beginning_offsets(partitions)
-        ends = {each: end for each, end in (await consumer.end_offsets(partitions)).items() if end > begins[each]}
+        # the consumer's own end offsets are those of its isolation level: they lie before open transactions
+        logged = await list_offsets(consumer.cluster, dict.fromkeys(partitions, LATEST))
+        ends = {each: at.offset for each, at in logged.items() if at.offset > begins[each]}
         if not ends:
             return
         consumer.assign(ends)

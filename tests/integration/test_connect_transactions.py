@@ -1,0 +1,59 @@
+"""Offsets, configurations and records of connectors beside transactions of others, on a running broker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from odradek.client.admin.admin import Admin
+from odradek.client.producer.transactions import TransactionalProducer
+from odradek.connect import topics
+from odradek.testing.blocking import BlockingBroker
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[BlockingBroker]:
+    """The broker of this module."""
+    with BlockingBroker() as started:
+        yield started
+
+
+@pytest.fixture
+def name() -> str:
+    """A name of the test's own, for connectors and topics."""
+    return f"c-{uuid4().hex[:10]}"
+
+
+def test_offsets_behind_an_open_transaction_are_read(broker: BlockingBroker, name: str) -> None:
+    """Tasks share the partitions of the topic of offsets; one may have died within its transaction."""
+    clients = {"bootstrap_servers": broker.bootstrap_servers}
+    topic = f"offsets-{name}"
+
+    async def write(producer: TransactionalProducer[Any, Any], connector: str, position: int) -> None:
+        key, value = topics.offset_key(connector, {"file": "a"}), topics.offset_value({"position": position})
+        await producer.send_and_wait(topic, value, key)
+
+    async def run() -> int:
+        async with Admin(**clients) as admin:
+            await topics.create_compacted(admin, topic, 1)
+        async with (
+            TransactionalProducer[Any, Any](**clients, transactional_id=f"{name}-other") as other,
+            TransactionalProducer[Any, Any](**clients, transactional_id=f"{name}-own") as own,
+        ):
+            async with own.transaction():
+                await write(own, name, 1)
+            other.begin()
+            await write(other, "other", 7)
+            async with own.transaction():
+                await write(own, name, 2)
+            reading = asyncio.create_task(topics.read_offsets(clients, topic, name))
+            await asyncio.wait((reading,), timeout=1)
+            await other.abort()
+            found = (await reading).of({"file": "a"})
+            return int(found["position"]) if found else 0
+
+    assert asyncio.run(run()) == 2
