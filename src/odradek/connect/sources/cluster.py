@@ -19,6 +19,8 @@ from odradek.wire.errors import KafkaError
 
 PREFIX: Final = "source."
 _CONSUMER_ONLY: Final = frozenset({"isolation_level", "max_poll_records", "auto_offset_reset"})
+_DEFAULT_CONSUMER: Final[Mapping[str, Any]] = {"isolation_level": "read_committed", "auto_offset_reset": "earliest"}
+"""A consumer of the other cluster, unless the configuration says otherwise, as MirrorMaker's."""
 SETTINGS: Final = (
     Setting("source.bootstrap.servers", Type.STRING, REQUIRED, "brokers of the other cluster; further settings of "
             "clients as source.NAME", Importance.HIGH, group="Source"),
@@ -64,7 +66,7 @@ class ClusterSource:
         await self.close()
         self._offsets = offsets
         self._assigned = set()
-        self._consumer = Consumer(**{"isolation_level": "read_committed", **self._options})
+        self._consumer = Consumer(**{**_DEFAULT_CONSUMER, **self._options})
         try:
             await self._consumer.start()
             await self._look()

@@ -1,4 +1,4 @@
-"""Offsets, configurations and records of connectors beside transactions of others, on a running broker."""
+"""Where connectors continue, by what brokers keep for them: offsets, and ids of producers."""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ from uuid import uuid4
 import pytest
 
 from odradek.client.admin.admin import Admin
+from odradek.client.producer.producer import Producer
 from odradek.client.producer.transactions import TransactionalProducer
 from odradek.connect import topics
+from odradek.connect.plugins import TaskPlace, check_config, find
+from odradek.connect.sources.source import StoredOffsets
+from odradek.records.topic_partition import TopicPartition
 from odradek.testing.blocking import BlockingBroker
 
 
@@ -57,3 +61,37 @@ def test_offsets_behind_an_open_transaction_are_read(broker: BlockingBroker, nam
             return int(found["position"]) if found else 0
 
     assert asyncio.run(run()) == 2
+
+
+def test_source_continues_with_the_first_record_where_older_ones_expired(broker: BlockingBroker, name: str) -> None:
+    """The other cluster deleted records that were not copied yet; the records behind them are all there."""
+    clients = {"bootstrap_servers": broker.bootstrap_servers}
+    plugin = find("ClusterSource")
+    assert plugin is not None
+    config = {
+        "name": name,
+        "connector.class": "ClusterSource",
+        "source.bootstrap.servers": broker.bootstrap_servers,
+        "topics": name,
+    }
+
+    async def run() -> list[int]:
+        async with Producer[Any, Any](**clients) as producer, Admin(**clients) as admin:
+            for number in range(5):
+                await producer.send_and_wait(name, b"%d" % number, partition=0)
+            await admin.delete_records({TopicPartition(name, 0): 3})
+        source: Any = plugin.make(check_config(plugin, config).valid(), config, TaskPlace(name, 0, 1))
+        stored = StoredOffsets()
+        stored.set({"partition": 0, "topic": name}, {"offset": 1})
+        await source.open(stored)
+        found: list[int] = []
+        try:
+            for _ in range(20):
+                found += [int(each.value) for each in await source.poll()]
+                if found:
+                    break
+        finally:
+            await source.close()
+        return found
+
+    assert asyncio.run(run()) == [3, 4]
