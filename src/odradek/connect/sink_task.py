@@ -249,6 +249,9 @@ class SinkTask:
         """Write what was gathered, without the records that are rejected, and commit."""
         retries = Retries(self._policy)
         while self._ends:
+            if self._letters is not None:
+                # The target may keep positions: a record that is skipped is not read again after the write.
+                await self._letters.flush()
             try:
                 if self._records:
                     await self._sink.write(Batch(tuple(self._records), dict(self._ends)))
@@ -263,8 +266,6 @@ class SinkTask:
                 await self._pause(retries.pause_s(error), error, stopping)
                 if stopping.is_set():
                     return
-        if self._letters is not None:
-            await self._letters.flush()
         ends = dict(self._ends)
         self._records.clear()
         self._ends.clear()

@@ -11,7 +11,8 @@ from odradek.client.model import CREATE_TIME, ConsumerRecord
 from odradek.connect.connector_settings import ErrorPolicy
 from odradek.connect.conversion import Conversion
 from odradek.connect.converters import JsonConverter, StringConverter
-from odradek.connect.model import Batch
+from odradek.connect.errors import RecordRejected
+from odradek.connect.model import Batch, SinkRecord
 from odradek.connect.sink_task import SinkTask
 from odradek.connect.transforms import transforms_of
 from odradek.records.topic_partition import TopicPartition
@@ -87,5 +88,58 @@ def test_routed_records_of_a_lost_partition_are_not_written() -> None:
             ("all", TEAS, 8),
         ]
         assert consumer.committed == [{TEAS: 9}]
+
+    asyncio.run(run())
+
+
+class Letters:
+    """Dead letters: those that wait, and those that are in their topic."""
+
+    def __init__(self) -> None:
+        self.waiting: list[int] = []
+        self.kept: list[int] = []
+
+    async def add(self, record: SinkRecord, _error: Exception) -> None:
+        self.waiting.append(record.offset)
+
+    async def flush(self) -> None:
+        self.kept += self.waiting
+        self.waiting.clear()
+
+
+class Rejecting(Kept):
+    """A sink that keeps positions, rejects the first record of its first batch, and may be killed by each write."""
+
+    def __init__(self, letters: Letters) -> None:
+        super().__init__()
+        self._letters = letters
+        self._rejects = True
+        self.without_letter: list[int] = []
+        """Records before the position that are neither written nor dead letters when the position moves."""
+
+    async def write(self, batch: Batch) -> None:
+        if self._rejects:
+            self._rejects = False
+            raise RecordRejected(0, "not a row")
+        there = {each.offset for each in batch.records} | set(self._letters.kept)
+        self.without_letter += [each for each in range(batch.ends[ORDERS]) if each not in there]
+
+
+def test_dead_letters_are_written_before_the_position_moves() -> None:
+    """A task that ends between the two continues behind the records that it has skipped."""
+
+    async def run() -> None:
+        conversion = Conversion(StringConverter(), JsonConverter(), ())
+        letters = Letters()
+        broken = record(ORDERS, 0, 0)._replace(value=b"{")
+        consumer, sink = Polls([[broken, record(ORDERS, 1, 1), record(ORDERS, 2, 2)]], set()), Rejecting(letters)
+        policy = POLICY._replace(tolerates_records=True)
+        task = SinkTask("c-0", consumer, sink, conversion, policy, letters)  # type: ignore[arg-type]
+        consumer.task = task
+        async with asyncio.timeout(60):
+            await task.run(consumer.stopping)
+        assert sink.without_letter == []
+        assert letters.kept == [0, 1]
+        assert consumer.committed == [{ORDERS: 3}]
 
     asyncio.run(run())
