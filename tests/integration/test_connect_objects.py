@@ -15,6 +15,7 @@ import pytest
 from pyarrow import parquet
 
 from odradek.connect.errors import ConnectError, PositionMoved, TargetAway
+from odradek.connect.model import Batch
 from odradek.connect.object_folder import ObjectFolder
 from odradek.connect.plugins import check_config, find
 from odradek.connect.sinks.objects import object_name
@@ -85,7 +86,7 @@ def test_objects_in_csv_and_parquet_are_continued_by_the_next_task(
 ) -> None:
     used(files_sink(s3, format=kind), batch(record(3, {"a": 1, "b": "x,y"}), record(7, {"a": 2, "b": "z"})))
     last = {"a": 3, "b": ""} if kind == "csv" else {"a": 3}
-    used(files_sink(s3, format=kind), batch(record(7, {"a": 2, "b": "z"}), record(9, last)))
+    used(files_sink(s3, format=kind), batch(record(9, last)))
     found = content(s3)
     assert list(found) == [object_name(ORDERS, 0, f".{kind}"), object_name(ORDERS, 8, f".{kind}")]
     assert [rows_of(data) for data in found.values()] == rows
@@ -113,6 +114,23 @@ def test_replaced_task_writes_nothing(s3: S3) -> None:
     asyncio.run(run())
     written = [json.loads(line)["offset"] for data in content(s3).values() for line in data.splitlines()]
     assert written == [0, 1, 2, 3]
+
+
+def test_objects_of_a_topic_that_was_created_again_fail_the_task(s3: S3) -> None:
+    """Its records are not those of the objects, and must not be taken for them."""
+
+    async def run(again: Batch) -> None:
+        sink = files_sink(s3)
+        try:
+            await sink.positions([ORDERS])
+            await sink.write(again)
+        finally:
+            await sink.close()
+
+    asyncio.run(run(batch(record(0, 1), record(1, 2))))
+    for again in (batch(record(0, 3)), batch(record(0, 3), record(1, 4)), batch(record(1, 4), record(2, 5))):
+        with pytest.raises(ConnectError, match="created again"):
+            asyncio.run(run(again))
 
 
 def test_object_of_another_writer_is_an_error(s3: S3) -> None:

@@ -202,15 +202,32 @@ def test_files_are_named_by_the_offsets_that_they_have(tmp_path: Path) -> None:
 
 
 def test_replaced_task_writes_no_record_again(tmp_path: Path) -> None:
-    used(sink_of("FilesSink", {"directory": str(tmp_path)}), batch(*(record(offset, {}) for offset in range(5))))
-    for late in (batch(record(0, {}), record(2, {})), batch(record(4, {}), record(5, {}))):
-        with pytest.raises(PositionMoved, match="another task has written"):
-            used(sink_of("FilesSink", {"directory": str(tmp_path)}), late)
-    used(sink_of("FilesSink", {"directory": str(tmp_path)}), batch(record(5, {})))
+    old, new = (sink_of("FilesSink", {"directory": str(tmp_path)}) for _ in range(2))
+
+    async def run() -> None:
+        assert await old.positions([ORDERS]) == {}
+        await new.write(batch(*(record(offset, {}) for offset in range(5))))
+        for late in (batch(record(0, {}), record(2, {})), batch(record(4, {}), record(5, {}))):
+            with pytest.raises(PositionMoved, match="another task has written"):
+                await old.write(late)
+        await old.write(batch(record(5, {})))
+        for each in (old, new):
+            await each.close()
+
+    asyncio.run(run())
     assert sorted(each.name for each in tmp_path.iterdir()) == [
         file_name(ORDERS, 0, 4, ".jsonl"),
         file_name(ORDERS, 5, 5, ".jsonl"),
     ]
+
+
+def test_files_of_a_topic_that_was_created_again_fail_the_task(tmp_path: Path) -> None:
+    """Its records are not those of the files, and no position makes them so."""
+    used(sink_of("FilesSink", {"directory": str(tmp_path)}), batch(record(0, {}), record(1, {})))
+    for again in (batch(record(0, {})), batch(record(0, {}), record(1, {}))):
+        with pytest.raises(ConnectError, match="created again"):
+            used(sink_of("FilesSink", {"directory": str(tmp_path)}), again)
+    assert [each.name for each in tmp_path.iterdir()] == [file_name(ORDERS, 0, 1, ".jsonl")]
 
 
 def test_positions_follow_the_last_file_of_each_partition() -> None:
@@ -526,6 +543,12 @@ def test_failed_batch_continues_after_the_answered_records(service: Service) -> 
 
     asyncio.run(run())
     assert [key for _, key, _ in service.requests] == ["orders-0-0", "orders-0-1"]
+
+
+def test_records_of_a_topic_that_was_created_again_are_sent(service: Service) -> None:
+    """The consumer begins at the topic's first record again, without a new assignment."""
+    used(sink_of("HttpSink", {"http.url": service.url}), batch(record(0, 1), record(1, 2)), batch(record(0, 3)))
+    assert [body for _, _, body in service.requests] == [b"1", b"2", b"3"]
 
 
 @pytest.mark.parametrize(("status", "error"), [(400, RecordRejected), (422, RecordRejected), (429, TargetAway)])

@@ -151,6 +151,14 @@ def encoded(encode: Encoder, records: Sequence[tuple[int, SinkRecord]]) -> bytes
         raise RecordRejected(records[error.index][0], str(error)) from error
 
 
+def created_again(partition: TopicPartition, first: int, position: int, where: object) -> ConnectError:
+    """The failure of a task that reads a record before the position at which it continued."""
+    return ConnectError(
+        f"{partition} begins again at offset {first}, before the position {position} in {where}: the topic was "
+        "created again; remove what was written of the former one, or use another place"
+    )
+
+
 class FilesSink:
     """One task's files. See `Sink`."""
 
@@ -160,6 +168,7 @@ class FilesSink:
         self._encode = ENCODERS[values["format"]]
         self._suffix = SUFFIXES[values["format"]]
         self._thread = WorkerThread(f"connect-{connector}")
+        self._held: dict[TopicPartition, int] = {}
         self.batch_records: int = values["flush.size"]
         """Records of one write."""
         self.batch_wait_s: float = values["rotate.interval.ms"] / 1000
@@ -173,6 +182,7 @@ class FilesSink:
     async def positions(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """See `Sink`."""
         found = positions_in(await self._thread.run(os.listdir, self._folder))
+        self._held.update({each: found.get(each, 0) for each in partitions})
         return {each: found[each] for each in partitions if each in found}
 
     async def write(self, batch: Batch) -> None:
@@ -200,12 +210,18 @@ class FilesSink:
             raise TargetAway(f"{path}: {error.strerror or error}") from error
 
     def _publish(self, part: Path, path: Path, partition: TopicPartition, first: int) -> None:
-        """Give a complete file its name. Raises PositionMoved if another task has written its first record."""
+        """Give a complete file its name.
+
+        Raises PositionMoved if another task has written its first record, ConnectError for another topic's records.
+        """
         descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if positions_in(os.listdir(self._folder)).get(partition, first) > first:
+            position = positions_in(os.listdir(self._folder)).get(partition, first)
+            if position > first:
                 part.unlink()
+                if position == self._held.get(partition):
+                    raise created_again(partition, first, position, self._folder)
                 raise PositionMoved(f"{partition}: another task has written to {self._folder} since")
             part.replace(path)
             os.fsync(descriptor)

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from odradek.connect.errors import ConnectError, PositionMoved
 from odradek.connect.model import Batch, SinkRecord
 from odradek.connect.object_folder import STORAGE_PREFIX, ObjectFolder
-from odradek.connect.sinks.files import ENCODERS, SUFFIXES, by_origin, encoded
+from odradek.connect.sinks.files import ENCODERS, SUFFIXES, by_origin, created_again, encoded
 from odradek.connect.worker_thread import WorkerThread
 from odradek.records.topic_partition import TopicPartition
 
@@ -45,6 +45,7 @@ class ObjectsSink:
         self._suffix = SUFFIXES[values["format"]]
         self._thread = WorkerThread(f"connect-{connector}")
         self._held: dict[TopicPartition, int] = {}
+        self._made: set[TopicPartition] = set()
         self.batch_records: int = values["flush.size"]
         """Records of one write."""
         self.batch_wait_s: float = values["rotate.interval.ms"] / 1000
@@ -58,17 +59,22 @@ class ObjectsSink:
         found = await self._thread.run(self._read_positions, partitions)
         for each in partitions:
             self._held.pop(each, None)
+            self._made.discard(each)
         self._held.update(found)
         return found
 
     async def write(self, batch: Batch) -> None:
         """See `Sink`. Objects that were made by an attempt that failed later are not made again."""
         for partition, records in by_origin(batch.records).items():
-            position = self._held.get(partition, 0)
-            new = [(index, record) for index, record in records if record.offset >= position]
-            if new:
-                await self._thread.run(self._write, partition, position, new, batch.ends[partition])
-                self._held[partition] = batch.ends[partition]
+            if partition in self._made:
+                continue
+            position, first = self._held.get(partition, 0), records[0][1].offset
+            if first < position:
+                raise created_again(partition, first, position, f"{self._folder.url}/{folder_of(partition)}")
+            await self._thread.run(self._write, partition, position, records, batch.ends[partition])
+            self._held[partition] = batch.ends[partition]
+            self._made.add(partition)
+        self._made.clear()
 
     async def close(self) -> None:
         """See `Sink`."""
