@@ -10,11 +10,13 @@ from uuid import uuid4
 import pytest
 
 from odradek.client.admin.admin import Admin
+from odradek.client.consumer.consumer import Consumer
 from odradek.client.producer.producer import Producer
 from odradek.client.producer.transactions import TransactionalProducer
 from odradek.connect import topics
 from odradek.connect.plugins import TaskPlace, check_config, find
 from odradek.connect.sources.source import StoredOffsets
+from odradek.connect.worker import Worker, WorkerSettings
 from odradek.records.topic_partition import TopicPartition
 from odradek.testing.blocking import BlockingBroker
 
@@ -23,6 +25,17 @@ from odradek.testing.blocking import BlockingBroker
 def broker() -> Iterator[BlockingBroker]:
     """The broker of this module."""
     with BlockingBroker() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def forgetful() -> Iterator[BlockingBroker]:
+    """A broker that forgets the producers of idle transactional ids after a second, and not after a week."""
+    settings = {
+        "transactional.id.expiration.ms": 1_000,
+        "transaction.remove.expired.transaction.cleanup.interval.ms": 200,
+    }
+    with BlockingBroker(settings) as started:
         yield started
 
 
@@ -95,3 +108,50 @@ def test_source_continues_with_the_first_record_where_older_ones_expired(broker:
         return found
 
     assert asyncio.run(run()) == [3, 4]
+
+
+async def values_of(clients: dict[str, Any], topic: str, count: int) -> list[bytes]:
+    """The first committed values of a topic."""
+    options = {**clients, "auto_offset_reset": "earliest", "isolation_level": "read_committed"}
+    found: list[bytes] = []
+    async with Consumer[Any, Any](topic, **options) as consumer, asyncio.timeout(60):
+        while len(found) < count:
+            found += [each.value for each in await consumer.poll(timeout_ms=200)]
+    return found
+
+
+def test_cluster_sink_keeps_positions_of_topics_that_have_other_names(
+    broker: BlockingBroker, forgetful: BlockingBroker, name: str
+) -> None:
+    """The other cluster has no topic of the name that is read, so its groups have no offsets of it."""
+    clients = {"bootstrap_servers": broker.bootstrap_servers}
+    target = {"bootstrap_servers": forgetful.bootstrap_servers}
+    config = {
+        "connector.class": "ClusterSink",
+        "topics": name,
+        "target.bootstrap.servers": forgetful.bootstrap_servers,
+        "topic.format": "copy-${topic}",
+    }
+
+    async def produce(*values: bytes) -> None:
+        async with Producer[Any, Any](**clients) as producer:
+            for each in values:
+                await producer.send(name, each, partition=0)
+
+    async def run() -> list[bytes]:
+        await produce(b"a", b"b")
+        for count in (2, 3):
+            worker = Worker(WorkerSettings(clients))
+            await worker.start()
+            try:
+                await worker.create(name, config)
+                copied = await values_of(target, f"copy-{name}", count)
+            finally:
+                await worker.close()
+            await produce(b"c")
+        async with Admin(**target) as admin:
+            found = await admin.groups.offsets(f"connect-{name}")
+        assert {each: at.offset for each, at in found.items()} == {TopicPartition(f"copy-{name}", 0): 3}
+        return copied
+
+    assert asyncio.run(run()) == [b"a", b"b", b"c"]

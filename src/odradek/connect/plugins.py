@@ -186,7 +186,7 @@ PLUGINS: Final = (
     Plugin("HttpSink", Kind.SINK, "requests to an HTTP service", http_sink.SETTINGS, _http_sink, _most,
            check=http_sink.check),
     Plugin("ClusterSink", Kind.SINK, "topics of another cluster, exactly once", cluster_sink.SETTINGS, _cluster_sink,
-           _one, prefix=cluster_sink.PREFIX, converters=("bytes", "bytes")),
+           _one, check=cluster_sink.check, prefix=cluster_sink.PREFIX, converters=("bytes", "bytes")),
     Plugin("SparkSql", Kind.SINK, "rows of a query in Spark SQL, in a topic or a Delta table, exactly once",
            spark_sql.SETTINGS, _spark_sql, _one, check=spark_sql.check, prefix=STORAGE_PREFIX, has_clients=False,
            is_query=True),

@@ -1,7 +1,8 @@
 """Records copied to another cluster, exactly once: records and positions are one transaction there.
 
-The positions are offsets of the group `connect-NAME` on the other cluster. Records keep their partition, key, value,
-timestamp and headers; their offsets differ. One task at a time writes: the transactional id fences an earlier one.
+The positions are offsets of the group `connect-NAME` on the other cluster, of the topics as they are named there: a
+group can have offsets of topics only that exist. Records keep their partition, key, value, timestamp and headers; their
+offsets differ. One task at a time writes: the transactional id fences an earlier one.
 """
 
 from __future__ import annotations
@@ -31,6 +32,13 @@ SETTINGS: Final = (
 _TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE)
 
 
+def check(values: Mapping[str, Any]) -> dict[str, list[str]]:
+    """What is wrong with settings that are right one by one."""
+    if len(values["topics"]) != 1 and "${topic}" not in values["topic.format"]:
+        return {"topic.format": ["topic.format: ${topic} expected, because the sink may read several topics"]}
+    return {}
+
+
 class ClusterSink:
     """One task's producer. See `Sink`."""
 
@@ -41,7 +49,6 @@ class ClusterSink:
         self._group = group
         self._producer: TransactionalProducer[bytes | None, bytes | None] | None = None
         self._admin: Admin | None = None
-        self._held: dict[TopicPartition, int] = {}
         self.batch_records: int = values["batch.size"]
         """Records of one transaction."""
         self.batch_wait_s = 0.0
@@ -70,8 +77,7 @@ class ClusterSink:
             found = await self._admin.groups.offsets(self._group)
         except (KafkaError, ClientError) as error:
             raise failure_of(error, "the other cluster") from error
-        self._held = {each: found[each].offset for each in partitions if each in found}
-        return dict(self._held)
+        return {each: found[key].offset for each in partitions if (key := self._copy_of(each)) in found}
 
     async def write(self, batch: Batch) -> None:
         """See `Sink`."""
@@ -85,7 +91,7 @@ class ClusterSink:
             for index, record in enumerate(batch.records):
                 try:
                     await producer.send(
-                        self._layout.replace("${topic}", record.topic),
+                        self._name(record.topic),
                         record.raw_value,
                         record.raw_key,
                         record.headers,
@@ -97,18 +103,20 @@ class ClusterSink:
                         await producer.abort()
                         raise RecordRejected(index, str(error)) from error
                     raise
-            await producer.send_offsets(self._group, batch.ends)
+            # A topic without a record yet may not exist there.
+            origins = {record.origin for record in batch.records}
+            await producer.send_offsets(self._group, {self._copy_of(each): batch.ends[each] for each in origins})
             await producer.commit()
         except (KafkaError, ClientError) as error:
             await self.close()
             raise failure_of(error, "the other cluster") from error
-        self._held.update(batch.ends)
 
     async def move(self, positions: Mapping[TopicPartition, int | None]) -> None:
         """See `MovableSink`."""
         assert self._admin is not None
         try:
-            await set_positions(self._admin, self._group, positions)
+            moved = {self._copy_of(each): offset for each, offset in positions.items()}
+            await set_positions(self._admin, self._group, moved)
         except (KafkaError, ClientError) as error:
             raise failure_of(error, "the other cluster") from error
 
@@ -120,3 +128,11 @@ class ClusterSink:
             if each is not None:
                 with contextlib.suppress(KafkaError, ClientError):
                     await each.close()
+
+    def _name(self, topic: str) -> str:
+        """The name of a topic on the other cluster."""
+        return self._layout.replace("${topic}", topic)
+
+    def _copy_of(self, partition: TopicPartition) -> TopicPartition:
+        """The partition of the other cluster whose offset in the group is the position of this one."""
+        return TopicPartition(self._name(partition.topic), partition.partition)
