@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -11,14 +12,22 @@ import pytest
 
 from odradek.client.admin.admin import Admin
 from odradek.client.consumer.consumer import Consumer
+from odradek.client.errors import CallTimedOut
 from odradek.client.producer.producer import Producer
 from odradek.client.producer.transactions import TransactionalProducer
 from odradek.connect import topics
+from odradek.connect.config_store import TopicConfigs
+from odradek.connect.errors import PositionMoved, TargetAway
+from odradek.connect.model import Batch, SinkRecord, Target
 from odradek.connect.plugins import TaskPlace, check_config, find
+from odradek.connect.sinks.cluster import ClusterSink
 from odradek.connect.sources.source import StoredOffsets
+from odradek.connect.topics import StoredConnectors
 from odradek.connect.worker import Worker, WorkerSettings
 from odradek.records.topic_partition import TopicPartition
 from odradek.testing.blocking import BlockingBroker
+from odradek.testing.broker import Broker
+from odradek.wire.errors import ErrorCode, KafkaError
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +119,70 @@ def test_source_continues_with_the_first_record_where_older_ones_expired(broker:
     assert asyncio.run(run()) == [3, 4]
 
 
+async def wait_until_forgotten(admin: Admin, transactional_id: str) -> None:
+    """Wait until the coordinator has removed the transactional id."""
+    async with asyncio.timeout(60):
+        while True:
+            found = (await admin.transactions.describe([transactional_id]))[transactional_id]
+            if isinstance(found, KafkaError) and found.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+                return
+            await asyncio.sleep(0.05)
+
+
+async def stored_configs(clients: dict[str, Any], topic: str) -> dict[str, dict[str, str]]:
+    found = StoredConnectors()
+    async for each in topics.read_all(clients, topic):
+        found.apply(each.key, each.value)
+    return found.configs
+
+
+def test_configuration_is_stored_after_a_week_without_a_change(forgetful: BlockingBroker, name: str) -> None:
+    clients = {"bootstrap_servers": forgetful.bootstrap_servers}
+
+    async def run() -> dict[str, dict[str, str]]:
+        async with Admin(**clients) as admin:
+            await topics.create_compacted(admin, name, 1)
+            store = TopicConfigs(clients, clients, name)
+            await store.open()
+            await store.set_config("c", {"n": "1"}, Target.STARTED)
+            await wait_until_forgotten(admin, f"connect-worker-{name}")
+            await store.set_config("c", {"n": "2"}, Target.STARTED)
+            await store.close()
+        return await stored_configs(clients, name)
+
+    assert asyncio.run(run()) == {"c": {"n": "2"}}
+
+
+def test_configuration_is_stored_once_the_brokers_are_back(name: str) -> None:
+    """A change that they did not answer in time is an error; the next one is stored."""
+
+    async def run() -> dict[str, dict[str, str]]:
+        async with Broker(links=("worker",)) as broker:
+            clients = {"bootstrap_servers": broker.bootstrap_servers}
+            async with Admin(**clients) as admin:
+                await topics.create_compacted(admin, name, 1)
+            link = broker.link("worker")
+            limits = {
+                "max_block_ms": 500,
+                "delivery_timeout_ms": 1_000,
+                "request_timeout_ms": 500,
+                "reconnect_backoff_max_ms": 100,
+            }
+            store = TopicConfigs({"bootstrap_servers": link.bootstrap_servers, **limits}, clients, name)
+            await store.open()
+            link.cut()
+            with pytest.raises(CallTimedOut):
+                await store.set_config("c", {"n": "1"}, Target.STARTED)
+            with pytest.raises(CallTimedOut):
+                await store.set_config("c", {"n": "2"}, Target.STARTED)
+            link.heal()
+            await store.set_config("c", {"n": "3"}, Target.STARTED)
+            await store.close()
+            return await stored_configs(clients, name)
+
+    assert asyncio.run(run()) == {"c": {"n": "3"}}
+
+
 async def values_of(clients: dict[str, Any], topic: str, count: int) -> list[bytes]:
     """The first committed values of a topic."""
     options = {**clients, "auto_offset_reset": "earliest", "isolation_level": "read_committed"}
@@ -118,6 +191,55 @@ async def values_of(clients: dict[str, Any], topic: str, count: int) -> list[byt
         while len(found) < count:
             found += [each.value for each in await consumer.poll(timeout_ms=200)]
     return found
+
+
+def test_source_writes_after_a_week_without_a_record(forgetful: BlockingBroker, name: str, tmp_path: Path) -> None:
+    clients = {"bootstrap_servers": forgetful.bootstrap_servers}
+    path = tmp_path / "in.txt"
+    path.write_text("a\n")
+    config = {"connector.class": "FileStreamSource", "file": str(path), "topic": name, "poll.interval.ms": "50"}
+
+    async def run() -> list[bytes]:
+        worker = Worker(WorkerSettings(clients))
+        await worker.start()
+        try:
+            async with Admin(**clients) as admin:
+                await worker.create(name, config)
+                await values_of(clients, name, 1)
+                await wait_until_forgotten(admin, f"connect-{name}-0")
+            with path.open("a") as file:
+                file.write("b\n")
+            return await values_of(clients, name, 2)
+        finally:
+            await worker.close()
+
+    assert asyncio.run(run()) == [b"a", b"b"]
+
+
+def test_cluster_sink_writes_after_a_week_without_a_record(forgetful: BlockingBroker, name: str) -> None:
+    clients = {"bootstrap_servers": forgetful.bootstrap_servers}
+    partition = TopicPartition(name, 0)
+
+    def batch(offset: int, value: bytes) -> Batch:
+        record = SinkRecord(partition, offset, 1_000, None, None, (), None, value, name)
+        return Batch((record,), {partition: offset + 1})
+
+    async def run() -> list[bytes]:
+        sink = ClusterSink({"topic.format": "copy-${topic}", "batch.size": 10}, clients, name)
+        await sink.open()
+        await sink.write(batch(0, b"a"))
+        async with Admin(**clients) as admin:
+            await wait_until_forgotten(admin, name)
+        with pytest.raises(TargetAway):
+            await sink.write(batch(1, b"b"))
+        with pytest.raises(PositionMoved):
+            await sink.write(batch(1, b"b"))
+        assert await sink.positions([partition]) == {partition: 1}
+        await sink.write(batch(1, b"b"))
+        await sink.close()
+        return await values_of(clients, f"copy-{name}", 2)
+
+    assert asyncio.run(run()) == [b"a", b"b"]
 
 
 def test_cluster_sink_keeps_positions_of_topics_that_have_other_names(

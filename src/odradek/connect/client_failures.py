@@ -6,13 +6,18 @@ from typing import Final
 
 from odradek.client.errors import AuthenticationFailed, ClientError, ConfigError, ProducerFenced
 from odradek.connect.errors import ConnectError, TargetAway
-from odradek.wire.errors import KafkaError
+from odradek.wire.errors import ErrorCode, KafkaError
 
 _LASTING: Final = (AuthenticationFailed, ConfigError, ProducerFenced)
+_FORGOTTEN: Final = frozenset({ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.UNKNOWN_PRODUCER_ID})
+"""Brokers forget a producer that is idle for long (transactional.id.expiration.ms): a new one may write."""
 
 
 def failure_of(error: KafkaError | ClientError, who: str) -> ConnectError:
-    """TargetAway if the same may succeed later; else that the task has no right, or that another one fenced it."""
+    """TargetAway if the same may succeed later, with a new client; else that the task has no right, or was fenced."""
     text = f"{who}: {type(error).__name__}: {error}" if isinstance(error, ClientError) else f"{who}: {error}"
-    lasts = not error.retriable if isinstance(error, KafkaError) else isinstance(error, _LASTING)
+    if isinstance(error, KafkaError):
+        lasts = not error.retriable and error.code not in _FORGOTTEN
+    else:
+        lasts = isinstance(error, _LASTING)
     return ConnectError(text) if lasts else TargetAway(text)

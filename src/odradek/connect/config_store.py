@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
-from odradek.client.producer.transactions import TransactionalProducer
+from odradek.client.producer.transactions import State, TransactionalProducer
 from odradek.connect.model import Target
 from odradek.connect.topics import StoredConnectors, config_record, read_all, target_record
+from odradek.wire.errors import ErrorCode, KafkaError
 
 
 class ConfigStore(Protocol):
@@ -59,7 +60,8 @@ class TopicConfigs:
 
     def __init__(self, producer: Mapping[str, Any], consumer: Mapping[str, Any], topic: str) -> None:
         """Options of clients; the transactional id is made of the topic's name."""
-        self._producer = TransactionalProducer[Any, Any](**{**producer, "transactional_id": f"connect-worker-{topic}"})
+        self._options = {**producer, "transactional_id": f"connect-worker-{topic}"}
+        self._producer = TransactionalProducer[Any, Any](**self._options)
         self._consumer = consumer
         self._topic = topic
 
@@ -89,6 +91,25 @@ class TopicConfigs:
         await self._producer.close()
 
     async def _write(self, *records: tuple[bytes, bytes | None]) -> None:
+        if self._producer.state in (State.ENDING, State.UNINITIALIZED):
+            # The brokers did not answer in time how the last change ended: it is completed or aborted now.
+            await self._replace_producer()
+        try:
+            await self._commit(records)
+        except KafkaError as error:
+            if error.code is not ErrorCode.INVALID_PRODUCER_ID_MAPPING:
+                raise
+            # Without a change for transactional.id.expiration.ms (a week), the brokers have forgotten the producer.
+            await self._replace_producer()
+            await self._commit(records)
+
+    async def _replace_producer(self) -> None:
+        await self._producer.close()
+        self._producer = TransactionalProducer[Any, Any](**self._options)
+        await self._producer.start()
+        await self._producer.initialize()
+
+    async def _commit(self, records: Iterable[tuple[bytes, bytes | None]]) -> None:
         async with self._producer.transaction() as transaction:
             for key, value in records:
                 await transaction.send(self._topic, value, key, partition=0)
