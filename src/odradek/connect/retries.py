@@ -13,19 +13,25 @@ FIRST_PAUSE_S: Final = 0.3
 
 
 class Retries:
-    """Counts the attempts at one piece of work. Pauses double, and are up to a fifth shorter by chance."""
+    """Counts the attempts at one piece of work. Pauses double, and are up to a fifth shorter by chance.
 
-    __slots__ = ("_began", "_failures", "_policy")
+    The time for attempts begins with the first failure: the work may have waited for records before.
+    """
+
+    __slots__ = ("_failed_at", "_failures", "_policy")
 
     def __init__(self, policy: ErrorPolicy) -> None:
         self._policy = policy
-        self._began = time.monotonic()
+        self._failed_at: float | None = None
         self._failures = 0
 
     def pause_s(self, error: TargetAway) -> float:
         """The pause before the next attempt. Raises the error if the time for attempts is over."""
+        now = time.monotonic()
+        if self._failed_at is None:
+            self._failed_at = now
         pause: float = min(FIRST_PAUSE_S * 2**self._failures, self._policy.longest_pause_s)
-        if time.monotonic() - self._began + pause > self._policy.retry_s:
+        if now - self._failed_at + pause > self._policy.retry_s:
             raise error
         # beyond this, the power of two would only grow
         self._failures = min(self._failures + 1, 30)
