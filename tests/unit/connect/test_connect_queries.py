@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
@@ -145,4 +146,29 @@ def test_query_is_stopped_with_its_task() -> None:
 
     query = Query(ends, 3)
     run_task(lambda _session: query, stopping=stopping)
+    assert query.stopped
+
+
+def test_query_that_starts_while_its_task_is_cancelled_is_stopped() -> None:
+    """A stop interrupts a task after a while; Spark may take longer to start the query."""
+    query = Query(lambda: False, -1)
+    begun, released = threading.Event(), threading.Event()
+
+    def start(_session: Any) -> Query:
+        begun.set()
+        assert released.wait(60)
+        return query
+
+    async def run() -> None:
+        policy = ErrorPolicy(False, 0.0, 0.01, logs_records=False, dead_letters="", describes_failures=False)
+        task = asyncio.create_task(
+            QueryTask("c-0", cast(SharedSession, Sessions()), start, policy).run(asyncio.Event())
+        )
+        assert await asyncio.to_thread(begun.wait, 60)
+        task.cancel()
+        await asyncio.sleep(0)
+        released.set()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(run())
     assert query.stopped

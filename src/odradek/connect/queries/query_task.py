@@ -34,6 +34,7 @@ class QueryTask:
         self._start = start
         self._policy = policy
         self._thread = WorkerThread(f"connect-{name}")
+        self._query: Any = None
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Work until `stopping` is set. Raises ConnectError."""
@@ -56,15 +57,15 @@ class QueryTask:
     async def _run_once(self, stopping: asyncio.Event) -> tuple[TargetAway | None, bool]:
         """What the query failed with, and whether it had written a batch; None when it was stopped."""
         session = await self._session.get()
-        query = await self._thread.run(self._begin, session)
-        first = await self._thread.run(_batch, query)
         failure: TargetAway | None = None
         try:
+            query = await self._thread.run(self._begin, session)
+            first = await self._thread.run(_batch, query)
             while not stopping.is_set() and failure is None:
                 failure = await self._thread.run(self._wait, query)
             progressed = await self._thread.run(_batch, query) > first
         finally:
-            await self._thread.run(_stop, query)
+            await self._thread.run(self._end)
         return failure, progressed
 
     # --- in the thread ---
@@ -73,9 +74,16 @@ class QueryTask:
         from pyspark.errors import PySparkException
 
         try:
-            return self._start(session)
+            self._query = self._start(session)
         except (PySparkException, ValueError) as error:
             raise ConnectError(f"Spark rejects the query: {first_line(error)}") from error
+        return self._query
+
+    def _end(self) -> None:
+        """Stop the query, also one whose start the task no longer waited for."""
+        query, self._query = self._query, None
+        if query is not None:
+            _stop(query)
 
     def _wait(self, query: Any) -> TargetAway | None:
         """What the query failed with, if it did within a moment."""
