@@ -328,6 +328,26 @@ def test_restart_without_tasks_reads_the_configuration_again(broker: BlockingBro
         assert state(rest, name) == ["RUNNING", "RUNNING"]
 
 
+def test_task_continues_when_its_restart_finds_a_wrong_configuration(
+    broker: BlockingBroker, name: str, tmp_path: Path
+) -> None:
+    (tmp_path / "secrets").mkdir()
+    secret = tmp_path / "secrets" / "file"
+    secret.write_text("in.txt")
+    path = tmp_path / "in.txt"
+    path.write_text("a\n")
+    config = {"connector.class": "FileStreamSource", "file": f"{tmp_path}/${{directory:{tmp_path}/secrets:file}}",
+              "topic": name, "poll.interval.ms": "50"}  # fmt: skip
+    with worker_of(broker, secrets=tmp_path / "secrets") as rest:
+        assert rest.put(f"/connectors/{name}/config", json=config).status_code == 201
+        consumed(broker, name, 1)
+        secret.unlink()
+        assert rest.post(f"/connectors/{name}/tasks/0/restart").status_code == 400
+        path.write_text("a\nb\n")
+        assert [each.value for each in consumed(broker, name, 2)] == [b"a", b"b"]
+        assert state(rest, name) == ["RUNNING", "RUNNING"]
+
+
 def test_single_task_is_restarted(broker: BlockingBroker, rest: TestClient, half_failed: str) -> None:
     before = first_producer(broker, half_failed)
     answer = rest.post(f"/connectors/{half_failed}/tasks/1/restart")

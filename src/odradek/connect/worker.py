@@ -347,7 +347,7 @@ class Worker:
             await self._restart_all(connector)
 
     async def restart_task(self, name: str, task: int) -> None:
-        """Restart one task. Raises NotFound."""
+        """Restart one task. Raises NotFound, ConfigInvalid."""
         async with self._turn(name):
             await self._restart_task(self.find(name), task)
 
@@ -355,10 +355,12 @@ class Worker:
         found = next((each for each in connector.tasks if each.id == task), None)
         if found is None:
             raise NotFound(f"Task {task} of connector {connector.name} not found")
+        # before the task is stopped: it continues where the configuration is wrong
+        plugin, checked = self.validate_own(connector.config)
+        run = self._runner(connector, plugin, checked.valid())
         await found.stop()
         if connector.target is Target.STARTED:
-            plugin, checked = self.validate_own(connector.config)
-            connector.start_task(found, self._runner(connector, plugin, checked.valid()))
+            connector.start_task(found, run)
 
     @contextlib.asynccontextmanager
     async def _turn(self, name: str) -> AsyncIterator[None]:
