@@ -21,6 +21,7 @@ from odradek.client.errors import ClientError, CommitFailed
 from odradek.client.model import ConsumerRecord
 from odradek.client.producer.producer import Producer
 from odradek.client.reports import dead_letters
+from odradek.connect.client_failures import failure_of
 from odradek.connect.connector_settings import ErrorPolicy
 from odradek.connect.conversion import Conversion
 from odradek.connect.errors import ConnectError, PositionMoved, RecordRejected, TargetAway
@@ -269,11 +270,26 @@ class SinkTask:
         ends = dict(self._ends)
         self._records.clear()
         self._ends.clear()
-        try:
-            await self._consumer.commit(ends)
-        except CommitFailed as error:
-            # Another member has the partitions. It reads what the target does not hold a position of again.
-            logger.info("connector task %s could not commit: %s", self._name, error)
+        await self._commit(ends, stopping)
+
+    async def _commit(self, ends: dict[TopicPartition, int], stopping: asyncio.Event) -> None:
+        """Commit to the group, once the brokers are there. Raises ConnectError, KafkaError, ClientError."""
+        retries = Retries(self._policy)
+        while ends:
+            try:
+                await self._consumer.commit(ends)
+            except CommitFailed as error:
+                # Another member has the partitions. It reads what the target does not hold a position of again.
+                logger.info("connector task %s could not commit: %s", self._name, error)
+            except (KafkaError, ClientError) as error:
+                failure = failure_of(error, "the brokers")
+                if not isinstance(failure, TargetAway):
+                    raise
+                await self._pause(retries.pause_s(failure), failure, stopping)
+                if not stopping.is_set():
+                    ends = {each: ends[each] for each in ends.keys() & self._consumer.assignment()}
+                    continue
+            return
 
     async def _pause(self, pause_s: float, error: TargetAway, stopping: asyncio.Event) -> None:
         """Wait without records, but as a member of the group."""

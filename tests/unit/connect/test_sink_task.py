@@ -7,6 +7,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from odradek.client.errors import CallTimedOut
 from odradek.client.model import CREATE_TIME, ConsumerRecord
 from odradek.connect.connector_settings import ErrorPolicy
 from odradek.connect.conversion import Conversion
@@ -141,5 +142,55 @@ def test_dead_letters_are_written_before_the_position_moves() -> None:
         assert sink.without_letter == []
         assert letters.kept == [0, 1]
         assert consumer.committed == [{ORDERS: 3}]
+
+    asyncio.run(run())
+
+
+class Unanswered(Polls):
+    """A consumer whose first commit is not answered; it loses a partition while the task waits."""
+
+    def __init__(self, polls: Iterable[list[ConsumerRecord[Any, Any]]], lost: set[TopicPartition]) -> None:
+        super().__init__(polls, lost)
+        self._owned = {ORDERS, TEAS}
+        self._fails = True
+
+    async def poll(self, **options: Any) -> list[ConsumerRecord[Any, Any]]:
+        found = await super().poll(**options)
+        if self._asked == 2:
+            self._owned -= self._lost
+        return found
+
+    async def commit(self, ends: dict[TopicPartition, int]) -> None:
+        if self._fails:
+            self._fails = False
+            raise CallTimedOut("commit of group connect-c: no success within 60000 ms")
+        await super().commit(ends)
+
+    def assignment(self) -> set[TopicPartition]:
+        return set(self._owned)
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        self._paused = set(partitions)
+
+    def paused(self) -> set[TopicPartition]:
+        return self._paused
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        self._paused = self._paused - set(partitions)
+
+
+def test_commit_is_repeated_once_the_brokers_answer() -> None:
+    """The task has written the records: it neither fails nor writes them again."""
+
+    async def run() -> None:
+        conversion = Conversion(StringConverter(), JsonConverter(), ())
+        consumer, sink = Unanswered([[record(ORDERS, 4, 1), record(TEAS, 7, 2)]], {ORDERS}), Kept()
+        policy = POLICY._replace(retry_s=60.0)
+        task = SinkTask("c-0", consumer, sink, conversion, policy, None)  # type: ignore[arg-type]
+        consumer.task = task
+        async with asyncio.timeout(60):
+            await task.run(consumer.stopping)
+        assert len(sink.batches) == 1
+        assert consumer.committed == [{TEAS: 8}]
 
     asyncio.run(run())
