@@ -178,6 +178,34 @@ def test_update_mode_through_foreach_batch(
     assert written == sorted(set(written))
 
 
+@ON_OURS
+def test_several_outputs_of_a_batch_are_each_written_once(
+    stream: Frame, topics: Topics, tmp_path: Path, bootstrap: str
+) -> None:
+    """The query fails between the two, and the batch is run again."""
+    source, even, odd = topics.create(1), topics.create(1), topics.create(1)
+    topics.fill(source, [Record(b"%d" % n, partition=0) for n in range(100)])
+    failures = ["planted"]
+
+    def write(frame: Any, batch_id: int) -> None:
+        rows = frame.selectExpr("cast(value as string) value")
+        options = {"kafka.bootstrap.servers": bootstrap, "checkpointLocation": str(tmp_path)}
+        write_exactly_once(rows.where("value % 2 = 0"), batch_id, {**options, "topic": even})
+        if failures:
+            raise RuntimeError(failures.pop())
+        write_exactly_once(rows.where("value % 2 = 1"), batch_id, {**options, "topic": odd})
+
+    def run() -> None:
+        query = stream(source).writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path))
+        run_to_end(query.trigger(availableNow=True).start, WAIT_S)
+
+    with pytest.raises(StreamingQueryException, match="planted"):
+        run()
+    run()
+    for topic, first in ((even, 0), (odd, 1)):
+        assert sorted(int(r.value) for r in topics.read(topic, 1, committed=True)) == list(range(first, 100, 2))
+
+
 def test_speculation_is_rejected(spark: Any, bootstrap: str) -> None:
     class Speculating:
         schema = spark.range(1).selectExpr("string(id) value").schema

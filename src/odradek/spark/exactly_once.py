@@ -18,13 +18,23 @@ from odradek.spark.option_names import OptionError
 from odradek.spark.options import SinkOptions
 from odradek.spark.sink import check_columns
 from odradek.spark.speculation import refuse
-from odradek.spark.transactions import Begun, TaskReport, abort, begin, commit, is_done, write_rows
+from odradek.spark.transactions import (
+    Begun,
+    TaskReport,
+    abort,
+    begin,
+    commit,
+    is_done,
+    with_output_identity,
+    write_rows,
+)
 
 
 def write_exactly_once(frame: Any, batch_id: int, options: Mapping[str, str], *, attempts: int = 1) -> bool:
     """Write a micro-batch in one transaction, unless a transaction with its number was committed before.
 
-    `options` are the sink's, `transactionalId` or `checkpointLocation` among them. More than one attempt runs the
+    `options` are the sink's, `transactionalId` or `checkpointLocation` among them. A batch may be written to several
+    topics, one call for each: a `transactionalId` is for one of them. More than one attempt runs the
     frame's plan again in place, which only suits queries without state. Returns whether rows were written now. Raises
     OptionError, TransactionError, or what the last attempt failed with; nothing of the batch is visible then.
     """
@@ -32,6 +42,7 @@ def write_exactly_once(frame: Any, batch_id: int, options: Mapping[str, str], *,
     if not given.exactly_once:
         raise OptionError("deliveryGuarantee=at-least-once: use frame.write for that")
     check_columns(frame.schema, given.topic)
+    given = with_output_identity(given)
     context = frame.sparkSession.sparkContext
     refuse(context.getConf().get("spark.speculation", "false"))
     if given.topic is not None:

@@ -32,7 +32,7 @@ from odradek.spark.writing import PRODUCER_DEFAULTS, RowWriter
 
 __all__ = [
     "NO_BATCH", "Begun", "TaskReport", "TransactionError", "abort", "begin", "commit", "give_up", "is_done",
-    "marker_group", "transactional_id", "with_identity", "write_rows",
+    "marker_group", "transactional_id", "with_identity", "with_output_identity", "write_rows",
 ]  # fmt: skip
 
 logger = logging.getLogger(__name__)
@@ -65,6 +65,14 @@ def with_identity(options: SinkOptions) -> SinkOptions:
     if options.transactional_id:
         return options
     return options._replace(transactional_id=f"{clients.SINGLE_WRITE}{uuid.uuid4().hex}")
+
+
+def with_output_identity(options: SinkOptions) -> SinkOptions:
+    """The options of one of a batch's outputs: each topic has a transactional id, and so a number of its own."""
+    if options.transactional_id or options.topic is None:
+        return options
+    topic = hashlib.sha256(options.topic.encode()).hexdigest()[:8]
+    return options._replace(transactional_id=f"{transactional_id(options)}-{topic}")
 
 
 def client_options(options: SinkOptions) -> clients.Options:
