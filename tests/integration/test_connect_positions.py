@@ -56,7 +56,7 @@ def name() -> str:
 
 def test_offsets_behind_an_open_transaction_are_read(broker: BlockingBroker, name: str) -> None:
     """Tasks share the partitions of the topic of offsets; one may have died within its transaction."""
-    clients = {"bootstrap_servers": broker.bootstrap_servers}
+    clients: dict[str, Any] = {"bootstrap_servers": broker.bootstrap_servers}
     topic = f"offsets-{name}"
 
     async def write(producer: TransactionalProducer[Any, Any], connector: str, position: int) -> None:
@@ -87,7 +87,7 @@ def test_offsets_behind_an_open_transaction_are_read(broker: BlockingBroker, nam
 
 def test_source_continues_with_the_first_record_where_older_ones_expired(broker: BlockingBroker, name: str) -> None:
     """The other cluster deleted records that were not copied yet; the records behind them are all there."""
-    clients = {"bootstrap_servers": broker.bootstrap_servers}
+    clients: dict[str, Any] = {"bootstrap_servers": broker.bootstrap_servers}
     plugin = find("ClusterSource")
     assert plugin is not None
     config = {
@@ -137,7 +137,7 @@ async def stored_configs(clients: dict[str, Any], topic: str) -> dict[str, dict[
 
 
 def test_configuration_is_stored_after_a_week_without_a_change(forgetful: BlockingBroker, name: str) -> None:
-    clients = {"bootstrap_servers": forgetful.bootstrap_servers}
+    clients: dict[str, Any] = {"bootstrap_servers": forgetful.bootstrap_servers}
 
     async def run() -> dict[str, dict[str, str]]:
         async with Admin(**clients) as admin:
@@ -158,7 +158,7 @@ def test_configuration_is_stored_once_the_brokers_are_back(name: str) -> None:
 
     async def run() -> dict[str, dict[str, str]]:
         async with Broker(links=("worker",)) as broker:
-            clients = {"bootstrap_servers": broker.bootstrap_servers}
+            clients: dict[str, Any] = {"bootstrap_servers": broker.bootstrap_servers}
             async with Admin(**clients) as admin:
                 await topics.create_compacted(admin, name, 1)
             link = broker.link("worker")
@@ -194,7 +194,7 @@ async def values_of(clients: dict[str, Any], topic: str, count: int) -> list[byt
 
 
 def test_source_writes_after_a_week_without_a_record(forgetful: BlockingBroker, name: str, tmp_path: Path) -> None:
-    clients = {"bootstrap_servers": forgetful.bootstrap_servers}
+    clients: dict[str, Any] = {"bootstrap_servers": forgetful.bootstrap_servers}
     path = tmp_path / "in.txt"
     path.write_text("a\n")
     config = {"connector.class": "FileStreamSource", "file": str(path), "topic": name, "poll.interval.ms": "50"}
@@ -217,7 +217,7 @@ def test_source_writes_after_a_week_without_a_record(forgetful: BlockingBroker, 
 
 
 def test_cluster_sink_writes_after_a_week_without_a_record(forgetful: BlockingBroker, name: str) -> None:
-    clients = {"bootstrap_servers": forgetful.bootstrap_servers}
+    clients: dict[str, Any] = {"bootstrap_servers": forgetful.bootstrap_servers}
     partition = TopicPartition(name, 0)
 
     def batch(offset: int, value: bytes) -> Batch:
@@ -246,8 +246,8 @@ def test_cluster_sink_keeps_positions_of_topics_that_have_other_names(
     broker: BlockingBroker, forgetful: BlockingBroker, name: str
 ) -> None:
     """The other cluster has no topic of the name that is read, so its groups have no offsets of it."""
-    clients = {"bootstrap_servers": broker.bootstrap_servers}
-    target = {"bootstrap_servers": forgetful.bootstrap_servers}
+    clients: dict[str, Any] = {"bootstrap_servers": broker.bootstrap_servers}
+    target: dict[str, Any] = {"bootstrap_servers": forgetful.bootstrap_servers}
     config = {
         "connector.class": "ClusterSink",
         "topics": name,
