@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import Final, NamedTuple
@@ -497,16 +497,17 @@ def _violated(partition: Partition, invariants: InvariantCounters, invariant: In
     invariants.violated(invariant, f"{partition.topic}-{partition.index}", found)
 
 
-def release_clients(partition: Partition) -> None:
-    """Release the writes of clients that wait, unless this broker may act as the leader.
+def release_clients(partitions: Iterable[Partition]) -> None:
+    """Release the clients that wait for partitions of which this broker may not act as the leader.
 
-    Its successor may confirm them, and clients repeat them there sooner than their request times out.
+    Its successor may confirm their writes, and clients repeat them there sooner than their request times out.
     """
-    waiters = partition.commit_waiters
-    if not waiters or partition.may_lead:
-        return
-    released = [waiter for waiter in waiters if waiter[3]]
-    partition.commit_waiters = [waiter for waiter in waiters if not waiter[3]]
-    heapq.heapify(partition.commit_waiters)
-    for _, _, callback, _ in released:
-        callback()
+    for partition in partitions:
+        waiters = partition.commit_waiters
+        if not waiters or partition.may_lead:
+            continue
+        released = [waiter for waiter in waiters if waiter[3]]
+        partition.commit_waiters = [waiter for waiter in waiters if not waiter[3]]
+        heapq.heapify(partition.commit_waiters)
+        for _, _, callback, _ in released:
+            callback()

@@ -322,10 +322,10 @@ def test_clients_are_released_while_the_leader_may_not_act(make: Make) -> None:
     called: list[str] = []
     partition.when_committed(0, lambda: called.append("client"), is_client=True)
     partition.when_committed(0, lambda: called.append("coordinator"))
-    release_clients(partition)
+    release_clients([partition])
     assert not called, "the lease lasts"
     leadership.surrender()
-    release_clients(partition)
+    release_clients([partition])
     assert called == ["client"]
     partition.apply_state(PartitionState(2, 1, (1, 2), (2,)))
     assert called == ["client", "coordinator"]
@@ -341,7 +341,7 @@ def test_coordinators_are_answered_in_order_after_clients_were_released(make: Ma
     for offset, is_client in ((0, True), (3, False), (1, False), (2, False)):
         partition.when_committed(offset, lambda offset=offset: called.append(offset), is_client=is_client)  # type: ignore[misc]
     leadership.surrender()
-    release_clients(partition)
+    release_clients([partition])
     assert called == [0]
     leadership.extend(0.0, 1.0)
     partition.followers.fetched(2, 7, 3, 0, 1)

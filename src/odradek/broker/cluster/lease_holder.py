@@ -140,7 +140,7 @@ class LeaseHolder:
             if is_old and not grant.is_ending and len(self._view.image.brokers) > 1:
                 self._ask_for_promises()
             if not grant.seconds:
-                self._release_clients()
+                release_clients(self._opened())
             if self._leadership.has_pending:
                 pause = PENDING_SECONDS
             else:
@@ -155,12 +155,6 @@ class LeaseHolder:
         """Pause between two renewals: the controller fences a broker that has sent nothing for a session."""
         session = self._config.number("broker.session.timeout.ms") / 1000
         return min(lease, session) / _RENEWALS
-
-    def _release_clients(self) -> None:
-        """Answer the clients whose writes wait for a leader that may not act."""
-        for partition in self._opened():
-            if partition.is_leader:
-                release_clients(partition)
 
     async def _renew(self) -> Grant:
         """Ask the controller once; what it granted counts from before the question."""

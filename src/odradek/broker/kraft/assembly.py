@@ -59,7 +59,7 @@ def quorum_parts(
     async def catch_up() -> None:
         await participation.wait_until_applied(await committed_end.find())
 
-    lease = HeartbeatLease(config, leadership, ports.clock.monotonic, catch_up)
+    lease = HeartbeatLease(config, leadership, ports.clock.monotonic, catch_up, replicas.partitions.opened)
 
     def registers(broker: Broker) -> Registrar:
         now_ms = ports.clock.monotonic() * 1000

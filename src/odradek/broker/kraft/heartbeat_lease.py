@@ -12,14 +12,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
 
 from odradek.api.requests.context import Configuration
 from odradek.broker.task_failures import logs_failure
 from odradek.replication.leadership import NEVER, Leadership
+from odradek.replication.partition import Partition, release_clients
 
 logger = logging.getLogger("odradek.broker.kraft")
 _log_failure = logs_failure(logger, "catching up for a lease of leadership failed")
+
+_LATE_SECONDS: Final = 0.001
+"""The end of a lease is looked for so much later, as the loop's clock and the lease's round differently."""
 
 
 def lease_ms(config: Configuration) -> float:
@@ -36,7 +41,17 @@ def lease_ms(config: Configuration) -> float:
 class HeartbeatLease:
     """`begin` before the first heartbeat that may unfence this broker, `unfenced` with answers; `close` ends it."""
 
-    __slots__ = ("_catch_up", "_catching_up", "_config", "_is_current", "_now", "_until", "leadership")
+    __slots__ = (
+        "_catch_up",
+        "_catching_up",
+        "_config",
+        "_end",
+        "_is_current",
+        "_now",
+        "_opened",
+        "_until",
+        "leadership",
+    )
 
     def __init__(
         self,
@@ -44,16 +59,20 @@ class HeartbeatLease:
         leadership: Leadership,
         now: Callable[[], float],
         catch_up: Callable[[], Awaitable[None]],
+        opened: Callable[[], Iterable[Partition]],
     ) -> None:
         """`now` has the seconds of the monotonic clock.
 
         `catch_up` returns once all has been applied that the active controller had committed when it was called.
+        `opened` has the replicas of this broker that are open; clients that wait there are answered when a lease ends.
         """
         self._config = config
         self.leadership = leadership
         """What the lease is for."""
         self._now = now
         self._catch_up = catch_up
+        self._opened = opened
+        self._end: asyncio.TimerHandle | None = None
         self._catching_up: asyncio.Task[None] | None = None
         self._until = NEVER
         """Until then no controller fences this broker."""
@@ -73,7 +92,7 @@ class HeartbeatLease:
             self._stop_catching_up()
         self._until = max(self._until, asked_at + seconds)
         if self._is_current:
-            self.leadership.extend(asked_at, seconds)
+            self._extend(asked_at, seconds)
         elif self._catching_up is None and now < self._until:
             self._catching_up = asyncio.get_running_loop().create_task(self._begin_again())
             self._catching_up.add_done_callback(self._caught_up)
@@ -87,7 +106,21 @@ class HeartbeatLease:
         await self._catch_up()
         if self._now() < self._until:
             self._is_current = True
-            self.leadership.extend(self._until, 0.0)
+            self._extend(self._until, 0.0)
+
+    def _extend(self, asked_at: float, seconds: float) -> None:
+        self.leadership.extend(asked_at, seconds)
+        if self._end is None:
+            self._watch_end()
+
+    def _watch_end(self) -> None:
+        """Look at the lease when it ends; it may be renewed until then."""
+        left = self.leadership.lease_until - self._now()
+        if left > 0.0:
+            self._end = asyncio.get_running_loop().call_later(left + _LATE_SECONDS, self._watch_end)
+        else:
+            self._end = None
+            release_clients(self._opened())
 
     def _stop_catching_up(self) -> None:
         if self._catching_up is not None:
@@ -98,4 +131,7 @@ class HeartbeatLease:
         """Lead no longer."""
         self._until, self._is_current = NEVER, False
         self._stop_catching_up()
+        if self._end is not None:
+            self._end.cancel()
+            self._end = None
         self.leadership.surrender()

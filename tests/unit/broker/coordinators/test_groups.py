@@ -330,13 +330,13 @@ async def test_waiting_members_are_answered_when_the_lease_ends(tmp_path: Path) 
     members = {name: answer for name, answer in waiting.items() if name.startswith(("join", "sync"))}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(partition), "may_lead", False)
-        release_clients(partition)
+        release_clients([partition])
         assert await codes_of(members) == dict.fromkeys(members, E.NOT_COORDINATOR)
     # The lease has come back: the members rejoin, and are released again when it ends again.
     again = broker.runtime.join(join_request("joined", member_id_required=False))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(partition), "may_lead", False)
-        release_clients(partition)
+        release_clients([partition])
         assert (await again).error is E.NOT_COORDINATOR
     broker.stop()
 

@@ -26,7 +26,7 @@ class World:
         self.leadership = Leadership(1, lambda: self.now)
         self.questions: list[asyncio.Future[None]] = []
         config: Any = SimpleNamespace(number=SETTINGS.__getitem__)
-        self.lease = HeartbeatLease(config, self.leadership, lambda: self.now, self._catch_up)
+        self.lease = HeartbeatLease(config, self.leadership, lambda: self.now, self._catch_up, list)
         self.lease.begin()
 
     async def _catch_up(self) -> None:
@@ -169,3 +169,38 @@ def test_closed_lease_does_not_begin_again() -> None:
         assert not world.has_lease
 
     run(scenario)
+
+
+class ALedPartition:
+    """A client waits for its high watermark."""
+
+    def __init__(self, leadership: Leadership, answered: asyncio.Event) -> None:
+        self._leadership = leadership
+        self.commit_waiters = [(0, 1, answered.set, True)]
+
+    @property
+    def may_lead(self) -> bool:
+        return asyncio.get_running_loop().time() < self._leadership.lease_until
+
+
+def test_waiting_clients_are_answered_when_the_lease_ends() -> None:
+    """They waited until their requests timed out, while another broker led."""
+
+    async def scenario() -> None:
+        now = asyncio.get_running_loop().time
+        leadership, answered = Leadership(1, now), asyncio.Event()
+        partitions: Any = [ALedPartition(leadership, answered)]
+        settings = dict.fromkeys(SETTINGS, 0) | {"broker.session.timeout.ms": 50}
+        config: Any = SimpleNamespace(number=settings.__getitem__)
+        unasked: Any = None
+        lease = HeartbeatLease(config, leadership, now, unasked, lambda: partitions)
+        lease.begin()
+        for _ in range(3):
+            lease.unfenced(now())
+            await asyncio.sleep(0.01)
+        async with asyncio.timeout(20):
+            await answered.wait()
+        assert now() >= leadership.lease_until
+        lease.close()
+
+    asyncio.run(scenario())

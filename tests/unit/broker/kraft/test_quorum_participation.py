@@ -55,7 +55,7 @@ class World:
         config: Any = SimpleNamespace(number=settings.__getitem__, flag=lambda _name: True)
         registrar: Any = self.registrar
         unasked = DirectoryAssignments(SELF, cast(Any, None), lambda *_: None, lambda: 1, 1000)
-        self.lease = HeartbeatLease(config, self.leadership, lambda: self.now, self._catch_up)
+        self.lease = HeartbeatLease(config, self.leadership, lambda: self.now, self._catch_up, list)
         self.part = QuorumParticipation(
             config,
             self.view,
