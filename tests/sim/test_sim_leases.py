@@ -9,8 +9,10 @@ import pytest
 
 from odradek.broker.cluster.controller_link import ControllerLink
 from odradek.controller.lease_table import Grant
-from odradek.metadata.image import NO_LEADER
+from odradek.metadata.image import NO_LEADER, ClusterImage
 from odradek.replication.leadership import Leadership
+from odradek.sim.controllers.active_controller import ActiveController
+from odradek.sim.controllers.model_quorum import ModelQuorum
 from odradek.sim.faults.cluster_faults import controller_of, started_again, store_is_away, store_is_silent
 from odradek.sim.faults.nemesis import PROFILES, Kind, Profile
 from odradek.sim.run import run_seed
@@ -93,3 +95,50 @@ def test_promise_that_ends_with_its_process_is_found(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Leadership, "promise_before", lambda _self, _until: None)
     monkeypatch.setitem(PROFILES, "restarts", RESTARTS)
     assert run_seed(2, "restarts").violation == "one leader speaks at a time"
+
+
+async def deposed_leader_is_cut_off(world: World, host: BrokerHost, rng: random.Random) -> None:
+    """A broker stops, starts and is elected again, while a leader that it follows is cut off from the controllers."""
+    quorum = world.controllers
+    assert isinstance(quorum, ModelQuorum)
+    if not host.is_up:
+        return
+    await host.stop()
+    await host.start()
+    for _ in range(100):
+        await asyncio.sleep(0.1)
+        active = None if quorum.leader is None else quorum.leader.active
+        led = _led_elsewhere(active.image, host) if isinstance(active, ActiveController) else []
+        if led:
+            break
+    else:
+        return
+    former = world.brokers[rng.choice(led) - 1]
+    until = world.now() + 8.0
+    for each in quorum.controllers:
+        for way in ((former.host, each.host), (each.host, former.host)):
+            world.network.link(*way).cut_until = until
+    await asyncio.sleep(rng.uniform(0.0, 0.2))
+    assert isinstance(active, ActiveController)
+    await active.decide(lambda records: records.balance_leaders(0))
+    world.mark("a leader that was cut off is deposed")
+    await asyncio.sleep(until - world.now())
+
+
+def _led_elsewhere(image: ClusterImage, host: BrokerHost) -> list[int]:
+    """The leaders of partitions of which the broker is the preferred leader, and in sync."""
+    states = [state for topic in image.topics.values() for state in topic.partitions]
+    return sorted({s.leader for s in states if s.replicas[0] == host.node_id in s.isr and s.leader != host.node_id})
+
+
+DEPOSED = Profile(
+    "deposed", (Kind(deposed_leader_is_cut_off, 1),), 1.0, ("producers", "witness"), brokers=3, has_quorum=True
+)
+
+
+def test_former_leader_that_is_cut_off_delays_its_successor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a KRaft cluster it is not fenced for a session, and does not know of its successor."""
+    monkeypatch.setitem(PROFILES, "deposed", DEPOSED)
+    result = run_seed(2, "deposed")
+    assert not result.violation, result.story
+    assert result.marks["a leader that was cut off is deposed"] > 1

@@ -10,7 +10,7 @@ Pure: times are seconds of this broker's monotonic clock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from typing import Final, NamedTuple, Protocol
 
 from odradek.metadata.image import NO_LEADER, ClusterImage, PartitionState
@@ -77,6 +77,17 @@ class UnopenedPartition:
         return self.isr
 
 
+class Elected(NamedTuple):
+    """A partition that this broker has newly got."""
+
+    number: int
+    """A later election has another one."""
+    place: PartitionKey
+    before: PartitionState | None
+    """Its state in the image before; None if it was not there."""
+    state: PartitionState
+
+
 class _Pending(NamedTuple):
     number: int
     topic_id: bytes
@@ -140,10 +151,11 @@ class Leadership:
 
     # --- partitions that this broker has newly got ---
 
-    def follow(self, old: ClusterImage, new: ClusterImage) -> None:
+    def follow(self, old: ClusterImage, new: ClusterImage) -> list[Elected]:
         """Partitions that `new` gives to this broker wait; to be called before they are led."""
+        elected: list[Elected] = []
         if old.topics is new.topics:
-            return
+            return elected
         node_id = self._node_id
         for topic, index, was, state in partition_changes(old, new):
             if state.leader != node_id:
@@ -152,8 +164,10 @@ class Leadership:
                 self._sequence += 1
                 is_first = state.leader_epoch == 0
                 self._pending[topic.name, index] = _Pending(self._sequence, topic.id, self._now(), is_first)
+                elected.append(Elected(self._sequence, (topic.name, index), was, state))
         for place in [place for place in self._pending if new.partition(*place) is None]:
             del self._pending[place]
+        return elected
 
     @property
     def sequence(self) -> int:
@@ -174,9 +188,18 @@ class Leadership:
         """Whether the partition waits."""
         return (topic, index) in self._pending
 
+    def waits(self, elected: Elected) -> bool:
+        """Whether the partition waits since this election."""
+        found = self._pending.get(elected.place)
+        return found is not None and found.number == elected.number
+
     def begin(self, sequence: int) -> None:
         """The controller says that those that waited when it was asked may be led; promised ones wait longer."""
         self._begin(lambda waits: waits.number <= sequence)
+
+    def begin_elected(self, numbers: Container[int]) -> None:
+        """The partitions of these elections may be led: their former leaders have ended."""
+        self._begin(lambda waits: waits.number in numbers)
 
     def begin_after(self, seconds: float) -> None:
         """Those that have waited for the time of a lease may be led: the leases of their former leaders are over.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import Final, NamedTuple
@@ -20,6 +20,7 @@ from odradek.metadata.image import NO_LEADER, PartitionState
 from odradek.metrics.invariants import Invariant, InvariantCounters
 from odradek.metrics.traffic import TopicTraffic
 from odradek.ports.disk import FileRange
+from odradek.records.topic_partition import PartitionKey
 from odradek.replication.followers import Followers
 from odradek.replication.in_sync import (
     DEFAULT_MAX_LAG_MS,
@@ -511,3 +512,10 @@ def release_clients(partitions: Iterable[Partition]) -> None:
         heapq.heapify(partition.commit_waiters)
         for _, _, callback, _ in released:
             callback()
+
+
+def take_in_followers(partitions: Iterable[Partition], begun: Container[PartitionKey]) -> None:
+    """Let followers of leaders that have just begun join the ISR: those that caught up before may do so only now."""
+    for partition in partitions:
+        if (partition.topic, partition.index) in begun:
+            partition.followers.take_in()

@@ -134,6 +134,20 @@ def test_partition_is_pending_until_it_begins(leadership: Leadership) -> None:
     assert not leadership.is_pending("t", 0)
 
 
+def test_leadership_begins_by_its_election(leadership: Leadership) -> None:
+    leadership.extend(100.0, 2.0)
+    (first,) = leadership.follow(image(2), image(1, 5))
+    assert (first.place, first.before, first.state.leader_epoch) == (("t", 0), image(2).partition("t", 0), 5)
+    (second,) = leadership.follow(image(1, 5), image(1, 6))
+    assert not leadership.waits(first)
+    assert leadership.waits(second)
+    leadership.begin_elected({first.number})
+    assert not leadership.may_lead(Led())
+    leadership.begin_elected({second.number})
+    assert leadership.may_lead(Led())
+    assert not leadership.waits(second)
+
+
 def test_leadership_waits_for_the_own_promise(leadership: Leadership, clock: Clock) -> None:
     leadership.extend(100.0, 10.0)
     leadership.promise([(ID, 0)], 1.0)

@@ -22,7 +22,7 @@ from odradek.controller.lease_table import NO_GRANT, Grant
 from odradek.metadata.image import ClusterImage
 from odradek.ports.clock import Clock
 from odradek.replication.leadership import Leadership, successors
-from odradek.replication.partition import Partition, release_clients
+from odradek.replication.partition import Partition, release_clients, take_in_followers
 from odradek.wire.apis import APIS, ApiKey
 from odradek.wire.errors import KafkaError
 from odradek.wire.messages.leadership_promise import (
@@ -186,10 +186,7 @@ class LeaseHolder:
             return
         names = some_of(f"{topic}-{index}" for topic, index in begun)
         logger.info("began to lead %d partitions: %s", len(begun), names)
-        for partition in self._opened():
-            if (partition.topic, partition.index) in begun:
-                # Followers that caught up meanwhile may join the ISR only now.
-                partition.followers.take_in()
+        take_in_followers(self._opened(), begun)
 
     def _margin(self) -> float:
         return self._config.number("odradek.self.fence.margin.ms") / 1000

@@ -30,6 +30,7 @@ class Purpose(Enum):
     VERIFICATION = "whether transactions are open"
     LEASES = "leases of leadership"
     PROMISES = "promises not to begin to lead"
+    FORMER_LEADERS = "whether former leaders know of their successors"
     AUDIT = "events of the audit topic"
     TELEMETRY = "metrics that clients have pushed"
 

@@ -15,10 +15,11 @@ from odradek.broker.kraft.absent_parts import NoAclChanges, NoLocalController, N
 from odradek.broker.kraft.broker_logins import BETWEEN_BROKERS, broker_login
 from odradek.broker.kraft.committed_end import CommittedEnd
 from odradek.broker.kraft.directory_assignments import DirectoryAssignments
+from odradek.broker.kraft.former_leaders import FormerLeaders
 from odradek.broker.kraft.heartbeat_lease import HeartbeatLease, lease_ms
 from odradek.broker.kraft.image_acls import ImageAcls
 from odradek.broker.kraft.quorum_link import QuorumLink
-from odradek.broker.kraft.quorum_participation import QuorumParticipation
+from odradek.broker.kraft.quorum_participation import LeadershipParts, QuorumParticipation
 from odradek.broker.kraft.registrar import Registrar
 from odradek.broker.network.tls_listeners import TlsListeners
 from odradek.broker.opening import QuorumMetadata, Storage
@@ -84,8 +85,10 @@ def quorum_parts(
         config.node_id, metadata.controllers.ask, locate, lambda: participation.broker_epoch, timeout_ms
     )
     directories.events.subscribe_moves(assignments.moved)
+    opened = replicas.partitions.opened
+    leading = LeadershipParts(lease, FormerLeaders(config, leadership, peers, ports.clock.monotonic, opened))
     participation = QuorumParticipation(
-        config, view, metadata.follower, lease, registers, assignments, directories.startup.registered
+        config, view, metadata.follower, leading, registers, assignments, directories.startup.registered
     )
     ids = {directory.path: directory.directory_id for directory in directories.directories}
     metadata_path = metadata_directory(config)

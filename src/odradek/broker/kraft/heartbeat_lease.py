@@ -47,10 +47,10 @@ class HeartbeatLease:
         "_config",
         "_end",
         "_is_current",
+        "_leadership",
         "_now",
         "_opened",
         "_until",
-        "leadership",
     )
 
     def __init__(
@@ -67,8 +67,7 @@ class HeartbeatLease:
         `opened` has the replicas of this broker that are open; clients that wait there are answered when a lease ends.
         """
         self._config = config
-        self.leadership = leadership
-        """What the lease is for."""
+        self._leadership = leadership
         self._now = now
         self._catch_up = catch_up
         self._opened = opened
@@ -109,13 +108,13 @@ class HeartbeatLease:
             self._extend(self._until, 0.0)
 
     def _extend(self, asked_at: float, seconds: float) -> None:
-        self.leadership.extend(asked_at, seconds)
+        self._leadership.extend(asked_at, seconds)
         if self._end is None:
             self._watch_end()
 
     def _watch_end(self) -> None:
         """Look at the lease when it ends; it may be renewed until then."""
-        left = self.leadership.lease_until - self._now()
+        left = self._leadership.lease_until - self._now()
         if left > 0.0:
             self._end = asyncio.get_running_loop().call_later(left + _LATE_SECONDS, self._watch_end)
         else:
@@ -134,4 +133,4 @@ class HeartbeatLease:
         if self._end is not None:
             self._end.cancel()
             self._end = None
-        self.leadership.surrender()
+        self._leadership.surrender()

@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from odradek.api.requests.context import Configuration
 from odradek.broker.cluster.cluster_view import ClusterView
 from odradek.broker.kraft.directory_assignments import DirectoryAssignments
 from odradek.broker.kraft.followed_metadata import FollowedMetadata
+from odradek.broker.kraft.former_leaders import FormerLeaders
 from odradek.broker.kraft.heartbeat_lease import HeartbeatLease
 from odradek.broker.kraft.registrar import Registrar
 from odradek.kraft.broker_life_cycle import BrokerState
@@ -34,6 +35,13 @@ Registers = Callable[[Broker], Registrar]
 """Makes the registrar of this broker, once its listeners are bound."""
 
 
+class LeadershipParts(NamedTuple):
+    """What decides when this broker may lead."""
+
+    lease: HeartbeatLease
+    former_leaders: FormerLeaders
+
+
 class QuorumParticipation:
     """Implements `Participation`."""
 
@@ -43,6 +51,7 @@ class QuorumParticipation:
         "_config",
         "_failed_directories",
         "_follower",
+        "_former_leaders",
         "_has_ceased",
         "_lease",
         "_metadata_offset",
@@ -58,7 +67,7 @@ class QuorumParticipation:
         config: Configuration,
         view: ClusterView,
         follower: FollowedMetadata,
-        lease: HeartbeatLease,
+        leading: LeadershipParts,
         registers: Registers,
         assignments: DirectoryAssignments,
         note_epoch: Callable[[int], None],
@@ -69,7 +78,7 @@ class QuorumParticipation:
         self._view = view
         self._follower = follower
         self._note_epoch = note_epoch
-        self._lease = lease
+        self._lease, self._former_leaders = leading
         self._registers = registers
         self._registrar: Registrar | None = None
         self._metadata_offset = -1
@@ -103,7 +112,7 @@ class QuorumParticipation:
 
     def follow(self) -> None:
         """See `Participation`."""
-        self._view.subscribe(self._begin_to_lead)
+        self._view.subscribe(self._former_leaders.follow)
         self._view.subscribe(self._assignments.note)
 
     async def join(self, broker: Broker) -> None:
@@ -155,6 +164,7 @@ class QuorumParticipation:
         """See `Participation`."""
         self._has_ceased = True
         self._lease.close()
+        self._former_leaders.close()
         if self._registrar is not None:
             self._registrar.close()
         self._assignments.close()
@@ -205,11 +215,6 @@ class QuorumParticipation:
         assert self._registrar is not None, "join comes before"
         logger.info("registering again: metadata.version has log directories now, and the registration has none")
         self._registrar.register_again()
-
-    def _begin_to_lead(self, old: ClusterImage, new: ClusterImage) -> None:
-        """Newly led partitions wait for no former leader: the controller has fenced it, or it has given way."""
-        self._lease.leadership.follow(old, new)
-        self._lease.leadership.begin(self._lease.leadership.sequence)
 
     def metadata_failed(self, error: BaseException) -> None:
         """The metadata log cannot be followed: what this broker knows of its leadership may be wrong.

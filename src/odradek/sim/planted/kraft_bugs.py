@@ -144,9 +144,18 @@ def _(right: Any) -> Any:
       f"{_LEASE}:HeartbeatLease.unfenced")  # fmt: skip
 def _(right: Any) -> Any:
     def unfenced(self: Any, asked_at: float) -> None:
-        self.leadership.extend(asked_at, 60.0)
+        self._leadership.extend(asked_at, 60.0)
 
     return unfenced
+
+
+@_bug("former leader not asked", "a broker leads beside one that was deposed and does not know it",
+      f"{_BROKER}.former_leaders:former_leaders")  # fmt: skip
+def _(_right: Any) -> Any:
+    def former_leaders(_elected: Any) -> set[int]:
+        return set()
+
+    return former_leaders
 
 
 @_bug("lease without the news", "a broker that was fenced and unfenced leads on before it has applied either",

@@ -9,8 +9,9 @@ from typing import Any, cast
 from odradek.broker.cluster.cluster_view import ClusterView
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.kraft.directory_assignments import DirectoryAssignments
+from odradek.broker.kraft.former_leaders import FormerLeaders
 from odradek.broker.kraft.heartbeat_lease import HeartbeatLease
-from odradek.broker.kraft.quorum_participation import QuorumParticipation
+from odradek.broker.kraft.quorum_participation import LeadershipParts, QuorumParticipation
 from odradek.kraft.broker_life_cycle import BrokerState
 from odradek.metadata.features import METADATA_VERSION
 from odradek.metadata.image import Broker, ClusterImage, PartitionState, Topic
@@ -56,11 +57,12 @@ class World:
         registrar: Any = self.registrar
         unasked = DirectoryAssignments(SELF, cast(Any, None), lambda *_: None, lambda: 1, 1000)
         self.lease = HeartbeatLease(config, self.leadership, lambda: self.now, self._catch_up, list)
+        peers: Any = SimpleNamespace(node_id=SELF)
         self.part = QuorumParticipation(
             config,
             self.view,
             cast(Any, self.follower),
-            self.lease,
+            LeadershipParts(self.lease, FormerLeaders(config, self.leadership, peers, lambda: self.now, list)),
             lambda _broker: registrar,
             unasked,
             self.noted.append,
