@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
+import termios
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -243,6 +246,42 @@ def test_a_line_without_its_key_ends_with_an_error(run: Run, topic: str):
     assert failed.err == "odradek produce: line 2: there is no key separator: 'only'\n"
 
 
+def test_lines_before_a_bad_one_are_sent(run: Run, topic: str):
+    lines = "".join(f'{{"value":"{number}"}}\n' for number in range(500))
+    failed = run(f"produce --topic {topic} -i json", stdin=f'{lines}{{"vlaue":"x"}}\n')
+    assert failed.status == 1
+    assert failed.err.startswith("odradek produce: line 501: ")
+    assert len(run(f"consume --topic {topic} --offset start -e").lines) == 500
+
+
+def unread_bytes(pipe: int) -> int:
+    """What the other end of a pipe has not read yet."""
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_lines_before_a_signal_are_sent(number: int, status: int, odradek_broker: BrokerProcess, run: Run, topic: str):
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    # The batch waits for more records for a minute: the signal ends that.
+    writer = subprocess.Popen(
+        [*PROGRAM, "produce", "--topic", topic, "--timeout", "60000", "-b", odradek_broker.bootstrap],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    signal.signal(signal.SIGINT, before)
+    assert writer.stdin is not None
+    pipe = writer.stdin.fileno()
+    writer.stdin.write("a\nb\n")
+    writer.stdin.flush()
+    while unread_bytes(pipe):
+        time.sleep(0.02)
+    writer.send_signal(number)
+    _, err = writer.communicate(timeout=60)
+    assert (writer.returncode, err) == (status, "")
+    assert sorted(run(f"consume --topic {topic} --offset start -e").lines) == ["a", "b"]
+
+
 def test_a_partition_that_is_not_there(run: Run, topic: str):
     failed = run(f"produce --topic {topic} --partition 9", stdin="x\n")
     assert failed.status == 1
@@ -309,6 +348,17 @@ def test_what_cannot_be_printed_ends_reading_or_is_skipped(run: Run, topic: str)
     skipped = run(f"{line} --skip-message-on-error")
     assert skipped.status == 0
     assert len(skipped.lines) == 2
+
+
+def test_a_group_does_not_commit_what_cannot_be_printed(run: Run, topic: str):
+    run(f"produce --topic {topic} --partition 0", stdin=b"12345678\nshort\n87654321\n")
+    line = f"consume --topic {topic} --group {topic} --from-beginning -e --value-deserializer LongDeserializer"
+    failed = run(line)
+    assert (failed.status, len(failed.lines)) == (1, 1)
+    assert failed.err.startswith("Processed a total of 1 messages\n")
+    places = run(f"groups --describe --group {topic} -o json").json
+    assert [each["current_offset"] for each in places if each["partition"] == 0] == [1]
+    assert len(run(f"{line} --skip-message-on-error").lines) == 1
 
 
 def test_topics_by_pattern(run: Run, filled: str):

@@ -151,3 +151,43 @@ def test_missing_column_is_an_error(kafka: BlockingBroker, tmp_path: Path) -> No
     done = odradek(kafka, "produce", topic, "--from-parquet", file)
     assert done.returncode == 1
     assert "the table has no column value for the value (columns: number); 0 rows were sent" in done.stderr
+
+
+def committed(kafka: BlockingBroker, group: str) -> list[int]:
+    """The offsets of a group in the partitions that have one."""
+    done = odradek(kafka, "groups", "--describe", "--group", group, "-o", "json")
+    return [each["current_offset"] for each in json.loads(done.stdout) if each["current_offset"] is not None]
+
+
+def test_group_commits_the_rows_of_a_complete_file(kafka: BlockingBroker, tmp_path: Path) -> None:
+    topic = kafka.topic()
+    kafka.produce(topic, "1", "2", "3")
+    arguments = ("consume", topic, "--group", topic, "--from-beginning", "--to-parquet")
+    assert odradek(kafka, *arguments, tmp_path / "two.parquet", "-n", 2).returncode == 0
+    assert committed(kafka, topic) == [2]
+    assert odradek(kafka, *arguments, tmp_path / "rest.parquet", "-e").returncode == 0
+    assert parquet.read_table(tmp_path / "rest.parquet")["value"].to_pylist() == [b"3"]
+
+
+def test_group_commits_no_rows_of_an_abandoned_file(kafka: BlockingBroker, tmp_path: Path) -> None:
+    topic, schema, file = kafka.topic(), tmp_path / "row.avsc", tmp_path / "rows.parquet"
+    schema.write_text(json.dumps(AVRO))
+    kafka.produce(topic, avro(1))
+    read = ("consume", topic, "--group", topic, "--from-beginning", "--timeout-ms", 20_000, "--to-parquet", file)
+    command = [sys.executable, "-m", "odradek.cli.main", *map(str, read), "--value-schema", str(schema)]
+    with subprocess.Popen([*command, "-b", kafka.bootstrap_servers], stderr=subprocess.PIPE) as process:
+        deadline = time.monotonic() + 30
+        while not file.with_suffix(".parquet.part").exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        kafka.produce(topic, "text")
+        assert process.wait(30) == 1
+    assert committed(kafka, topic) == []
+    assert os.listdir(tmp_path) == ["row.avsc"]
+
+
+def test_file_that_another_command_writes_is_left_alone(kafka: BlockingBroker, tmp_path: Path) -> None:
+    part = tmp_path / "rows.parquet.part"
+    part.write_text("of another command")
+    done = odradek(kafka, "consume", kafka.topic(), "-e", "--to-parquet", tmp_path / "rows.parquet")
+    assert (done.returncode, "exists already" in done.stderr) == (1, True)
+    assert part.read_text() == "of another command"

@@ -9,7 +9,7 @@ import signal
 
 import pytest
 
-from odradek.cli.commands.consume import end_on_signals
+from odradek.cli.terminal.signals import end_on_signals
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

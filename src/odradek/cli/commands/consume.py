@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import signal
 import sys
 import time
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -26,7 +25,7 @@ from odradek.cli.arguments.options import (
     renamed,
 )
 from odradek.cli.records.offset_spec import END, START, OffsetRange, parse_range, resolve
-from odradek.cli.records.parquet_files import ParquetOutput, avro_values, below, require_parquet
+from odradek.cli.records.parquet_files import ParquetOutput, avro_values, below, offsets_behind, require_parquet
 from odradek.cli.records.record_format import (
     DEFAULT_FORMATTERS,
     NO_OP_FORMATTERS,
@@ -38,6 +37,7 @@ from odradek.cli.records.record_format import (
     tsv_format,
     yaml_format,
 )
+from odradek.cli.terminal.signals import OF_A_SIGNAL, end_on_signals
 
 if TYPE_CHECKING:
     from odradek.client.consumer.avro_columns import AvroValues
@@ -49,7 +49,6 @@ _POLL_MS: Final = 1_000
 _POLL_RECORDS: Final = 2_000
 _NEW_TOPIC_SECONDS: Final = 1.0
 """How long a topic that was just created may be unknown to the broker that is asked."""
-_OF_A_SIGNAL: Final = 128
 
 
 EXAMPLES: Final = r"""
@@ -264,6 +263,7 @@ async def consume(arguments: argparse.Namespace, form: Format | None, span: Offs
             None if arguments.value_schema is None else avro_values(arguments.value_schema, arguments.value_schema_id)
         )
         parquet = ParquetOutput(arguments.to_parquet)
+    commits = parquet is not None and takes_over_commits(settings)
     ended = end_on_signals()
     try:
         async with Consumer(**settings) as consumer:
@@ -273,7 +273,7 @@ async def consume(arguments: argparse.Namespace, form: Format | None, span: Offs
                 if parquet is None:
                     await read(consumer, arguments, printer, ends)
                 else:
-                    await write_parquet(consumer, arguments, parquet, ends, values)
+                    await write_parquet(consumer, arguments, parquet, ends, values, commits=commits)
             finally:
                 if not arguments.quiet:
                     count = printer.count if parquet is None else parquet.count
@@ -281,29 +281,20 @@ async def consume(arguments: argparse.Namespace, form: Format | None, span: Offs
     except asyncio.CancelledError:
         if not ended:
             raise
-        return _OF_A_SIGNAL + ended[0]
+        return OF_A_SIGNAL + ended[0]
     return 0
 
 
-def end_on_signals() -> list[int]:
-    """Cancel the current task on SIGTERM and SIGINT; the list receives the signal's number.
+def takes_over_commits(settings: dict[str, Any]) -> bool:
+    """Disable automatic commits; whether they were enabled.
 
-    asyncio's own handler of SIGINT cancels the task in the middle of a step. A timeout that the task enters next and
-    that expires at once mistakes this cancellation for its own and swallows it. A handler that the loop calls cancels
-    between two steps. A shell starts its background jobs with SIGINT ignored; it stays ignored.
+    They would cover rows of a file that is not complete, which cannot be read if it never is.
     """
-    ended: list[int] = []
-    task = asyncio.current_task()
-
-    def end(number: int) -> None:
-        ended.append(number)
-        if task is not None:
-            task.cancel()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            asyncio.get_running_loop().add_signal_handler(number, end, number)
-    return ended
+    automatic = str(settings.get("enable_auto_commit", True)).strip().lower() == "true"
+    if settings.get("group_id") is None or not automatic:
+        return False
+    settings["enable_auto_commit"] = False
+    return True
 
 
 async def begin(
@@ -377,10 +368,22 @@ async def read(
         if bounded and ends is not None:
             records = [each for each in records if each.offset < ends[each.topic_partition]]
         if records:
-            printer.write(records)
+            write(consumer, printer, records)
             idle = IdleLimit(idle_ms)
         elif idle.is_over():
             return
+
+
+def write(consumer: Consumer, printer: Printer, records: list[ConsumerRecord]) -> None:
+    """Print records. What cannot be printed, and what follows, is not committed. Raises CommandError, OSError."""
+    before = printer.count
+    try:
+        printer.write(records)
+    except (CommandError, OSError):
+        unprinted = records[printer.count - before :]
+        for key, offset in {each.topic_partition: each.offset for each in reversed(unprinted)}.items():
+            consumer.seek(key, offset)
+        raise
 
 
 async def write_parquet(
@@ -389,16 +392,20 @@ async def write_parquet(
     output: ParquetOutput,
     ends: dict[TopicPartition, int] | None,
     values: AvroValues | None,
+    *,
+    commits: bool,
 ) -> None:
     """Write records to the file until one of the conditions to end holds, or a signal comes. It is complete then.
 
-    Raises CommandError for a value that is not Avro of the schema.
+    With `commits`, the offsets behind its rows are committed once it is. Raises CommandError for a value that is not
+    Avro of the schema.
     """
     from odradek.client.consumer.columns import table_schema
 
     limit = arguments.max_messages
     bounded = ends is not None and consumer.config["group_id"] is None
     idle = IdleLimit(arguments.timeout_ms)
+    written: dict[TopicPartition, int] = {}
     try:
         while limit < 0 or output.count < limit:
             if ends is not None and await is_done(consumer, ends):
@@ -414,15 +421,28 @@ async def write_parquet(
                 raise CommandError(str(error)) from error
             if bounded and ends is not None:
                 table = below(table, ends)
-            output.write(table if limit < 0 else table.slice(0, limit - output.count))
+            rows = table if limit < 0 else table.slice(0, limit - output.count)
+            output.write(rows)
+            if commits:
+                written.update(offsets_behind(rows))
             idle = IdleLimit(arguments.timeout_ms)
     except asyncio.CancelledError:
         output.finish(table_schema(include_headers=True, values=values))
+        await commit(consumer, written)
         raise
     except BaseException:
         output.abandon()
         raise
     output.finish(table_schema(include_headers=True, values=values))
+    await commit(consumer, written)
+
+
+async def commit(consumer: Consumer, offsets: dict[TopicPartition, int]) -> None:
+    """Commit offsets, except of partitions that another member of the group has by now."""
+    assigned = consumer.assignment()
+    kept = {key: offset for key, offset in offsets.items() if key in assigned}
+    if kept:
+        await consumer.commit(kept)
 
 
 class IdleLimit:
@@ -472,16 +492,28 @@ class Printer:
 
     def write(self, records: list[ConsumerRecord]) -> None:
         """Raises CommandError for a record that cannot be printed, unless those are skipped."""
-        self.count += len(records)
         if self._form is None:
+            self.count += len(records)
             return
         out = sys.stdout.buffer
         try:
-            out.write(b"".join(map(self._form, records)))
+            text = b"".join(map(self._form, records))
         except (CommandError, ValueError):
+            self._write_singly(records)
+            return
+        out.write(text)
+        out.flush()
+        self.count += len(records)
+
+    def _write_singly(self, records: list[ConsumerRecord]) -> None:
+        written = 0
+        try:
             for each in records:
                 self._write_one(each)
-        out.flush()
+                written += 1
+        finally:
+            sys.stdout.buffer.flush()
+            self.count += written
 
     def _write_one(self, record: ConsumerRecord) -> None:
         assert self._form is not None

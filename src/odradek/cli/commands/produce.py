@@ -28,6 +28,7 @@ from odradek.cli.arguments.options import (
 )
 from odradek.cli.records.line_reader import Headers, JsonReader, LineReader
 from odradek.cli.records.parquet_files import open_parquet
+from odradek.cli.terminal.signals import OF_A_SIGNAL, end_on_signals
 
 if TYPE_CHECKING:
     from odradek.client.producer.accumulator import Delivery
@@ -171,38 +172,54 @@ def settings_of(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 async def send_all(arguments: argparse.Namespace, reader: LineReader | JsonReader, headers: Headers) -> int:
-    """Send every line of standard input and wait until all are acknowledged."""
+    """Send every line of standard input and wait until all are acknowledged; the exit code.
+
+    What was read before a bad line, or before a signal, is sent, as by Apache's tool. Raises CommandError.
+    """
     from odradek.cli.session import reach
+    from odradek.client.errors import ClientError
     from odradek.client.producer.producer import Producer
+    from odradek.wire.errors import KafkaError
 
     key = None if arguments.key is None else arguments.key.encode()
     report = Report(arguments.topic, arguments.output)
-    number = 0
+    number = sent = 0
     end = arguments.record_delimiter or "\n"
-    async with Producer(**settings_of(arguments)) as producer:
-        await reach(producer.cluster, connect_ms(arguments))
-        async for line in lines(prompt=sys.stdout.isatty(), end=end.encode()):
-            if number == arguments.limit:
-                break
-            if not line and arguments.skip_empty:
-                continue
-            number += 1
-            record = reader.read(line, number)
-            own_key = arguments.default_key if record.key is None else record.key
-            delivery = await producer.send(
-                arguments.topic,
-                record.value,
-                own_key if key is None else key,
-                record.headers + headers,
-                arguments.partition,
-                record.timestamp_ms,
-            )
-            if arguments.sync:
-                await delivery
-            await report.sent(delivery)
-        await finish(producer, number)
-        await report.close()
-    return 0
+    ended, stop = end_on_signals(), asyncio.Event()
+    try:
+        async with Producer(**settings_of(arguments)) as producer:
+            await reach(producer.cluster, connect_ms(arguments))
+            ended = end_on_signals(stop)
+            try:
+                async for line in lines(prompt=sys.stdout.isatty(), end=end.encode(), stop=stop):
+                    if number == arguments.limit:
+                        break
+                    if not line and arguments.skip_empty:
+                        continue
+                    number += 1
+                    record = reader.read(line, number)
+                    own_key = arguments.default_key if record.key is None else record.key
+                    delivery = await producer.send(
+                        arguments.topic,
+                        record.value,
+                        own_key if key is None else key,
+                        record.headers + headers,
+                        arguments.partition,
+                        record.timestamp_ms,
+                    )
+                    sent += 1
+                    if arguments.sync:
+                        await delivery
+                    await report.sent(delivery)
+            except (CommandError, KafkaError, ClientError) as error:
+                await finish(producer, sent, str(error))
+                raise
+            await finish(producer, sent)
+            await report.close()
+    except asyncio.CancelledError:
+        if not ended:
+            raise
+    return OF_A_SIGNAL + ended[0] if ended else 0
 
 
 def check_parquet(arguments: argparse.Namespace) -> None:
@@ -250,17 +267,17 @@ async def send_parquet(arguments: argparse.Namespace) -> int:
     return 0
 
 
-async def finish(producer: Producer, count: int) -> None:
-    """Wait for all acknowledgements. Raises CommandError if a record was lost."""
+async def finish(producer: Producer, count: int, reason: str = "") -> None:
+    """Wait for all acknowledgements. Raises CommandError if a record was lost; `reason` says why no more are sent."""
     from odradek.client.errors import ClientError
     from odradek.wire.errors import KafkaError
 
+    before = f"{reason}; " if reason else ""
     try:
         await producer.flush()
-    except KafkaError as error:
-        raise CommandError(f"not all of {count} records were delivered: {error}", error.code.name) from error
-    except ClientError as error:
-        raise CommandError(f"not all of {count} records were delivered: {error}", type(error).__name__) from error
+    except (KafkaError, ClientError) as error:
+        code = error.code.name if isinstance(error, KafkaError) else type(error).__name__
+        raise CommandError(f"{before}not all of {count} records were delivered: {error}", code) from error
 
 
 class Report:
@@ -298,13 +315,23 @@ class Report:
             print(f"{found.topic}\t{found.partition}\t{found.offset}\t{found.timestamp}")
 
 
-async def lines(descriptor: int | None = None, *, prompt: bool = False, end: bytes = b"\n") -> AsyncIterator[bytes]:
-    """Records of standard input as they come, without their ends; a line may end with a carriage return, too."""
+async def lines(
+    descriptor: int | None = None,
+    *,
+    prompt: bool = False,
+    end: bytes = b"\n",
+    stop: asyncio.Event | None = None,
+) -> AsyncIterator[bytes]:
+    """Records of standard input as they come, without their ends; a line may end with a carriage return, too.
+
+    The input also ends at `stop`, with the last complete line.
+    """
     fd = sys.stdin.fileno() if descriptor is None else descriptor
     ask = prompt and os.isatty(fd)
+    stop = asyncio.Event() if stop is None else stop
     extra = b"\r" if end == b"\n" else b""
     rest = b""
-    async for chunk in chunks(fd, ask):
+    async for chunk in chunks(fd, ask, stop):
         # A record may come in many chunks: only the new one is searched, with an end that may have begun before it.
         kept = max(0, len(rest) - len(end) + 1)
         first, *others = (rest[kept:] + chunk).split(end)
@@ -314,34 +341,39 @@ async def lines(descriptor: int | None = None, *, prompt: bool = False, end: byt
         for line in (rest[:kept] + first, *others[:-1]):
             yield line.removesuffix(extra)
         rest = others[-1]
-    if rest:
+    if rest and not stop.is_set():
         yield rest.removesuffix(extra)
 
 
-async def chunks(fd: int, ask: bool) -> AsyncIterator[bytes]:
-    """Input as it can be read, until its end; the loop runs on while a terminal or pipe is empty."""
+async def chunks(fd: int, ask: bool, stop: asyncio.Event) -> AsyncIterator[bytes]:
+    """Input as it can be read, until its end or `stop`; the loop runs on while a terminal or pipe is empty."""
     waits = not stat.S_ISREG(os.fstat(fd).st_mode)
     while True:
         if ask:
             print(">", end="", flush=True)
         if waits:
-            waits = await readable(fd)
+            waits = await readable(fd, stop)
+        if stop.is_set():
+            return
         chunk = os.read(fd, _CHUNK_BYTES)
         if not chunk:
             return
         yield chunk
 
 
-async def readable(fd: int) -> bool:
-    """Wait until there is input; False for a descriptor that cannot be waited for because it is always ready."""
+async def readable(fd: int, stop: asyncio.Event) -> bool:
+    """Wait until there is input, or for `stop`; False for a descriptor that is always ready and cannot be waited for."""
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
     try:
         loop.add_reader(fd, ready.set)
     except PermissionError:
         return False
+    waiting = [asyncio.create_task(each.wait()) for each in (ready, stop)]
     try:
-        await ready.wait()
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     finally:
         loop.remove_reader(fd)
+        for each in waiting:
+            each.cancel()
     return True

@@ -63,46 +63,61 @@ def _read_schema(option: str, path: str) -> str:
 class ParquetOutput:
     """A file that has its name once it is complete; until then it is beside it, as `NAME.part`."""
 
-    __slots__ = ("_part", "_path", "_writer", "count")
+    __slots__ = ("_file", "_part", "_path", "_writer", "count")
 
     def __init__(self, path: str) -> None:
         """Raises CommandError for a file that exists already."""
-        if os.path.exists(path):
-            raise CommandError(f"{path} exists already; choose another name, or remove it")
         self._path = path
         self._part = f"{path}.part"
+        for each in (path, self._part):
+            if os.path.exists(each):
+                raise CommandError(f"{each} exists already; choose another name, or remove it")
+        self._file: Any = None
         self._writer: Any = None
         self.count = 0
         """Rows so far."""
 
     def write(self, table: pa.Table) -> None:
         """Append rows. Raises CommandError."""
-        parquet = require_parquet()
         try:
-            if self._writer is None:
-                self._writer = parquet.ParquetWriter(self._part, table.schema, compression=COMPRESSION)
+            self._begin(table.schema)
             self._writer.write_table(table)
         except OSError as error:
             raise CommandError(f"{self._part}: {error.strerror or error}") from error
         self.count += table.num_rows
 
+    def _begin(self, schema: pa.Schema) -> None:
+        if self._writer is None:
+            self._file = open(self._part, "xb")  # noqa: SIM115 - open until the last row
+            self._writer = require_parquet().ParquetWriter(self._file, schema, compression=COMPRESSION)
+
     def finish(self, empty: pa.Schema) -> None:
         """Complete the file, with the schema of `empty` if there were no rows. Raises CommandError."""
-        parquet = require_parquet()
         try:
-            if self._writer is None:
-                self._writer = parquet.ParquetWriter(self._part, empty, compression=COMPRESSION)
+            self._begin(empty)
             self._writer.close()
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
             os.rename(self._part, self._path)
         except OSError as error:
             raise CommandError(f"{self._path}: {error.strerror or error}") from error
 
     def abandon(self) -> None:
         """Remove what is not complete."""
-        if self._writer is not None:
-            self._writer.close()
-        if os.path.exists(self._part):
+        if self._file is not None:
+            self._file.close()
             os.unlink(self._part)
+
+
+def offsets_behind(table: pa.Table) -> dict[TopicPartition, int]:
+    """The offset behind the last row of each partition in a table."""
+    from odradek.records.topic_partition import TopicPartition
+
+    # Dictionaries of several fetches may differ, and such cannot be grouped.
+    table = table.select(["partition", "offset"]).append_column("topic", table["topic"].cast("string"))
+    last = table.group_by(["topic", "partition"]).aggregate([("offset", "max")]).to_pylist()
+    return {TopicPartition(each["topic"], each["partition"]): each["offset_max"] + 1 for each in last}
 
 
 def below(table: pa.Table, ends: Mapping[TopicPartition, int]) -> pa.Table:
