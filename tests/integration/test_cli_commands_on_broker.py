@@ -598,6 +598,28 @@ def test_what_does_not_exist_is_reported_at_once(run: Run, topic: str, line: str
     assert expected.format(topic=topic) in done.err
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "topics --create --topic {topic}-more --partitions 9999999999",
+        "delete-records --topic {topic}:0 --before 99999999999999999999",
+        "consume --topic {topic} --offset @99999999999999999999 -e",
+    ],
+)
+def test_number_beyond_kafkas_protocol_is_a_mistake(run: Run, topic: str, line: str):
+    done = run(line.format(topic=topic))
+    assert (done.status, done.out, done.err.count("\n")) == (2, "", 1)
+    assert "a value does not fit into Kafka's protocol" in done.err
+
+
+def test_file_without_offsets_of_the_group_is_an_error(run: Run, filled: str, tmp_path: Path):
+    file = tmp_path / "offsets.csv"
+    file.write_text(f"another,{filled},0,5\n")
+    done = run(f"groups --reset-offsets --group g-{filled} --execute --from-file {file}")
+    assert (done.status, done.out) == (1, "")
+    assert done.err == f"odradek groups: group g-{filled}: {file} has no offsets of it\n"
+
+
 # --- as a process ---
 
 

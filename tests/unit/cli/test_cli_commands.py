@@ -9,7 +9,7 @@ from odradek.cli.actions import quotas, reset_offsets, topic_changes
 from odradek.cli.arguments.config_entities import Entity
 from odradek.cli.arguments.errors import UsageError
 from odradek.cli.arguments.options import Parser
-from odradek.cli.commands import configs, consume, groups, offsets, produce
+from odradek.cli.commands import configs, consume, delete_records, groups, offsets, produce
 from odradek.cli.main import main
 from odradek.client.reports import offset_resets
 from odradek.records.topic_partition import TopicPartition
@@ -90,6 +90,13 @@ def parsed(command, line: str) -> argparse.Namespace:
         "groups --reset-offsets --group g --topic t --to-datetime soon",
         "groups --reset-offsets --group g --topic t:x --to-latest",
         "groups --reset-offsets --group g --from-file /nowhere",
+        "groups --reset-offsets --group g --from-file /nowhere --topic t",
+        "groups --reset-offsets --group g --from-file /nowhere --all-topics",
+        "produce t -i json --reader-property parse.key=true",
+        "produce t --from-parquet /nowhere --reader-property parse.key=true",
+        "consume t -o json --formatter-property print.key=true",
+        "consume t -f %v --value-deserializer LongDeserializer",
+        "consume t --to-parquet /nowhere/f -K :",
         "configs",
         "configs --describe",
         "configs --alter --topic t",
@@ -115,6 +122,7 @@ def parsed(command, line: str) -> argparse.Namespace:
         "delete-records --topic t",
         "delete-records --topic t --before -2",
         "delete-records --offset-json-file /nowhere",
+        "delete-records --offset-json-file /nowhere --before 5",
         "dlq list --topic t --dry-run",
         "dlq list --topic t --yes",
         "cluster explode",
@@ -284,9 +292,32 @@ def test_exported_offsets_are_read_again(tmp_path: Path):
     assert reset_offsets.read_csv(str(file), ["only"]) == {"only": both["g"]}
 
 
-@pytest.mark.parametrize("line", ["t,0", "t,x,1", "t,0,y", "g,t,0,1,2"])
+@pytest.mark.parametrize("line", ["t,0", "t,x,1", "t,0,y", "g,t,0,1,2", "t,0,--5"])
 def test_files_that_are_no_offsets(line: str, tmp_path: Path):
     file = tmp_path / "offsets.csv"
     file.write_text(line)
     with pytest.raises(UsageError, match="line 1"):
         reset_offsets.read_csv(str(file), ["g"])
+
+
+def test_file_with_an_offset_twice_is_rejected(tmp_path: Path):
+    file = tmp_path / "offsets.csv"
+    file.write_text("t,0,5\nt,0,6\n")
+    with pytest.raises(UsageError, match="line 2: t-0 of group g occurs twice"):
+        reset_offsets.read_csv(str(file), ["g"])
+
+
+@pytest.mark.parametrize(("partition", "offset"), [("0", "1.9"), ("0.5", "1"), ("0", '"1"'), ("0", "true")])
+def test_offsets_to_delete_are_whole_numbers(partition: str, offset: str, tmp_path: Path):
+    file = tmp_path / "offsets.json"
+    file.write_text(f'{{"partitions": [{{"topic": "t", "partition": {partition}, "offset": {offset}}}]}}')
+    with pytest.raises(UsageError, match="partitions with topic, partition and offset expected"):
+        delete_records.read_offsets(str(file))
+
+
+@pytest.mark.parametrize("line", ["delete-records --offset-json-file {}", "reassign execute {}"])
+def test_deeply_nested_file_is_one_line_and_status_2(line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    file = tmp_path / "deep.json"
+    file.write_text("[" * 100_000)
+    assert main(line.format(file).split()) == 2
+    assert capsys.readouterr().err.count("\n") == 1

@@ -107,6 +107,21 @@ def test_json_with_an_unknown_field_is_rejected_by_name():
         JsonReader().read(b'{"vlaue": "x"}', 7)
 
 
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (r'{"value": "\ud800"}', "value is not Unicode"),
+        (r'{"value": ["\ud800"]}', "value is not Unicode"),
+        (r'{"value": "v", "headers": [{"key": "\ud800"}]}', "the name of a header is not Unicode"),
+        ('{"value": "v", "timestamp": 9223372036854775808}', "does not fit into 64 bits"),
+        ('{"value": ' + "[" * 100_000, "this is not JSON"),
+    ],
+)
+def test_json_that_is_no_record_is_an_error_of_the_line(line: str, message: str):
+    with pytest.raises(CommandError, match=f"line 3: .*{message}"):
+        JsonReader().read(line.encode(), 3)
+
+
 def test_json_without_a_value_is_rejected():
     with pytest.raises(CommandError, match='line 7: the field "value" is missing'):
         JsonReader().read(b'{"key": "x"}', 7)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import csv
 import io
+import re
 import sys
 import time
 from collections.abc import Mapping
@@ -22,6 +23,7 @@ from odradek.client.reports.offset_resets import Offsets, ResetError, plan_reset
 from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import KafkaError
 
+_OFFSET: Final = re.compile(r"-?\d+")
 COLUMNS: Final = (
     Column("GROUP", "group", 15),
     Column("TOPIC", "topic", 15),
@@ -37,6 +39,8 @@ def reset(arguments: argparse.Namespace, scenario: str) -> int:
         raise UsageError("--dry-run and --execute exclude each other")
     if scenario != "from-file" and not arguments.topic and not arguments.all_topics:
         raise UsageError("--reset-offsets needs --topic or --all-topics")
+    if scenario == "from-file" and (arguments.topic or arguments.all_topics):
+        raise UsageError("--from-file goes neither with --topic nor with --all-topics: it names the partitions")
     if arguments.topic and arguments.all_topics:
         raise UsageError("--topic and --all-topics exclude each other")
     topics = topic_partitions(arguments.topic)
@@ -52,6 +56,8 @@ def reset(arguments: argparse.Namespace, scenario: str) -> int:
                 await refuse_active(admin, group)
                 current = {key: at.offset for key, at in (await admin.groups.offsets(group)).items()}
                 partitions = list(from_file.get(group, {}))
+                if scenario == "from-file" and not partitions and not arguments.all_groups:
+                    raise CommandError(f"{arguments.from_file} has no offsets of it")
                 if scenario != "from-file":
                     partitions = list(current) if arguments.all_topics else await partitions_of(admin, topics)
                 planned = await plan_reset(
@@ -142,9 +148,12 @@ def read_csv(path: str, groups: list[str]) -> Mapping[str, Offsets]:
         fields = [each.strip() for each in line]
         if len(fields) == 3 and len(groups) == 1:
             fields.insert(0, groups[0])
-        if len(fields) != 4 or not fields[2].isdecimal() or not fields[3].lstrip("-").isdecimal():
+        if len(fields) != 4 or not fields[2].isdecimal() or _OFFSET.fullmatch(fields[3]) is None:
             form = "topic,partition,offset" if len(groups) == 1 else "group,topic,partition,offset"
             raise UsageError(f"--from-file {path}: line {number}: {form} expected")
         group, topic, partition, offset = fields
-        found.setdefault(group, {})[TopicPartition(topic, int(partition))] = int(offset)
+        place = TopicPartition(topic, int(partition))
+        if place in found.setdefault(group, {}):
+            raise UsageError(f"--from-file {path}: line {number}: {place} of group {group} occurs twice")
+        found[group][place] = int(offset)
     return found

@@ -58,11 +58,14 @@ def client_errors() -> Iterator[None]:
     from odradek.client.errors import ClientError, ConfigError
     from odradek.records.errors import CorruptRecords
     from odradek.wire.errors import KafkaError
+    from odradek.wire.primitives import EncodeError
 
     try:
         yield
     except ConfigError as error:
         raise UsageError(str(error)) from error
+    except EncodeError as error:
+        raise UsageError(f"a value does not fit into Kafka's protocol: {error}") from error
     except KafkaError as error:
         raise CommandError(str(error), error.code.name) from error
     except (ClientError, CorruptRecords) as error:

@@ -16,7 +16,7 @@ def read_document(path: str, option: str) -> Any:
         return json.loads(Path(path).read_text())
     except OSError as error:
         raise UsageError(f"--{option} {path}: {error.strerror or error}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"--{option} {path}: this is not JSON: {error}") from error
 
 

@@ -51,6 +51,12 @@ _NEW_TOPIC_SECONDS: Final = 1.0
 """How long a topic that was just created may be unknown to the broker that is asked."""
 
 
+_OF_DEFAULT_FORMAT: Final = (
+    "key_delimiter", "record_delimiter", "formatter_property", "property", "formatter_config", "formatter",
+    "key_deserializer", "value_deserializer",
+)  # fmt: skip
+"""The options that say how Apache's formatters print a record."""
+
 EXAMPLES: Final = r"""
 # print the first ten records
 odradek consume greetings --from-beginning -n 10
@@ -189,10 +195,13 @@ def chosen_format(arguments: argparse.Namespace) -> Format | None:
     """The format of records; None prints nothing. Raises UsageError."""
     if arguments.form is not None:
         return cast(Format, arguments.form)
-    if arguments.format is not None or arguments.output is not None:
-        for option in ("key_delimiter", "record_delimiter"):
-            if getattr(arguments, option) is not None:
-                raise UsageError(f"--{option.replace('_', '-')} goes neither with --format nor with --output")
+    if arguments.to_parquet is not None or arguments.format is not None or arguments.output is not None:
+        for option in _OF_DEFAULT_FORMAT:
+            if getattr(arguments, option):
+                name = option.replace("_", "-")
+                raise UsageError(f"--{name} goes with none of --format, --output and --to-parquet")
+    if arguments.to_parquet is not None:
+        return None
     if arguments.format is not None:
         return template_format(arguments.format)
     if arguments.output is not None:

@@ -71,6 +71,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Delete records below the offsets after a confirmation; exit code 1 if a partition failed."""
     if (arguments.offset_json_file is None) == (not arguments.topic):
         raise UsageError("exactly one of --offset-json-file and --topic is needed")
+    if arguments.before is not None and not arguments.topic:
+        raise UsageError("--before goes with --topic: the file has the offsets")
     if arguments.topic and (arguments.before is None or arguments.before < -1):
         raise UsageError("--topic needs --before OFFSET (or -1 for all records)")
     if arguments.topic:
@@ -146,17 +148,19 @@ def read_offsets(path: str) -> dict[TopicPartition, int]:
                 document = json.load(file)
     except OSError as error:
         raise UsageError(f"--offset-json-file {path}: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"--offset-json-file {path}: {error}") from error
     offsets: dict[TopicPartition, int] = {}
     try:
         if document.get("version", 1) != 1:
             raise UsageError(f"--offset-json-file {path}: version {document['version']} is not supported, only 1")
         for each in document["partitions"]:
-            key = TopicPartition(str(each["topic"]), int(each["partition"]))
+            if any(type(each[name]) is not int for name in ("partition", "offset")):
+                raise TypeError("a fraction or text would be another offset than the one that is meant")
+            key = TopicPartition(str(each["topic"]), each["partition"])
             if key in offsets:
                 raise UsageError(f"--offset-json-file {path}: {key} occurs twice")
-            offsets[key] = int(each["offset"])
+            offsets[key] = each["offset"]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UsageError(f"--offset-json-file {path}: partitions with topic, partition and offset expected") from error
     if not offsets:

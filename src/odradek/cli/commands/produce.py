@@ -143,6 +143,9 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.input == "json" or properties.keys() & {"parse.key", "key.separator"}:
             raise UsageError("--key-delimiter goes neither with -i json nor with parse.key and key.separator")
         properties.update({"parse.key": "true", "key.separator": arguments.key_delimiter})
+    if properties and (arguments.input == "json" or arguments.from_parquet is not None):
+        option = "-i json" if arguments.input == "json" else "--from-parquet"
+        raise UsageError(f"--reader-property and --reader-config are for lines, not for {option}")
     reader = LineReader(properties) if arguments.input == "lines" else JsonReader()
     headers: Headers = [(n, v.encode()) for n, v in pairs(arguments.header, "header").items()]
     if arguments.partition is not None and arguments.partition < 0:
@@ -362,7 +365,7 @@ async def chunks(fd: int, ask: bool, stop: asyncio.Event) -> AsyncIterator[bytes
 
 
 async def readable(fd: int, stop: asyncio.Event) -> bool:
-    """Wait until there is input, or for `stop`; False for a descriptor that is always ready and cannot be waited for."""
+    """Wait for input or `stop`; False for a descriptor that cannot be waited for because it is always ready."""
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
     try:

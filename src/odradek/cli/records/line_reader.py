@@ -20,6 +20,7 @@ _DEFAULTS: Final = {
     "headers.key.separator": ":",
 }
 _SHOWN_BYTES: Final = 200
+_LATEST_MS: Final = (1 << 63) - 1
 
 
 class Input(NamedTuple):
@@ -125,7 +126,7 @@ class JsonReader:
 
         try:
             found = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise CommandError(f"line {number}: this is not JSON: {error}") from error
         if not isinstance(found, dict):
             raise CommandError(f"line {number}: a JSON object is expected")
@@ -135,6 +136,8 @@ class JsonReader:
         timestamp = found.get("timestamp")
         if timestamp is not None and (not isinstance(timestamp, int) or isinstance(timestamp, bool)):
             raise CommandError(f"line {number}: timestamp is not a number of milliseconds")
+        if timestamp is not None and timestamp > _LATEST_MS:
+            raise CommandError(f"line {number}: timestamp {timestamp} does not fit into 64 bits")
         if timestamp is not None and timestamp < 0:
             timestamp = None
         headers = _json_headers(found.get("headers"), number)
@@ -151,6 +154,7 @@ def _json_headers(given: Any, number: int) -> Headers:
         if not isinstance(each, dict) or not isinstance(each.get("key"), str):
             raise CommandError(f'line {number}: headers are objects with "key" and "value"')
         _check_fields(each, _HEADER_FIELDS, frozenset(), f"line {number}: header {each['key']}")
+        _utf8(each["key"], "the name of a header", number)
         headers.append((each["key"], _bytes(each, "value", number)))
     return headers
 
@@ -176,10 +180,18 @@ def _bytes(found: dict[str, Any], name: str, number: int) -> bytes | None:
     if value is None:
         return None
     if isinstance(value, str):
-        return value.encode()
+        return _utf8(value, name, number)
     import json
 
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    return _utf8(json.dumps(value, ensure_ascii=False, separators=(",", ":")), name, number)
+
+
+def _utf8(text: str, what: str, number: int) -> bytes:
+    r"""Raises CommandError for half of a pair of surrogates, which JSON can write as `\ud800`."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise CommandError(f"line {number}: {what} is not Unicode: {error.reason}") from error
 
 
 def _flag(settings: Mapping[str, str], name: str) -> bool:
