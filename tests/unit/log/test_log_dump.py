@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from odradek.log.append import Origin
 from odradek.log.config import LogConfig
 from odradek.log.inspection.dump import DumpOptions, UnknownFile, as_text, dump
-from odradek.ports.disk import SystemDisk
+from odradek.ports.disk import SystemDisk, SystemFile
 from odradek.records.errors import CorruptRecords
 from tests.unit.log.support import NOW, batch, log_environment, marker, open_log, produced, put
 
@@ -99,9 +101,21 @@ def test_flipped_bit_makes_its_batch_invalid(directory: Path) -> None:
     data = bytearray(path.read_bytes())
     data[62] ^= 1
     path.write_bytes(data)
-    found = lines(directory, ".log")
+    dumped = dump(SystemDisk(), str(path), EVERYTHING)
+    found = [next(dumped), next(dumped), next(dumped)]
     assert found[1].endswith("isvalid: false")
     assert found[2].endswith("isvalid: true"), "and its records are not shown"
+    with pytest.raises(CorruptRecords, match=r"^1 batches are damaged, the first one at byte 0$"):
+        list(dumped)
+
+
+def test_segment_is_read_where_it_cannot_be_written(directory: Path) -> None:
+    class ReadOnlyDisk(SystemDisk):
+        def open(self, path: str, *, create: bool = False) -> SystemFile:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+
+    path = next(directory.glob("*.log"))
+    assert len(list(dump(ReadOnlyDisk(), str(path), EVERYTHING))) > 1
 
 
 def test_torn_end_is_an_error_unless_only_the_head_is_read(directory: Path) -> None:

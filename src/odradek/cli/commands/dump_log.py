@@ -9,6 +9,7 @@ from typing import Final
 from odradek.broker.storage.stored_files import DumpOptions, UnknownFile, as_metadata, as_text, dump
 from odradek.cli.arguments.errors import CommandError
 from odradek.cli.arguments.examples import add_examples
+from odradek.cli.arguments.options import positive
 from odradek.client.reports.stored_records import decode_offsets_record, decode_transaction_record
 from odradek.ports.disk import SystemDisk
 
@@ -38,7 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--index-sanity-check", action="store_true", help="check indexes instead of printing them")
     parser.add_argument("--verify-index-only", action="store_true", help="the same as --index-sanity-check")
     parser.add_argument(
-        "--max-bytes", type=int, default=sys.maxsize, metavar="N", help="read at most N bytes of a segment"
+        "--max-bytes", type=positive, default=sys.maxsize, metavar="N", help="read at most N bytes of a segment"
     )
     parser.add_argument("--max-message-size", type=int, help="accepted without effect, for scripts of Apache's tool")
     add_examples(parser, EXAMPLES)

@@ -81,8 +81,8 @@ def dump(disk: Disk, path: str, options: DumpOptions) -> Iterator[str]:
 
 
 def _head(disk: Disk, path: str, options: DumpOptions) -> bytes:
-    file = disk.open(path)
-    return file.read(0, min(options.max_bytes, file.size()))
+    # Not by `Disk.open`, which wants to write: a backup may be read-only.
+    return disk.read_file(path)[: options.max_bytes]
 
 
 def _checkpoint(disk: Disk, path: str, options: DumpOptions) -> Iterator[str]:
@@ -154,16 +154,21 @@ def _segment(data: bytes, title: str, options: DumpOptions) -> Iterator[str]:
     yield title
     view = memoryview(data)
     end = 0
+    damaged: list[int] = []
     for position, header in split_batches(view, allow_partial_tail=True):
         end = position + header.size
         valid = _is_valid(view, position)
         yield _batch(header, position, valid)
+        if not valid:
+            damaged.append(position)
         if valid and (options.decoder is not None or options.records):
             batch = view[position:end]
             for record in decode_records(batch, parse_header(batch)):
                 yield _record(record, header, options)
     if end < len(data) and len(data) < options.max_bytes:
         raise CorruptRecords(f"{len(data) - end} bytes at byte {end} are no batch")
+    if damaged:
+        raise CorruptRecords(f"{len(damaged)} batches are damaged, the first one at byte {damaged[0]}")
 
 
 def _is_valid(view: memoryview, position: int) -> bool:
