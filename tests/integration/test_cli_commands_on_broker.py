@@ -21,6 +21,7 @@ import pytest
 from bench.peers.broker import BrokerProcess
 from odradek.cli.main import main
 from odradek.client.consumer.consumer import Consumer
+from odradek.ports.disk import SystemDisk
 
 PROGRAM = [sys.executable, "-m", "odradek.cli.main"]
 
@@ -610,6 +611,24 @@ def test_number_beyond_kafkas_protocol_is_a_mistake(run: Run, topic: str, line: 
     done = run(line.format(topic=topic))
     assert (done.status, done.out, done.err.count("\n")) == (2, "", 1)
     assert "a value does not fit into Kafka's protocol" in done.err
+
+
+def test_brokers_of_another_cluster_are_not_restarted(run: Run, tmp_path: Path):
+    home = tmp_path / "three"
+    (home / "broker-1").mkdir(parents=True)
+    properties = "version=1\ncluster.id=4L6g3nShT-eMCtK--X86sw\nnode.id=1\n"
+    (home / "broker-1" / "meta.properties").write_text(properties)
+    lock = SystemDisk().lock(str(home / ".lock"))
+    with subprocess.Popen(["sleep", "60"]) as broker:
+        (home / "odradek-processes.json").write_text(json.dumps({"brokers": {"1": broker.pid}}))
+        try:
+            done = run(f"cluster restart --rolling --patience 1 --data-dir {home}")
+            assert broker.poll() is None
+        finally:
+            broker.kill()
+            lock.release()
+    assert (done.status, done.err.count("\n")) == (1, 1)
+    assert "holds brokers of cluster 4L6g3nShT-eMCtK--X86sw" in done.err
 
 
 def test_file_without_offsets_of_the_group_is_an_error(run: Run, filled: str, tmp_path: Path):

@@ -2,7 +2,13 @@
 
 from odradek.broker.storage.stored_metadata_log import tree_of_directory, tree_of_snapshot
 from odradek.kraft.errors import CorruptMetadata
-from odradek.log.directories.checkpoint_formats import decode_uuid, encode_uuid
+from odradek.log.directories.checkpoint_formats import (
+    META_PROPERTIES,
+    CorruptCheckpoint,
+    decode_uuid,
+    encode_uuid,
+    parse_meta_properties,
+)
 from odradek.log.directories.ownership import METADATA_FILE
 from odradek.log.inspection.dump import DumpOptions, UnknownFile, as_metadata, as_text, dump
 from odradek.log.inspection.verification import (
@@ -16,6 +22,8 @@ from odradek.metadata.kraft.image_tree import Tree
 
 __all__ = [
     "METADATA_FILE",
+    "META_PROPERTIES",
+    "CorruptCheckpoint",
     "CorruptMetadata",
     "DumpOptions",
     "Finding",
@@ -27,6 +35,7 @@ __all__ = [
     "dump",
     "encode_uuid",
     "log_directories",
+    "parse_meta_properties",
     "partition_directories",
     "tree_of_directory",
     "tree_of_snapshot",

@@ -45,6 +45,7 @@ def restart(arguments: argparse.Namespace) -> int:
     patience = PATIENCE_SECONDS if arguments.patience is None else arguments.patience
 
     async def work(admin: Admin) -> int:
+        await _check_cluster(admin, path.parent)
         known = _processes(path)
         for broker in sorted(known, key=int):
             await _until(admin, lambda found: not found["under_replicated"], patience)
@@ -89,6 +90,35 @@ def _check_runs(path: Path) -> None:
         raise CommandError(f"{path.parent}: {error.strerror}") from error
     lock.release()
     raise CommandError(f"{path.parent}: `odradek serve --brokers N` is not running there")
+
+
+async def _check_cluster(admin: Admin, home: Path) -> None:
+    """Raise CommandError where the brokers of the directory are not of the cluster that is asked if it is in sync.
+
+    The default server, or that of a profile, may be of another one.
+    """
+    asked = (await admin.describe_cluster()).cluster_id
+    for own in _clusters_in(home):
+        if own != asked:
+            raise CommandError(
+                f"{home} holds brokers of cluster {own}, and the bootstrap server is of cluster {asked}: name a "
+                "broker of the former with --bootstrap-server"
+            )
+
+
+def _clusters_in(home: Path) -> set[str | None]:
+    """The cluster ids of the brokers in the directory. Raises CommandError."""
+    from odradek.broker.storage.stored_files import META_PROPERTIES, CorruptCheckpoint, parse_meta_properties
+
+    found = set()
+    for file in sorted(home.glob(f"broker-*/{META_PROPERTIES}")):
+        try:
+            found.add(parse_meta_properties(file.read_bytes()).cluster_id)
+        except OSError as error:
+            raise CommandError(f"{file}: {error.strerror}") from error
+        except CorruptCheckpoint as error:
+            raise CommandError(f"{file}: {error}") from error
+    return found
 
 
 def _has_other_process(path: Path, broker: str, process: int, _found: dict[str, Any]) -> bool:
