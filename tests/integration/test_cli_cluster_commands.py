@@ -178,12 +178,26 @@ def test_plan_chooses_the_directories_of_new_replicas(run: Run, topic: str, tmp_
     directories = [each["log_dir"] for each in run("log-dirs --broker-list 3 -o json").json]
     for directory in directories:
         plan = tmp_path / "plan.json"
-        entry = {"topic": topic, "partition": 0, "replicas": [1, 3], "log_dirs": ["any", directory]}
+        entry = {"topic": topic, "partition": 0, "replicas": [1, 3], "log_dirs": ["any", f"{directory}/"]}
         plan.write_text(json.dumps({"version": 1, "partitions": [entry]}))
         done = run(f"reassign execute {plan} --wait")
         assert done.status == 0, done.err
         found = run(f"log-dirs --broker-list 3 --topic-list {topic} --replicas -o json").json
         assert [each["log_dir"] for each in found if each["partition"] == 0] == [directory]
+
+
+def test_rejected_plan_names_the_throttles_that_remain(
+    run: Run, topic: str, cluster: ClusterProcess, tmp_path: Path
+) -> None:
+    plan = tmp_path / "plan.json"
+    entry = {"topic": topic, "partition": 0, "replicas": [1, 3], "log_dirs": ["any", "/not/a/log/directory"]}
+    plan.write_text(json.dumps({"version": 1, "partitions": [entry]}))
+    done = run(f"reassign execute {plan} --throttle 1000000")
+    assert done.status == 1
+    assert done.err.endswith("; the throttles remain: `verify` of this plan removes them\n")
+    assert throttles(cluster, topic)
+    run(f"reassign verify {plan}")
+    assert not throttles(cluster, topic)
 
 
 @pytest.mark.parametrize(
@@ -226,7 +240,7 @@ def test_replica_moves_to_another_directory_of_its_broker(run: Run, topic: str) 
     (row,) = rows
     both = {each["log_dir"] for each in run("log-dirs --broker-list 1 -o json").json}
     (other,) = both - {row["log_dir"]}
-    moved = run(f"log-dirs move --broker 1 --topic {topic}:0 --to {other} --wait")
+    moved = run(f"log-dirs move --broker 1 --topic {topic}:0 --to {other}/ --wait")
     assert moved.status == 0, moved.err
     (after,) = run(f"log-dirs --broker-list 1 --topic-list {topic} --replicas -o json").json
     assert (after["log_dir"], after["is_future"]) == (other, False)

@@ -123,6 +123,8 @@ def parsed(command, line: str) -> argparse.Namespace:
         "delete-records --topic t --before -2",
         "delete-records --offset-json-file /nowhere",
         "delete-records --offset-json-file /nowhere --before 5",
+        "configs --alter --topic t --add-config retention.ms=5 --delete-config retention.ms",
+        "import /nowhere --node-id 2147483648",
         "dlq list --topic t --dry-run",
         "dlq list --topic t --yes",
         "cluster explode",

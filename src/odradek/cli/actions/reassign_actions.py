@@ -12,7 +12,7 @@ from odradek.cli.arguments.errors import CommandError
 from odradek.cli.arguments.names import topic_partitions
 from odradek.cli.session import run_admin
 from odradek.cli.terminal.output import DOCUMENTS, Column, show, show_document
-from odradek.client.reports.reassignment import Move, MoveState, state_of
+from odradek.client.reports.reassignment import Move, MoveState, is_in_directory, state_of
 from odradek.records.topic_partition import PartitionKey, TopicPartition
 from odradek.wire.errors import ErrorCode, KafkaError
 
@@ -48,8 +48,15 @@ def execute(arguments: argparse.Namespace, plan: Plan) -> int:
             print(f"Current partition replica assignment\n\n{plan_text(before)}\n")
             print("Save it: `execute` of this plan restores the assignment.", flush=True)
         await _throttle(admin, arguments, moves, sorted(current.racks), quiet)
-        remaining = await _place(admin, plan)
-        await begin_moves(admin, plan.replicas)
+        try:
+            remaining = await _place(admin, plan)
+            await begin_moves(admin, plan.replicas)
+        except CommandError as error:
+            if arguments.throttle is None and arguments.replica_alter_log_dirs_throttle is None:
+                raise
+            raise CommandError(
+                f"{error}; the throttles remain: `verify` of this plan removes them", error.code
+            ) from error
         await _place_all(admin, remaining)
         if arguments.wait:
             await _wait(admin, plan)
@@ -149,9 +156,9 @@ async def _directory_states(admin: Admin, plan: Plan) -> list[tuple[PartitionKey
         if isinstance(found, KafkaError):
             raise found
         state = MoveState.DIFFERENT
-        if found.future == wanted[replica]:
+        if is_in_directory(found.future, wanted[replica]):
             state = MoveState.IN_PROGRESS
-        elif found.current == wanted[replica] and found.future is None:
+        elif is_in_directory(found.current, wanted[replica]) and found.future is None:
             state = MoveState.COMPLETED
         states.append(((replica.topic, replica.partition), state))
     return states

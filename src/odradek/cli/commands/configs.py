@@ -110,7 +110,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Describe or alter the configuration of the entity named; the exit code."""
     action = exactly_one(arguments, ACTIONS)
     entities = entities_of(arguments)
-    changes = {**added(arguments), **dict.fromkeys(deleted(arguments))}
+    new, gone = added(arguments), deleted(arguments)
+    for name in gone:
+        if name in new:
+            raise UsageError(f"--add-config and --delete-config both name {name}")
+    changes = {**new, **dict.fromkeys(gone)}
     if action == "describe" and changes:
         raise UsageError("--add-config, --add-config-file and --delete-config go with --alter only")
     if action == "alter" and arguments.all:

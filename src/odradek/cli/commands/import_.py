@@ -24,6 +24,7 @@ from odradek.ports.randomness import SystemRandom
 from odradek.ports.store import StoreError
 
 DEFAULT_TARGET: Final = "odradek-data"
+_LAST_NODE_ID: Final = (1 << 31) - 1
 _COLUMNS: Final = (
     Column("TOPIC", "name", 24),
     Column("PARTITIONS", "partitions"),
@@ -82,8 +83,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("--data-dir is empty")
     if not all(arguments.source):
         raise UsageError("the name of a folder is empty")
-    if arguments.node_id is not None and arguments.node_id < 0:
-        raise UsageError(f"--node-id {arguments.node_id}: at least 0")
+    if arguments.node_id is not None and not 0 <= arguments.node_id <= _LAST_NODE_ID:
+        raise UsageError(f"--node-id {arguments.node_id}: from 0 to {_LAST_NODE_ID}")
     try:
         return asyncio.run(_import(arguments, targets))
     except ImportFailure as error:

@@ -149,6 +149,7 @@ def move(arguments: argparse.Namespace) -> int:
         from odradek.cli.arguments.partition_selection import partitions_of
         from odradek.client.admin import raise_first
         from odradek.client.admin.log_dirs import TopicPartitionReplica
+        from odradek.client.reports.reassignment import is_in_directory
 
         wanted = [TopicPartitionReplica(*place, arguments.broker) for place in await partitions_of(admin, named)]
         live = [each.node_id for each in (await admin.describe_cluster()).brokers]
@@ -161,7 +162,9 @@ def move(arguments: argparse.Namespace) -> int:
         while arguments.wait:
             found = await admin.log_dirs.describe_replicas(wanted)
             moving = [
-                each for each, at in raise_first(found).items() if (at.current, at.future) != (arguments.to, None)
+                each
+                for each, at in raise_first(found).items()
+                if at.future is not None or not is_in_directory(at.current, arguments.to)
             ]
             if not moving:
                 break

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
@@ -42,6 +43,11 @@ def state_of(target: Sequence[int], replicas: Sequence[int] | None, running: Par
     if running is None and list(replicas) == list(target):
         return MoveState.COMPLETED
     return MoveState.DIFFERENT
+
+
+def is_in_directory(path: str | None, named: str) -> bool:
+    """Whether a broker's path is the log directory that a user names, perhaps with a slash at the end."""
+    return path is not None and posixpath.normpath(path) == posixpath.normpath(named)
 
 
 def throttled_leaders(moves: Iterable[Move]) -> dict[str, list[str]]:
