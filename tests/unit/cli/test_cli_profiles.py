@@ -48,6 +48,12 @@ def test_the_first_profile_is_used(file: Path, capsys: pytest.CaptureFixture[str
     assert servers() == "b:1"
 
 
+def test_any_text_is_read_again():
+    text = 'ä \U0001f600 "\\ \x01\x7f'
+    profile_file.write(profile_file.Profiles("p", {"p": {"client_id": text}}))
+    assert profile_file.read().profiles["p"]["client_id"] == text
+
+
 def test_only_the_owner_can_read_the_file(file: Path):
     main(["profile", "create", "local", "-b", "a:1"])
     assert stat.S_IMODE(file.stat().st_mode) == 0o600

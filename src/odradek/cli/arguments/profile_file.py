@@ -133,10 +133,10 @@ def write(found: Profiles) -> None:
 
 
 def _toml_text(text: str) -> str:
-    """A TOML basic string. JSON's escapes are TOML's, but for the one control character that JSON leaves as it is."""
+    """A TOML basic string. The escapes are those of JSON, but for a control character that JSON leaves as it is."""
     import json
 
-    return json.dumps(text).replace("\x7f", "\\u007f")
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def check_name(name: str) -> str:
