@@ -133,10 +133,11 @@ class FencedBrokers:
         """These are fenced now."""
         self._fenced.update((broker.id, broker.epoch) for broker in brokers)
 
-    def release(self, broker_ids: Iterable[int]) -> None:
-        """Requests of these arrive again; or they shut down, and stay fenced for that reason."""
-        for broker_id in broker_ids:
-            self._fenced.pop(broker_id, None)
+    def release(self, registrations: Iterable[tuple[int, int]]) -> None:
+        """Requests of these, by id and epoch, arrive again; or they shut down, and stay fenced for that reason."""
+        for broker_id, epoch in registrations:
+            if self._fenced.get(broker_id) == epoch:
+                del self._fenced[broker_id]
 
     def changes(self, brokers: Mapping[int, Broker], silent: Collection[int]) -> tuple[list[Broker], list[Broker]]:
         """Of the registered brokers those to be fenced, and those to be fenced no longer."""

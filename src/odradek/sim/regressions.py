@@ -161,6 +161,8 @@ ONCE_FAILED: Final = {
     "ended, and stayed active until then",
     "late-357257000036": "a leader that waited for its predecessor added a replica to the ISR, and that one, which had "
     "promised nothing, led next: two brokers acted as a leader",
+    "stale-990113": "the controlled shutdown of a killed broker arrived late: the controller never ended the fencing "
+    "of its next process",
 }
 """Seed -> the fault that it found, in short; "simulator" and "checker" are faults of the test itself."""
 

@@ -130,8 +130,16 @@ def test_broker_that_shuts_down_is_not_released() -> None:
     fenced = FencedBrokers()
     known = {3: Broker(3, 1, None, {}, fenced=True)}
     fenced.fence(known.values())
-    fenced.release((3,))
+    fenced.release([(3, 1)])
     assert fenced.changes(known, set()) == ([], [])
+
+
+def test_shutdown_of_an_earlier_registration_changes_nothing() -> None:
+    fenced = FencedBrokers()
+    known = {3: Broker(3, 2, None, {}, fenced=True)}
+    fenced.fence(known.values())
+    fenced.release([(3, 1)])
+    assert fenced.changes(known, set()) == ([], [known[3]])
 
 
 def looked(contacts: dict[int, float], now: float, *others: int) -> Verdict:

@@ -267,7 +267,7 @@ class Controller:
 
     async def controlled_shutdown(self, broker_id: int, broker_epoch: int) -> Sequence[TopicPartition]:
         """Partitions that the broker still leads: no other replica can. Raises KafkaError STALE_BROKER_EPOCH, ..."""
-        self.fencing.leaves(broker_id)
+        self.fencing.leaves(broker_id, broker_epoch)
         remaining = await self._announced(lambda image: shutting_down(image, broker_id, broker_epoch, self._config))
         logger.info("broker %d shuts down; it still leads %d partitions", broker_id, len(remaining))
         return remaining

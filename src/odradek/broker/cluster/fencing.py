@@ -87,9 +87,9 @@ class Fencing:
         """Whether the broker is fenced as silent, or the event that fences it is under way."""
         return broker in self._fenced
 
-    def leaves(self, broker_id: int) -> None:
-        """The broker shuts down: it stays fenced although its requests arrive."""
-        self._fenced.release((broker_id,))
+    def leaves(self, broker_id: int, epoch: int) -> None:
+        """The broker of this registration shuts down: it stays fenced although its requests arrive."""
+        self._fenced.release([(broker_id, epoch)])
 
     def _look(self) -> None:
         image = self._events.image
@@ -125,7 +125,7 @@ class Fencing:
         decision = fencing_changed(image, fence, release, self._config)
         await self._events.carry_out(decision)
         # If that failed, the next look finds them again.
-        self._fenced.release(broker.id for broker in release)
+        self._fenced.release((broker.id, broker.epoch) for broker in release)
 
 
 def _ids(brokers: Iterable[int]) -> str:

@@ -173,6 +173,18 @@ def test_broker_that_shuts_down_stays_fenced_although_it_asks() -> None:
     with_renewals(test)
 
 
+def test_late_shutdown_of_the_process_before_keeps_no_broker_fenced() -> None:
+    async def test(cluster: Cluster, renewals: Renewals) -> None:
+        renewals.part(1, 3)
+        await cluster.until(lambda: cluster.reigning.image.brokers[3].fenced)
+        with pytest.raises(KafkaError, match="STALE_BROKER_EPOCH"):
+            await cluster.reigning.controlled_shutdown(3, cluster.members[3].epoch - 1)
+        renewals.cut.clear()
+        await cluster.until(lambda: not cluster.reigning.image.brokers[3].fenced)
+
+    with_renewals(test)
+
+
 def test_controller_that_too_few_reach_yields_to_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(membership, "AWAY_SECONDS", 0.2)
 
