@@ -175,7 +175,7 @@ def _(right: Any) -> Any:
 
 @_bug("users of another listener", "the users of one listener may log in at all", f"{_LOGINS}._exchange")
 def _(right: Any) -> Any:
-    return lambda self, listener, mechanism: right(self, next(iter(self._listeners.values())), mechanism)
+    return lambda self, session, _, mechanism: right(self, session, next(iter(self._listeners.values())), mechanism)
 
 
 @_bug("deleted user remembered", "a user that was deleted still logs in", f"{_LOGINS}._find_user")
