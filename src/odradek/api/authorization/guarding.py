@@ -128,11 +128,16 @@ def serve_entries(
 
 def split(request: Any, wanted: Entries, access: Access) -> tuple[list[Any], list[Any]]:
     """The entries that the client may name, and the others."""
+    return divided(getattr(request, wanted.field) or (), lambda entry: wanted.is_allowed(entry, access))
+
+
+def divided(entries: Iterable[Any], is_allowed: Callable[[Any], bool]) -> tuple[list[Any], list[Any]]:
+    """The allowed entries and the denied ones, in one pass: a request may name a hundred thousand topics."""
     allowed: list[Any] = []
-    refused: list[Any] = []
-    for entry in getattr(request, wanted.field) or ():
-        (allowed if wanted.is_allowed(entry, access) else refused).append(entry)
-    return allowed, refused
+    denied: list[Any] = []
+    for entry in entries:
+        (allowed if is_allowed(entry) else denied).append(entry)
+    return allowed, denied
 
 
 def _refused(key: ApiKey, wanted: Entries, request: Any, context: RequestContext[Guarded], entry: Any) -> Any:
@@ -196,14 +201,9 @@ def joined(answers: Sequence[Any]) -> Any:
     """The first answer with the entries of all others."""
     first = answers[0]
     for name in first.__slots__:
-        found = [entry for each in answers for entry in getattr(each, name)] if _is_list(first, name) else []
-        if found:
-            setattr(first, name, found)
+        if isinstance(getattr(first, name), list):
+            setattr(first, name, [entry for each in answers for entry in getattr(each, name)])
     return first
-
-
-def _is_list(answer: Any, name: str) -> bool:
-    return isinstance(getattr(answer, name), list)
 
 
 def then(answer: Any, complete: Callable[[Any], Any]) -> Any:
