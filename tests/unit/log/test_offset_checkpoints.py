@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from odradek.log import turns
 from odradek.log.config import LogConfig
-from odradek.log.directories import offset_checkpoints
 from odradek.log.directories.checkpoint_formats import RECOVERY_POINTS, parse_offsets
 from odradek.log.directories.log_directories import LogDirectories
 from odradek.log.partition_log import PartitionLog
@@ -39,7 +39,7 @@ def in_file(path: Path) -> dict[int, int]:
 
 
 def test_others_are_served_while_many_offsets_are_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offset_checkpoints, "_AT_ONCE", 2)
+    monkeypatch.setattr(turns, "AT_ONCE", 2)
     directories = start(tmp_path)
     for partition in range(PARTITIONS):
         opened(directories, partition)
@@ -63,7 +63,7 @@ def test_log_truncated_meanwhile_has_the_lower_offset_in_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What follows the truncation is not synced: a start must examine it."""
-    monkeypatch.setattr(offset_checkpoints, "_AT_ONCE", 1)
+    monkeypatch.setattr(turns, "AT_ONCE", 1)
     directories = start(tmp_path)
     logs = [opened(directories, partition) for partition in range(3)]
     put(logs[0], batch(4))
@@ -85,7 +85,7 @@ def test_log_truncated_meanwhile_has_the_lower_offset_in_the_file(
 def test_partition_recreated_while_offsets_are_noted_has_its_own_offset(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(offset_checkpoints, "_AT_ONCE", 1)
+    monkeypatch.setattr(turns, "AT_ONCE", 1)
     directories = start(tmp_path)
     for partition in range(3):
         opened(directories, partition)

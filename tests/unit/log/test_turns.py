@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from odradek.broker.storage.turns import AT_ONCE, in_turns
+from odradek.log.turns import AT_ONCE, in_turns
 
 
 def test_others_are_served_between_a_thousand_items_and_the_next() -> None:

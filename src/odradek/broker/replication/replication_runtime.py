@@ -17,8 +17,8 @@ from odradek.broker.replication.replica_fetcher import Connect, FetchSettings, R
 from odradek.broker.replication.replication_parts import ReplicationParts
 from odradek.broker.replication.replication_throttles import ReplicationThrottles
 from odradek.broker.storage.partitions import Partitions
-from odradek.broker.storage.turns import TURN_SECONDS
 from odradek.broker.task_failures import logs_failure
+from odradek.log.turns import TURN_SECONDS
 from odradek.metadata.image import ClusterImage, PartitionState, Topic
 from odradek.metadata.topic_changes import deleted_topics, partition_changes
 from odradek.ports.clock import Clock

@@ -13,10 +13,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.storage.compaction import CompactionJob
 from odradek.broker.storage.partitions import Partitions
-from odradek.broker.storage.turns import in_turns
 from odradek.log.cleaner.log_cleaner import Cleaner
 from odradek.log.directories.log_directories import LogDirectories
 from odradek.log.directories.survey import Survey, survey
+from odradek.log.turns import in_turns
 from odradek.log.writing.flush_plan import FlushSchedule
 from odradek.ports.clock import Clock
 from odradek.ports.disk import Disk

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.storage.partitions import Partitions
-from odradek.broker.storage.turns import AT_ONCE, in_turns
 from odradek.log.cleaner.candidates import Cleanable
 from odradek.log.cleaner.log_cleaner import Cleaner
 from odradek.log.partition_log import PartitionLog
+from odradek.log.turns import AT_ONCE, in_turns
 from odradek.ports.clock import Clock
 from odradek.replication.partition import Partition
 from odradek.wire.errors import KafkaError

@@ -8,10 +8,10 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from odradek.broker.storage.turns import TURN_SECONDS
 from odradek.log.config import LogConfig
 from odradek.log.directories.log_directories import LogDirectories
 from odradek.log.partition_log import PartitionLog
+from odradek.log.turns import TURN_SECONDS
 from odradek.metadata.image import ClusterImage, Topic
 from odradek.records.topic_partition import PartitionKey, TopicPartition
 from odradek.wire.errors import ErrorCode, KafkaError

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -15,11 +14,9 @@ from odradek.log.directories.checkpoint_formats import (
 from odradek.log.directories.log_directory import OFFSET_CHECKPOINTS, LogDirectory
 from odradek.log.disk_errors import is_transient
 from odradek.log.partition_log import PartitionLog
+from odradek.log.turns import in_turns
 from odradek.records.topic_partition import PartitionKey
 from odradek.wire.errors import ErrorCode, KafkaError
-
-_AT_ONCE: Final = 1_000
-"""So many logs in a turn of the event loop: less than a millisecond."""
 
 _OF_LOGS: Final = (RECOVERY_POINTS, LOG_START_OFFSETS)
 """The checkpoints of what open logs say themselves."""
@@ -77,11 +74,8 @@ class OffsetCheckpoints:
         if name in _OF_LOGS:
             # Others are served meanwhile. What lowers an offset notes the lower one at once (write_of, clear), and the
             # offsets are taken for the file once all are noted: no later truncation is overlooked.
-            keys = list(self._logs)
-            for first in range(0, len(keys), _AT_ONCE):
-                if first:
-                    await asyncio.sleep(0)
-                self._note(name, keys[first : first + _AT_ONCE])
+            async for several in in_turns(list(self._logs)):
+                self._note(name, several)
         failure = None
         for directory in self._directories:
             if directory.offline is None:

@@ -18,12 +18,12 @@ from odradek.broker.replication.replica_fetcher import ReplicaFetcher
 from odradek.broker.replication.replication_parts import ReplicationParts, replication_parts
 from odradek.broker.replication.replication_runtime import ReplicationRuntime
 from odradek.broker.storage.partitions import Partitions
-from odradek.broker.storage.turns import TURN_SECONDS
 from odradek.client.errors import Disconnected
 from odradek.controller.in_sync import IsrChange, IsrChanged
 from odradek.log.config import LogConfig
 from odradek.log.environment import LogEnvironment
 from odradek.log.partition_log import PartitionLog
+from odradek.log.turns import TURN_SECONDS
 from odradek.metadata.image import Broker, ClusterImage, PartitionState, Topic
 from odradek.metrics.invariants import InvariantCounters
 from odradek.ports.clock import Clock, SystemClock
