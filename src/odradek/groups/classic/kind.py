@@ -107,8 +107,8 @@ class ClassicGroups:
         group = self.by_id.get(then.group_id)
         if error is None or group is None or then.group_id in self.stored:
             return NOTHING
+        code, replies = append_failure(error), self.rebalances.replies
         for member in list(group.members.values()):
-            code, replies = append_failure(error), self.rebalances.replies
             group.answer_join(member, JoinResult(code, ""), replies)
             # The error may have come late: a rebalance without an initial delay is further by then.
             group.answer_sync(member, SyncResult(code), replies)

@@ -531,17 +531,20 @@ class Rebalances:
     def unload(self, now_ms: int, group: ClassicGroup) -> None:
         """This broker no longer coordinates the group: members that wait are answered NOT_COORDINATOR."""
         group.transition(_DEAD, now_ms)
-        self.release_waiting(now_ms, group)
+        for member in group.members.values():
+            self._not_here(group, member)
 
     def release_waiting(self, now_ms: int, group: ClassicGroup) -> None:
         """Answer members that wait NOT_COORDINATOR; they have one session to come back."""
-        answered = len(self.replies)
         for member in group.members.values():
-            group.answer_join(member, JoinResult(ErrorCode.NOT_COORDINATOR, member.member_id), self.replies)
-            group.answer_sync(member, SyncResult(ErrorCode.NOT_COORDINATOR), self.replies)
+            answered = len(self.replies)
+            self._not_here(group, member)
             if len(self.replies) > answered:
-                answered = len(self.replies)
                 self._schedule_session(now_ms, group, member.member_id, member.session_timeout_ms)
+
+    def _not_here(self, group: ClassicGroup, member: ClassicMember) -> None:
+        group.answer_join(member, JoinResult(ErrorCode.NOT_COORDINATOR, member.member_id), self.replies)
+        group.answer_sync(member, SyncResult(ErrorCode.NOT_COORDINATOR), self.replies)
 
     def forget(self, group: ClassicGroup) -> None:
         """The group is deleted: cancel its deadlines."""
