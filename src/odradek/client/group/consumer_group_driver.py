@@ -40,7 +40,7 @@ class ConsumerGroupDriver:
 
     __slots__ = (
         "_beating", "_cluster", "_config", "_failure", "_failures", "_fetcher", "_fields", "_former", "_group_id",
-        "_is_lost", "_last_poll", "_loop", "_member", "_partitions", "_urgent", "active",
+        "_last_poll", "_loop", "_member", "_partitions", "_urgent", "active",
     )  # fmt: skip
 
     def __init__(
@@ -68,7 +68,6 @@ class ConsumerGroupDriver:
         self._beating: asyncio.Task[None] | None = None
         self._urgent = asyncio.Event()
         self._last_poll = self._loop.time()
-        self._is_lost = False
         # The member that lost partitions belong to, until they are dropped.
         self._former: Member | None = None
         self._failure: Exception | None = None
@@ -123,7 +122,6 @@ class ConsumerGroupDriver:
             failure, self._failure = self._failure, None
             raise failure
         if not self.active:
-            self._is_lost = False
             self._former = None
             await self._leave()
             return 1.0
@@ -136,8 +134,7 @@ class ConsumerGroupDriver:
         return max(0.05, min(1.0, self._partitions.next_commit - self._loop.time()))
 
     async def _drop_lost(self) -> None:
-        if self._is_lost:
-            self._is_lost = False
+        if self._former is not None:
             try:
                 await self._partitions.lose()
             finally:
@@ -151,9 +148,9 @@ class ConsumerGroupDriver:
             try:
                 await self._partitions.give_up(gone, self.commit)
             finally:
-                if not self._is_lost:
+                if self._former is None:
                     self._report(self._owned_ids())
-        if self._is_lost:
+        if self._former is not None:
             # Removed by the group meanwhile: the next poll drops the rest.
             return
         fresh = self._assigned() - self._partitions.owned
@@ -180,7 +177,7 @@ class ConsumerGroupDriver:
         try:
             await self._partitions.take_up(fresh)
         finally:
-            if not self._is_lost:
+            if self._former is None:
                 self._report(self._owned_ids())
 
     def _owned_ids(self) -> frozenset[TopicIdPartition]:
@@ -260,7 +257,6 @@ class ConsumerGroupDriver:
 
     def _lose(self, former: Member) -> None:
         """The group has removed this member: the next poll drops the partitions, which were those of `former`."""
-        self._is_lost = True
         self._former = former
         self._member.lose()
         self._fetcher.wake_waiter()
@@ -314,7 +310,7 @@ class ConsumerGroupDriver:
 
     async def close(self, operation: GroupMembershipOperation) -> None:
         """Commit (with enable_auto_commit), revoke, leave or remain."""
-        if self._member.has_joined and self._partitions.owned and not self._is_lost:
+        if self._member.has_joined and self._partitions.owned and self._former is None:
             if self.active:
                 await self._partitions.give_up(self._partitions.owned, self.commit)
         elif self._config["enable_auto_commit"] and not self.active and self._partitions.owned:
