@@ -95,8 +95,8 @@ class Disk(Protocol):
         """
         ...
 
-    def read_file(self, path: str) -> bytes:
-        """The whole content."""
+    def read_file(self, path: str, most: int | None = None) -> bytes:
+        """The content, or its first `most` bytes; also of a file that this process may not write."""
         ...
 
     def write_atomic(self, path: str, data: Bytes, *, sync: bool = True) -> None:
@@ -359,10 +359,11 @@ class SystemDisk:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_NOFOLLOW if create else 0)
         return SystemFile(path, os.open(path, flags, self._file_mode), self._file_mode)
 
-    def read_file(self, path: str) -> bytes:
+    def read_file(self, path: str, most: int | None = None) -> bytes:
         """Implements Disk."""
         with open(path, "rb") as file:
-            return file.read()
+            # A buffer of `most` bytes would be made, however small the file is.
+            return file.read() if most is None else file.read(min(most, os.fstat(file.fileno()).st_size))
 
     def write_atomic(self, path: str, data: Bytes, *, sync: bool = True) -> None:
         """Implements Disk."""

@@ -107,10 +107,10 @@ class FaultyDisk:
             self.faults.check("create", path)
         return FaultyFile(self._disk.open(path, create=create), path, self.faults)
 
-    def read_file(self, path: str) -> bytes:
-        """The whole content."""
+    def read_file(self, path: str, most: int | None = None) -> bytes:
+        """As `Disk.read_file`."""
         self.faults.check("read", path)
-        return self._disk.read_file(path)
+        return self._disk.read_file(path, most)
 
     def write_atomic(self, path: str, data: Bytes, *, sync: bool = True) -> None:
         """As `Disk.write_atomic`."""

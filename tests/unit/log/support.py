@@ -87,9 +87,9 @@ class LackingDisk(SystemDisk):
         self._take(path)
         return super().open(path, create=create)
 
-    def read_file(self, path: str) -> bytes:
+    def read_file(self, path: str, most: int | None = None) -> bytes:
         self._take(path)
-        return super().read_file(path)
+        return super().read_file(path, most)
 
     def write_atomic(self, path: str, data: Bytes, *, sync: bool = True) -> None:
         self._take(path)

@@ -870,7 +870,7 @@ def test_a_truncation_that_stops_half_way_takes_the_directory_offline(tmp_path: 
     while len(log.segments) < 3:
         put(log, batch(value=b"x" * 200))
 
-    def no_snapshot(path: str) -> bytes:
+    def no_snapshot(path: str, most: int | None = None) -> bytes:
         raise OSError(errno.EMFILE, "Too many open files", path)
 
     log.truncate_to(log.segments[1].base_offset + 2)

@@ -9,6 +9,7 @@ import os
 import resource
 import signal
 import stat
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,6 +70,18 @@ def test_an_append_that_fails_half_way_leaves_no_trace(tmp_path: Path) -> None:
     assert file.size() == 1000
     assert os.stat(path).st_size == 1000
     assert file.append([b"z"]) == 1000
+
+
+def test_the_beginning_of_a_file_is_read_without_the_right_to_write(disk: SystemDisk, tmp_path: Path) -> None:
+    path = tmp_path / "backup"
+    path.write_bytes(b"content")
+    path.chmod(0o400)
+    assert [disk.read_file(str(path), most) for most in (None, 0, 4, sys.maxsize)] == [
+        b"content",
+        b"",
+        b"cont",
+        b"content",
+    ]
 
 
 def test_a_missing_file_is_not_made_by_accident(disk: SystemDisk, tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def dump(disk: Disk, path: str, options: DumpOptions) -> Iterator[str]:
     if name.endswith((OFFSET_INDEX, TIME_INDEX)) and (options.check_indexes):
         return _sanity(disk, path)
     if name.endswith(LOG):
-        return _segment(_head(disk, path, options), f"Log starting offset: {base}", options)
+        return _segment(disk.read_file(path, options.max_bytes), f"Log starting offset: {base}", options)
     data = disk.read_file(path)
     if name.endswith(OFFSET_INDEX):
         return _offset_index(data, base) if any(data) else iter([f"{path} is empty."])
@@ -80,11 +80,6 @@ def dump(disk: Disk, path: str, options: DumpOptions) -> Iterator[str]:
     raise UnknownFile(f"{path} is no file of a log")
 
 
-def _head(disk: Disk, path: str, options: DumpOptions) -> bytes:
-    # Not by `Disk.open`, which wants to write: a backup may be read-only.
-    return disk.read_file(path)[: options.max_bytes]
-
-
 def _checkpoint(disk: Disk, path: str, options: DumpOptions) -> Iterator[str]:
     """A snapshot of the metadata log: record batches, as in a segment."""
     name = path.rpartition("/")[2]
@@ -94,7 +89,7 @@ def _checkpoint(disk: Disk, path: str, options: DumpOptions) -> Iterator[str]:
     title = "KRaft bootstrap snapshot"
     if found is not None:
         title = f"Snapshot end offset: {found.end_offset}, epoch: {found.epoch}"
-    return _segment(_head(disk, path, options), title, options)
+    return _segment(disk.read_file(path, options.max_bytes), title, options)
 
 
 def _sanity(disk: Disk, path: str) -> Iterator[str]:

@@ -464,10 +464,10 @@ class SimulatedDisk:
         self.volume.changed(parent, {path: inode})
         return inode
 
-    def read_file(self, path: str) -> bytes:
+    def read_file(self, path: str, most: int | None = None) -> bytes:
         """As `Disk.read_file`."""
         file = self.open(path)
-        return file.read(0, file.size())
+        return file.read(0, file.size() if most is None else min(most, file.size()))
 
     def write_atomic(self, path: str, data: Bytes, *, sync: bool = True) -> None:
         """As `Disk.write_atomic`."""
