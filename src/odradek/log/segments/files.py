@@ -139,8 +139,8 @@ class FileCache:
         """Drop what is open there, unless it is this, which exists now."""
         if self._files.get(path) is not file:
             self.forget(path)
-        elif isinstance(file, LateFile):
-            self._files[path] = file.made()
+        else:
+            self.make(path)
 
     def make(self, path: str) -> None:
         """Make the file that is open there, if its first use has not. Raises OSError."""
