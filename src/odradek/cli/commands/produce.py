@@ -184,32 +184,16 @@ async def send_all(arguments: argparse.Namespace, reader: LineReader | JsonReade
     from odradek.client.producer.producer import Producer
     from odradek.wire.errors import KafkaError
 
-    key = None if arguments.key is None else arguments.key.encode()
     report = Report(arguments.topic, arguments.output)
-    number = sent = 0
-    end = arguments.record_delimiter or "\n"
+    sent = 0
     ended, stop = end_on_signals(), asyncio.Event()
     try:
         async with Producer(**settings_of(arguments)) as producer:
             await reach(producer.cluster, connect_ms(arguments))
             ended = end_on_signals(stop)
             try:
-                async for line in lines(prompt=sys.stdout.isatty(), end=end.encode(), stop=stop):
-                    if number == arguments.limit:
-                        break
-                    if not line and arguments.skip_empty:
-                        continue
-                    number += 1
-                    record = reader.read(line, number)
-                    own_key = arguments.default_key if record.key is None else record.key
-                    delivery = await producer.send(
-                        arguments.topic,
-                        record.value,
-                        own_key if key is None else key,
-                        record.headers + headers,
-                        arguments.partition,
-                        record.timestamp_ms,
-                    )
+                async for record in records(arguments, reader, headers, stop):
+                    delivery = await producer.send(arguments.topic, *record)
                     sent += 1
                     if arguments.sync:
                         await delivery
@@ -223,6 +207,33 @@ async def send_all(arguments: argparse.Namespace, reader: LineReader | JsonReade
         if not ended:
             raise
     return OF_A_SIGNAL + ended[0] if ended else 0
+
+
+async def records(
+    arguments: argparse.Namespace, reader: LineReader | JsonReader, headers: Headers, stop: asyncio.Event
+) -> AsyncIterator[tuple[bytes | None, bytes | None, Headers, int | None, int | None]]:
+    """Value, key, headers, partition and timestamp of each line, as `Producer.send` takes them, until `stop`.
+
+    Raises CommandError for a bad line.
+    """
+    key = None if arguments.key is None else arguments.key.encode()
+    end = arguments.record_delimiter or "\n"
+    number = 0
+    async for line in lines(prompt=sys.stdout.isatty(), end=end.encode(), stop=stop):
+        if number == arguments.limit:
+            break
+        if not line and arguments.skip_empty:
+            continue
+        number += 1
+        record = reader.read(line, number)
+        own_key = arguments.default_key if record.key is None else record.key
+        yield (
+            record.value,
+            own_key if key is None else key,
+            record.headers + headers,
+            arguments.partition,
+            record.timestamp_ms,
+        )
 
 
 def check_parquet(arguments: argparse.Namespace) -> None:
