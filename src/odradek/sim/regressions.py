@@ -163,6 +163,8 @@ ONCE_FAILED: Final = {
     "promised nothing, led next: two brokers acted as a leader",
     "stale-990113": "the controlled shutdown of a killed broker arrived late: the controller never ended the fencing "
     "of its next process",
+    "stale-519": "checker: a partition without a waiting write was considered unwritable, as a member of its ISR was "
+    "cut off: one that has all records stays in sync",
 }
 """Seed -> the fault that it found, in short; "simulator" and "checker" are faults of the test itself."""
 

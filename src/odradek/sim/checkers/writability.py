@@ -123,7 +123,8 @@ class WritabilityWatch:
         return reach_each_other(self._world, members)
 
     def _is_writable(self, hosts: dict[int, BrokerHost], key: PartitionKey) -> bool:
-        return any(takes_writes(self._world, each, hosts) for host in hosts.values() for each in _leading(host, key))
+        leading = [each for host in hosts.values() for each in _leading(host, key)]
+        return any(takes_writes(self._world, each, hosts) or _is_idle(each) for each in leading)
 
     def _story(self, key: PartitionKey, state: PartitionState, majority: frozenset[int]) -> str:
         return (
@@ -153,6 +154,12 @@ def takes_writes(world: World, leader: Partition, hosts: dict[int, BrokerHost]) 
         if other is not host and any(way.cut_until > now for way in ways):
             return False
     return True
+
+
+def _is_idle(leader: Partition) -> bool:
+    """Whether the leader may act and no write waits: a follower that has all records stays in sync, in reach or not."""
+    is_complete = leader.high_watermark == leader.log.end_offset
+    return is_complete and leader.may_lead and len(leader.isr) >= leader.min_isr
 
 
 def _leading(host: BrokerHost, key: PartitionKey) -> list[Partition]:

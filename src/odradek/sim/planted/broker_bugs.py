@@ -35,6 +35,7 @@ KNOWN_SEEDS: Final = {
     "promises of a majority": 46,
     "promises for later partitions": 1795384657,
     "zombies not fenced": 54,
+    "silent brokers not fenced": 98,
     "lease ignores deposed controllers": 11,
     "snapshot continued at another leader": 129,
 }

@@ -635,7 +635,7 @@ def _(right: Any) -> Any:
     return _nothing
 
 
-@_bug("promises for all partitions", "a promise to one leader holds for the partitions of all others", "stale",
+@_bug("promises for all partitions", "a promise to one leader holds for the partitions of all others", "silent",
       "odradek.replication.leadership:Leadership._may_begin")  # fmt: skip
 def _(right: Any) -> Any:
     return lambda self, place, now: all(until <= now for until in self._promised.values())
