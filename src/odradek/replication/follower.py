@@ -97,7 +97,7 @@ class FollowedLog:
         if len(records) >= HEADER_SIZE:
             first = peek_header(records)
             if first.base_offset < partition.log.end_offset:
-                if not self._begins_in(first):
+                if not self._has_none_before(first, log_start_offset):
                     # The answer to a request that was sent before an earlier answer had come.
                     return Next.FETCH
                 partition.replicated.restart_at(first.base_offset)
@@ -112,10 +112,14 @@ class FollowedLog:
         if self.leader_end_offset >= 0 and self.is_current:
             self.partition.replicated.advance(self.leader_end_offset, self._leader_start)
 
-    def _begins_in(self, batch: BatchHeader) -> bool:
-        """Whether this log is empty and begins inside of the batch, as the leader's does after DeleteRecords."""
+    def _has_none_before(self, batch: BatchHeader, leader_start: int) -> bool:
+        """Whether both logs begin inside of the batch, after DeleteRecords, so that it can replace all of this one.
+
+        This log is empty, or has only records that the leader has deleted. Those may be other ones than the leader's at
+        these offsets: it forgets the epochs before its log start, so that its answers show no divergence there.
+        """
         log = self.partition.log
-        return log.log_start_offset == log.end_offset <= batch.last_offset
+        return log.end_offset <= max(log.log_start_offset, leader_start) and log.end_offset <= batch.last_offset
 
     def _truncate(self, epoch: int, end_offset: int) -> Next:
         """The leader's history departs from this one's at the end of the epoch."""

@@ -202,6 +202,25 @@ def test_log_that_begins_at_the_last_record_of_a_batch_receives_the_batch(partit
     assert (partition.log.log_start_offset, partition.log.end_offset) == (2, 3)
 
 
+def test_other_records_below_the_leaders_start_are_replaced(partition: Partition) -> None:
+    """The leader deleted them inside of a batch of its own epoch, and knows no earlier one."""
+    partition.replicated.append(batches(0, 0, 1), 0, NOW)
+    partition.apply_state(STATE._replace(leader_epoch=1, partition_epoch=1))
+    followed = FollowedLog(partition)
+    batch = encode_batch([(NOW, None, b"value", ())] * 4, BatchFields(partition_leader_epoch=1))
+    assert followed.received(answer(batch, high_watermark=4, start=2), NOW) is Next.FETCH
+    assert (partition.log.log_start_offset, partition.log.end_offset, partition.high_watermark) == (2, 4, 4)
+
+
+def test_other_records_above_the_leaders_start_are_kept(partition: Partition) -> None:
+    partition.replicated.append(batches(0, 0, 1), 0, NOW)
+    partition.apply_state(STATE._replace(leader_epoch=1, partition_epoch=1))
+    followed = FollowedLog(partition)
+    batch = encode_batch([(NOW, None, b"value", ())] * 4, BatchFields(partition_leader_epoch=1))
+    assert followed.received(answer(batch, start=1), NOW) is Next.FETCH
+    assert (partition.log.log_start_offset, partition.log.end_offset) == (0, 2)
+
+
 def with_epochs(partition: Partition, *epochs: int) -> FollowedLog:
     """A follower whose log has one record of each of these epochs, the last of which its leader has."""
     for offset, epoch in enumerate(epochs):
