@@ -83,9 +83,13 @@ class Elected(NamedTuple):
     number: int
     """A later election has another one."""
     place: PartitionKey
-    before: PartitionState | None
-    """Its state in the image before; None if it was not there."""
+    topic_id: bytes
     state: PartitionState
+
+    @property
+    def topic_id_partition(self) -> TopicIdPartition:
+        """The partition by the id of its topic."""
+        return self.topic_id, self.place[1]
 
 
 class _Pending(NamedTuple):
@@ -164,7 +168,7 @@ class Leadership:
                 self._sequence += 1
                 is_first = state.leader_epoch == 0
                 self._pending[topic.name, index] = _Pending(self._sequence, topic.id, self._now(), is_first)
-                elected.append(Elected(self._sequence, (topic.name, index), was, state))
+                elected.append(Elected(self._sequence, (topic.name, index), topic.id, state))
         for place in [place for place in self._pending if new.partition(*place) is None]:
             del self._pending[place]
         return elected

@@ -167,6 +167,8 @@ ONCE_FAILED: Final = {
     "cut off: one that has all records stays in sync",
     "upkeep-348998000013": "a leader that had deleted records inside of a batch had forgotten the epochs before it: a "
     "follower with other records below them got the batch again and again, and appended none of it",
+    "kraft-dark-348998000003": "a leader asked only the one before, which was fenced and had never begun: the leader "
+    "before that did not know of either, and led on",
 }
 """Seed -> the fault that it found, in short; "simulator" and "checker" are faults of the test itself."""
 

@@ -137,7 +137,7 @@ def test_partition_is_pending_until_it_begins(leadership: Leadership) -> None:
 def test_leadership_begins_by_its_election(leadership: Leadership) -> None:
     leadership.extend(100.0, 2.0)
     (first,) = leadership.follow(image(2), image(1, 5))
-    assert (first.place, first.before, first.state.leader_epoch) == (("t", 0), image(2).partition("t", 0), 5)
+    assert (first.place, first.topic_id_partition, first.state.leader_epoch) == (("t", 0), (ID, 0), 5)
     (second,) = leadership.follow(image(1, 5), image(1, 6))
     assert not leadership.waits(first)
     assert leadership.waits(second)

@@ -3,7 +3,8 @@
 A former leader that is fenced has no lease. One that was deposed by a preferred election or a reassignment is not
 fenced, and acts until it has applied the image, which may take long where it is cut off from the controllers. So its
 successor asks it for an epoch of the partition, and names its own leader epoch: only a broker that does not know that
-epoch yet answers UNKNOWN_LEADER_EPOCH. Brokers of Apache Kafka answer the same.
+epoch yet answers UNKNOWN_LEADER_EPOCH. Brokers of Apache Kafka answer the same. If the partition had other leaders
+shortly before, the successor asks them as well (`broker.kraft.deposed_leaders`).
 See docs/decisions/0011-leaders-hold-leases.md.
 """
 
@@ -16,10 +17,11 @@ from typing import Final, NamedTuple
 
 from odradek.api.requests.context import Configuration
 from odradek.broker.cluster.peers import Peers, Purpose
+from odradek.broker.kraft.deposed_leaders import DeposedLeaders, is_fenced
 from odradek.broker.task_failures import logs_failure
 from odradek.client.errors import TransportError
 from odradek.controller.change_report import some_of
-from odradek.metadata.image import NO_LEADER, ClusterImage
+from odradek.metadata.image import ClusterImage
 from odradek.records.topic_partition import PartitionKey
 from odradek.replication.leadership import Elected, Leadership
 from odradek.replication.partition import Partition, take_in_followers
@@ -38,7 +40,6 @@ _VERSION: Final = 4
 _TIMEOUT_MS: Final = 1000.0
 _PAUSE_SECONDS: Final = 0.02
 """Between two questions."""
-_FIRST_EPOCH: Final = 0
 _NO_EPOCH: Final = 0
 """The epoch of which the end is asked for: it does not matter."""
 _KNOW: Final = frozenset(
@@ -62,7 +63,7 @@ class _Question(NamedTuple):
 class FormerLeaders:
     """Subscribe `follow` before anything else that the view calls; `close` at the stop."""
 
-    __slots__ = ("_config", "_leadership", "_now", "_opened", "_peers", "_questions", "_waits")
+    __slots__ = ("_config", "_deposed", "_leadership", "_now", "_opened", "_peers", "_questions", "_waits")
 
     def __init__(
         self,
@@ -78,6 +79,7 @@ class FormerLeaders:
         self._peers = peers
         self._now = now
         self._opened = opened
+        self._deposed = DeposedLeaders(peers.node_id, now, self._session_seconds)
         self._questions: dict[asyncio.Task[None], _Question] = {}
         self._waits: dict[int, set[int]] = {}
         """By number of the election, the brokers that may still act as the leader."""
@@ -85,14 +87,16 @@ class FormerLeaders:
     def follow(self, old: ClusterImage, new: ClusterImage) -> None:
         """Begin to lead the partitions of which no other broker may act as the leader; ask about the others."""
         for task, question in self._questions.items():
-            if not _is_unfenced(new, question.broker_id):
+            if is_fenced(new, question.broker_id):
                 task.cancel()
         questions: dict[int, dict[PartitionKey, Elected]] = {}
         begun = set()
+        self._deposed.follow(old, new)
         for each in self._leadership.follow(old, new):
-            acting = {i for i in former_leaders(each) if i != self._peers.node_id and _is_unfenced(new, i)}
+            acting = self._deposed.acting(each.topic_id_partition, new)
             if not acting:
                 begun.add(each.number)
+                self._deposed.ended(each.topic_id_partition)
                 continue
             self._waits[each.number] = acting
             for broker_id in acting:
@@ -125,6 +129,8 @@ class FormerLeaders:
                 if not acting:
                     del self._waits[each.number]
                     begun[each.number] = each.place
+                    if self._leadership.waits(each):
+                        self._deposed.ended(each.topic_id_partition)
         if begun:
             self._leadership.begin_elected(begun)
             take_in_followers(self._opened(), set(begun.values()))
@@ -135,7 +141,7 @@ class FormerLeaders:
         Its lease is over then: it has sent no heartbeat that the controllers answered since it was deposed.
         """
         waiting = question.waiting
-        session = self._config.number("broker.session.timeout.ms") / 1000
+        session = self._session_seconds()
         ends = self._now() + session
         while self._now() < ends:
             errors = await self._ask(question)
@@ -179,22 +185,5 @@ class FormerLeaders:
             for each in topic.partitions
         }
 
-
-def former_leaders(elected: Elected) -> set[int]:
-    """The brokers of which one led the partition before.
-
-    Where the image before does not have the leader of the epoch before, each replica may have been that.
-    """
-    before, state = elected.before, elected.state
-    if state.leader_epoch == _FIRST_EPOCH:
-        return set()
-    if before is None:
-        return set(state.replicas)
-    if before.leader != NO_LEADER and before.leader_epoch + 1 == state.leader_epoch:
-        return {before.leader}
-    return {*before.replicas, *state.replicas}
-
-
-def _is_unfenced(image: ClusterImage, broker_id: int) -> bool:
-    broker = image.brokers.get(broker_id)
-    return broker is not None and not broker.fenced
+    def _session_seconds(self) -> float:
+        return self._config.number("broker.session.timeout.ms") / 1000

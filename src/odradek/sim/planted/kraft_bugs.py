@@ -150,9 +150,9 @@ def _(right: Any) -> Any:
 
 
 @_bug("former leader not asked", "a broker leads beside one that was deposed and does not know it",
-      f"{_BROKER}.former_leaders:former_leaders")  # fmt: skip
+      f"{_BROKER}.deposed_leaders:former_leaders")  # fmt: skip
 def _(_right: Any) -> Any:
-    def former_leaders(_elected: Any) -> set[int]:
+    def former_leaders(_before: Any, _state: Any) -> set[int]:
         return set()
 
     return former_leaders

@@ -38,6 +38,11 @@ def image(*states: PartitionState, fenced: tuple[int, ...] = ()) -> ClusterImage
     return ClusterImage("c").with_brokers(brokers).with_topics([Topic("t", b"t" * 16, states)])
 
 
+def only_self(whole: ClusterImage) -> ClusterImage:
+    """The other brokers are not registered."""
+    return whole.with_brokers({SELF: BROKERS[SELF]})
+
+
 class World:
     """The former leaders, as their successor reaches them."""
 
@@ -149,7 +154,7 @@ def test_silent_former_leader_does_not_delay_partitions_of_others() -> None:
     ("old", "new"),
     [
         (image(state(1, 4)), image(state(SELF, 5), fenced=(1,))),
-        (image(state(1, 4)), image(state(SELF, 5)).with_brokers({SELF: BROKERS[SELF]})),
+        (only_self(image(state(1, 4))), only_self(image(state(SELF, 5)))),
         (image(state(SELF, 4)), image(state(SELF, 5))),
         (ClusterImage("c"), image(state(SELF, 0))),
         (ClusterImage("c"), image(state(SELF, 8, (SELF,)))),
@@ -243,6 +248,86 @@ def test_partition_that_is_lost_is_asked_about_no_longer() -> None:
         await world.until_asked(4)
         assert world.asked[-1] == (1, [(1, 8)])
         assert world.waits(1)
+
+    run(scenario)
+
+
+def test_leader_waits_for_the_one_before_a_leader_that_is_fenced() -> None:
+    """Broker 2 was elected, and never learned of it: that it is fenced says nothing of broker 1."""
+
+    async def scenario(world: World) -> None:
+        world.answers[1] = E.UNKNOWN_LEADER_EPOCH
+        between = image(state(2, 5))
+        world.former.follow(image(state(1, 4)), between)
+        world.former.follow(between, image(state(SELF, 6), fenced=(2,)))
+        await world.until_asked(3)
+        assert world.waits(0)
+        assert world.asked[0] == (1, [(0, 6)])
+        world.answers[1] = E.NOT_LEADER_OR_FOLLOWER
+        await world.until_begun()
+
+    run(scenario)
+
+
+def test_leader_of_the_next_epoch_waits_for_whom_it_waited_before() -> None:
+    """A reassignment that removes a replica changes the epoch, and not the leader."""
+
+    async def scenario(world: World) -> None:
+        world.answers[1] = E.UNKNOWN_LEADER_EPOCH
+        led = image(state(SELF, 5))
+        world.former.follow(image(state(1, 4)), led)
+        await world.until_asked(1)
+        world.former.follow(led, image(state(SELF, 6, (2, SELF))))
+        await world.until_asked(4)
+        assert world.waits(0)
+        assert world.asked[-1] == (1, [(0, 6)])
+
+    run(scenario)
+
+
+def test_leader_that_has_begun_acts_at_once_in_its_next_epoch() -> None:
+    async def scenario(world: World) -> None:
+        world.answers[1] = E.NOT_LEADER_OR_FOLLOWER
+        led = image(state(SELF, 5))
+        world.former.follow(image(state(1, 4)), led)
+        await world.until_begun()
+        world.former.follow(led, image(state(SELF, 6, (2, SELF))))
+        assert world.waits()
+
+    run(scenario)
+
+
+def test_answer_to_an_earlier_election_does_not_end_a_later_leader() -> None:
+    """Broker 1 knew of its successor, and led again since."""
+
+    async def scenario(world: World) -> None:
+        world.answers[1] = E.UNKNOWN_LEADER_EPOCH
+        images = [image(state(leader, epoch)) for epoch, leader in enumerate((1, SELF, 1, 2), 4)]
+        world.former.follow(images[0], images[1])
+        await world.until_asked(1)
+        world.former.follow(images[1], images[2])
+        world.former.follow(images[2], images[3])
+        world.answers[1] = E.NOT_LEADER_OR_FOLLOWER
+        await world.until_asked(2)
+        await asyncio.sleep(0.05)
+        world.answers[1] = E.UNKNOWN_LEADER_EPOCH
+        world.former.follow(images[3], image(state(SELF, 8), fenced=(2,)))
+        await world.until_asked(4)
+        assert world.waits(0)
+
+    run(scenario)
+
+
+def test_leader_waits_for_the_session_of_one_that_is_unregistered() -> None:
+    """Its process runs, and has its lease; it applies no image without its registration."""
+
+    async def scenario(world: World) -> None:
+        world.answers[1] = Disconnected("broker 1 is not there")
+        world.former.follow(image(state(1, 4)), only_self(image(state(SELF, 5))))
+        await world.until_asked(3)
+        assert world.waits(0)
+        world.now += SESSION
+        await world.until_begun()
 
     run(scenario)
 
