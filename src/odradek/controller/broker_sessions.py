@@ -76,7 +76,9 @@ class BrokerSessions:
 def next_state(broker: Broker, heartbeat: Heartbeat, *, has_leaderships: bool, moved: bool) -> NextState:
     """What the controller does with a broker after its heartbeat.
 
-    `moved`: all brokers know of the leaders that the controlled shutdown of this broker has elected.
+    `moved`: all unfenced brokers, this one too, know of the leaders that its controlled shutdown has elected. Kafka's
+    controllers do not wait for this one itself. But its successors wait for it no longer once it is fenced, and it acts
+    as the leader until it receives the answer, or until its lease ends.
     """
     if broker.fenced:
         if heartbeat.wants_shutdown:

@@ -147,7 +147,7 @@ class BrokerRequests:
             broker,
             heartbeat,
             has_leaderships=heartbeat.wants_shutdown and leads(controller.image, broker_id),
-            moved=sessions.lowest_offset(self._others(broker_id)) >= self._shutdowns.get(broker_id, 0) - 1,
+            moved=sessions.lowest_offset(controller.image.brokers) >= self._shutdowns.get(broker_id, 0) - 1,
         )
         if state is NextState.UNFENCED and broker.fenced:
             self._releases[broker_id] = controller.next_offset
@@ -171,9 +171,6 @@ class BrokerRequests:
             await controller.decide(lambda c: c.shut_down_broker(broker.id, broker.epoch))
             self._shutdowns[broker.id] = controller.next_offset
         return registered(controller.image, broker.id, broker.epoch)
-
-    def _others(self, broker_id: int) -> dict[int, Broker]:
-        return {i: each for i, each in self._controller.image.brokers.items() if i != broker_id}
 
     async def assign_directories(self, request: AssignReplicasToDirsRequest) -> AssignReplicasToDirsResponse:
         """Note the directories of a broker's replicas; each has its own error."""

@@ -113,3 +113,27 @@ def test_processes_that_register_together_do_not_get_the_same_epoch(
             assert node.parts.controller.image.brokers[BROKER].epoch == first.broker_epoch
 
     run(scenario)
+
+
+def test_broker_may_end_once_it_knows_the_leaders_that_followed_it(tmp_path: Path) -> None:
+    """Successors do not wait for a fenced broker, and it would act as the leader until the answer comes."""
+
+    async def scenario() -> None:
+        async with quorum(tmp_path, settings=LONG_SESSION) as running:
+            node = running.active
+            await add_broker(node, BROKER)
+            controller = node.parts.controller
+            known = controller.next_offset - 1
+
+            async def ask(offset: int) -> bool:
+                epoch = controller.image.brokers[BROKER].epoch
+                request = BrokerHeartbeatRequest(BROKER, epoch, offset, want_shut_down=True)
+                return (await node.parts.brokers.heartbeat(request, 1)).should_shut_down
+
+            assert not await ask(known)
+            assert not await ask(known)
+            assert not controller.image.brokers[BROKER].fenced
+            assert await ask(controller.next_offset - 1)
+            assert controller.image.brokers[BROKER].fenced
+
+    run(scenario)
