@@ -169,6 +169,8 @@ ONCE_FAILED: Final = {
     "follower with other records below them got the batch again and again, and appended none of it",
     "kraft-dark-348998000003": "a leader asked only the one before, which was fenced and had never begun: the leader "
     "before that did not know of either, and led on",
+    "kraft-dark-348998100005": "checker: a killed leader was expected to be replaced within 12 s, and three "
+    "controllers elected one after the other gave its registration a session each",
 }
 """Seed -> the fault that it found, in short; "simulator" and "checker" are faults of the test itself."""
 

@@ -23,7 +23,10 @@ from odradek.sim.world.hosts import BrokerHost, World
 
 LOOK_SECONDS: Final = 0.05
 LED_SECONDS: Final = 12.0
-"""Within so long after its leader has gone a partition is led again, if a replica in sync and a controller live."""
+"""Within so long after its leader has gone a partition is led again, if a replica in sync and a controller live.
+
+A controller of a quorum gives each broker a session from its election, a broker that has ended included.
+"""
 QUIET_SECONDS: Final = 60.0
 """Within so long after the last fault every replica is in sync again."""
 SESSION_SECONDS: Final = 6.0
@@ -101,8 +104,8 @@ class ClusterWatch:
     """Looks at all replicas again and again. Raises Violation."""
 
     __slots__ = (
-        "_half_done", "_leaderless", "_leaders", "_marks", "_obeyed", "_seen", "_stored", "_world", "_writability",
-        "_writability_without_store",
+        "_deciding_epoch", "_half_done", "_leaderless", "_leaders", "_marks", "_obeyed", "_seen", "_stored", "_world",
+        "_writability", "_writability_without_store",
     )  # fmt: skip
 
     def __init__(self, world: World, stored: StoredStates) -> None:
@@ -111,6 +114,7 @@ class ClusterWatch:
         self._leaders: dict[tuple[bytes, int, int], tuple[int, float]] = {}
         self._marks: dict[tuple[str, PartitionKey], tuple[Partition, int, int]] = {}
         self._seen: dict[str, dict[PartitionKey, tuple[int, int, int, int, int]]] = {}
+        self._deciding_epoch: int | None = None
         self._leaderless: dict[TopicIdPartition, float] = {}
         self._half_done: dict[str, float] = {}
         self._obeyed: dict[str, int] = {}
@@ -207,9 +211,12 @@ class ClusterWatch:
         """A replica that could lead a partition without a leader does so after a while."""
         world = self._world
         alive = {host.node_id for host in world.brokers if _is_awake(world, host)}
-        if not world.membership.can_decide(alive):
+        epoch, before = world.membership.deciding_epoch(alive), self._deciding_epoch
+        self._deciding_epoch = epoch
+        if epoch is None or epoch != before:
             self._leaderless.clear()
             self._half_done.clear()
+        if epoch is None:
             return
         states = self._stored.states
         partitions = {host.node_id: _partitions(host) for host in world.brokers}

@@ -52,7 +52,8 @@ class StoreMembership:
                 return True
         return False
 
-    def can_decide(self, awake: Collection[int]) -> bool:
-        """See `Membership`."""
+    def deciding_epoch(self, awake: Collection[int]) -> int | None:
+        """See `Membership`: always the same one, as the store keeps the sessions of brokers."""
         controller = self._world.tree.find(CONTROLLER)
-        return controller is not None and _controller_id(controller.data) in awake and not self._world.store_faults.lost
+        works = controller is not None and _controller_id(controller.data) in awake
+        return 0 if works and not self._world.store_faults.lost else None

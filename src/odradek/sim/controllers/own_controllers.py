@@ -323,10 +323,10 @@ class OwnMembership(RecordedRegistrations):
         found = [image.brokers.get(host.node_id) for image in images]
         return any(broker is None or not broker.is_active for broker in found)
 
-    def can_decide(self, awake: Collection[int]) -> bool:
+    def deciding_epoch(self, awake: Collection[int]) -> int | None:
         """See `Membership`: wherever the brokers are."""
         leader = self._quorum.leader
         if leader is None or leader.node is None or not leader.is_awake:
-            return False
+            return None
         quorum = leader.node.parts.replica.machine.quorum
-        return quorum.high_watermark == quorum.log.end_offset
+        return quorum.epoch if quorum.high_watermark == quorum.log.end_offset else None

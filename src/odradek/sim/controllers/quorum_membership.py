@@ -63,12 +63,12 @@ class QuorumMembership(RecordedRegistrations):
         broker = self._quorum.image.brokers.get(host.node_id)
         return broker is None or not broker.is_active
 
-    def can_decide(self, awake: Collection[int]) -> bool:
+    def deciding_epoch(self, awake: Collection[int]) -> int | None:
         """See `Membership`: wherever the brokers are."""
-        quorum = self._quorum
-        leader = quorum.leader
-        now = quorum.loop.time()
-        return leader is not None and leader.slow_until <= now and leader.high_watermark == leader.log.end.offset
+        leader = self._quorum.leader
+        if leader is None or leader.slow_until > self._quorum.loop.time():
+            return None
+        return leader.epoch if leader.high_watermark == leader.log.end.offset else None
 
 
 class RecordedStates(StoredStates):

@@ -358,8 +358,11 @@ class Membership(Protocol):
         """Whether the controller fences the broker, or has just decided to."""
         ...
 
-    def can_decide(self, awake: Collection[int]) -> bool:
-        """Whether a controller works, where these brokers are awake."""
+    def deciding_epoch(self, awake: Collection[int]) -> int | None:
+        """The epoch of the controller that works, where these brokers are awake; None where none does.
+
+        With each epoch the sessions of all brokers begin again.
+        """
         ...
 
 
