@@ -207,7 +207,7 @@ def test_other_records_below_the_leaders_start_are_replaced(partition: Partition
     partition.replicated.append(batches(0, 0, 1), 0, NOW)
     partition.apply_state(STATE._replace(leader_epoch=1, partition_epoch=1))
     followed = FollowedLog(partition)
-    batch = encode_batch([(NOW, None, b"value", ())] * 4, BatchFields(partition_leader_epoch=1))
+    batch = bytes(encode_batch([(NOW, None, b"value", ())] * 4, BatchFields(partition_leader_epoch=1)))
     assert followed.received(answer(batch, high_watermark=4, start=2), NOW) is Next.FETCH
     assert (partition.log.log_start_offset, partition.log.end_offset, partition.high_watermark) == (2, 4, 4)
 
@@ -216,7 +216,7 @@ def test_other_records_above_the_leaders_start_are_kept(partition: Partition) ->
     partition.replicated.append(batches(0, 0, 1), 0, NOW)
     partition.apply_state(STATE._replace(leader_epoch=1, partition_epoch=1))
     followed = FollowedLog(partition)
-    batch = encode_batch([(NOW, None, b"value", ())] * 4, BatchFields(partition_leader_epoch=1))
+    batch = bytes(encode_batch([(NOW, None, b"value", ())] * 4, BatchFields(partition_leader_epoch=1)))
     assert followed.received(answer(batch, start=1), NOW) is Next.FETCH
     assert (partition.log.log_start_offset, partition.log.end_offset) == (0, 2)
 
