@@ -153,8 +153,10 @@ class BrokerRequests:
             self._releases[broker_id] = controller.next_offset
             await controller.decide(lambda c: c.fence_brokers((), [broker_id]))
         elif state in _FENCED:
-            if not broker.fenced:
-                # One that may shut down stops serving with the answer: no follower waits for it any longer than that.
+            # A broker that serves does not ask to be fenced: such a heartbeat was sent before the one that unfenced it,
+            # over a connection that it has given up. Its lease lasts, so that no other broker may lead yet.
+            if state is NextState.SHUTDOWN_NOW and not broker.fenced:
+                # It stops serving with the answer: no follower waits for it any longer than that.
                 await controller.decide(lambda c: c.fence_brokers([broker_id]))
         elif controller.committed_offset <= self._releases.get(broker_id, -1):
             # The broker leads by the answer once it has applied what is committed, which may lack the fence before.

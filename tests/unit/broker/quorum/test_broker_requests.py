@@ -137,3 +137,18 @@ def test_broker_may_end_once_it_knows_the_leaders_that_followed_it(tmp_path: Pat
             assert controller.image.brokers[BROKER].fenced
 
     run(scenario)
+
+
+def test_late_heartbeat_of_the_start_does_not_fence_a_broker_that_serves(tmp_path: Path) -> None:
+    """It was sent on a connection that the broker gave up. The broker has a lease, beside which no other may lead."""
+
+    async def scenario() -> None:
+        async with quorum(tmp_path, settings=LONG_SESSION) as running:
+            node = running.active
+            await add_broker(node, BROKER)
+            epoch = node.parts.controller.image.brokers[BROKER].epoch
+            late = BrokerHeartbeatRequest(BROKER, epoch, epoch, want_fence=True)
+            assert (await node.parts.brokers.heartbeat(late, 1)).is_fenced, "it grants no lease"
+            assert not node.parts.controller.image.brokers[BROKER].fenced
+
+    run(scenario)
