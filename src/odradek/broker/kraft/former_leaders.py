@@ -42,14 +42,14 @@ _PAUSE_SECONDS: Final = 0.02
 """Between two questions."""
 _NO_EPOCH: Final = 0
 """The epoch of which the end is asked for: it does not matter."""
-_KNOW: Final = frozenset(
-    (
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-    )
-)
+_KNOW: Final = frozenset((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR))
 """Answers of a broker that knows of its successor, or cannot act as the leader."""
+_MAY_ACT: Final = frozenset((ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NONE))
+"""Answers of a broker that may act as the leader later.
+
+A later epoch, or leadership in the same one, is that of a deleted topic of the name, unless this broker is deposed too.
+The former leader may learn that it leads the present topic in an earlier epoch before it learns of the successor.
+"""
 
 
 class _Question(NamedTuple):
@@ -150,7 +150,7 @@ class FormerLeaders:
             self._note_end(question.broker_id, [waiting.pop(place) for place in dict.fromkeys(known)])
             if not waiting:
                 return
-            if ErrorCode.UNKNOWN_LEADER_EPOCH in errors.values():
+            if not _MAY_ACT.isdisjoint(errors.values()):
                 ends = self._now() + session
             await asyncio.sleep(_PAUSE_SECONDS)
         logger.warning(

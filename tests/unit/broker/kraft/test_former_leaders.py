@@ -118,11 +118,27 @@ def test_leader_begins_once_the_former_one_knows_of_it() -> None:
     run(scenario)
 
 
-@pytest.mark.parametrize("answer", [E.FENCED_LEADER_EPOCH, E.KAFKA_STORAGE_ERROR])
-def test_leader_begins_when_the_former_one_cannot_act(answer: E) -> None:
+def test_leader_begins_when_the_former_one_has_lost_its_log_directory() -> None:
+    async def scenario(world: World) -> None:
+        world.answers[1] = E.KAFKA_STORAGE_ERROR
+        world.former.follow(image(state(1, 4)), image(state(SELF, 5)))
+        await world.until_begun()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("answer", [E.FENCED_LEADER_EPOCH, E.NONE])
+def test_leader_waits_while_the_former_one_has_a_deleted_topic(answer: E) -> None:
+    """It leads that in a later epoch, or in the same one. The next image lets it lead the new topic in epoch 0."""
+
     async def scenario(world: World) -> None:
         world.answers[1] = answer
-        world.former.follow(image(state(1, 4)), image(state(SELF, 5)))
+        world.former.follow(image(state(1, 0)), image(state(SELF, 1)))
+        for _ in range(3):
+            world.now += SESSION - 0.1
+            await world.until_asked(len(world.asked) + 2)
+        assert world.waits(0)
+        world.answers[1] = E.NOT_LEADER_OR_FOLLOWER
         await world.until_begun()
 
     run(scenario)
