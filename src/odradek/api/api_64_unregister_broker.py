@@ -12,7 +12,10 @@ from odradek.wire.messages.unregister_broker import UnregisterBrokerRequest, Unr
 
 @api(ApiKey.UNREGISTER_BROKER)
 async def handle(request: UnregisterBrokerRequest, context: RequestContext[HasController]) -> UnregisterBrokerResponse:
-    """Reject: a registration ends with its broker. INVALID_REQUEST for a running one, else BROKER_ID_NOT_REGISTERED."""
+    """Remove the registration of a broker that has ended, which outlasts the broker on KRaft.
+
+    INVALID_REQUEST for a running one, BROKER_ID_NOT_REGISTERED for one that is not registered.
+    """
     try:
         await context.services.controller.unregister_broker(request.broker_id)
     except KafkaError as error:

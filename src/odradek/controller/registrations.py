@@ -53,10 +53,15 @@ def register_broker(
 def unregister_broker(image: ClusterImage, broker_id: int, defaults: Defaults) -> Decision[TopicPartition]:
     """Remove a registration (KIP-631); replies name the partitions that changed.
 
-    Raises KafkaError BROKER_ID_NOT_REGISTERED.
+    A broker that runs would take part no longer until it is restarted, and its successors would wait for the end of its
+    lease. Apache Kafka's controller unregisters it. Raises KafkaError BROKER_ID_NOT_REGISTERED, INVALID_REQUEST for a
+    broker that runs.
     """
-    if broker_id not in image.brokers:
+    broker = image.brokers.get(broker_id)
+    if broker is None:
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker ID {broker_id} is not currently registered")
+    if not broker.fenced:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker {broker_id} is running; stop it before it is unregistered")
     rest = image.with_brokers({i: broker for i, broker in image.brokers.items() if i != broker_id})
     return reconsidered(rest, defaults, frozenset((broker_id,)), frozenset(), aliveness=BY_RECORDS)
 

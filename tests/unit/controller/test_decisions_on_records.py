@@ -17,6 +17,7 @@ from odradek.controller.registrations import (
     assign_directories,
     directories_failed,
     register_broker,
+    unregister_broker,
 )
 from odradek.metadata.directories import LOST, MIGRATING
 from odradek.metadata.features import METADATA_VERSION
@@ -24,7 +25,7 @@ from odradek.metadata.image import NO_LEADER, Broker, ClusterImage, PartitionSta
 from odradek.metadata.kraft.difference import difference
 from odradek.metadata.kraft.replay import replay
 from odradek.ports.randomness import SeededRandom
-from odradek.wire.errors import ErrorCode
+from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages import cluster_metadata as md
 
 CONFIG = BrokerConfig({"min.insync.replicas": "1"})
@@ -109,6 +110,16 @@ def test_same_incarnation_amends_its_registration() -> None:
     decision = register_broker(cluster(STATE), amended, -1, CONFIG)
     assert decision.image.brokers[1] == Broker(1, 11, "r", {})
     assert decision.image.topics["t"].partitions == (STATE,)
+
+
+def test_broker_that_runs_is_not_unregistered() -> None:
+    """No heartbeat registers it again, and its successors would wait for the end of its lease."""
+    image = cluster(STATE)
+    with pytest.raises(KafkaError) as failure:
+        unregister_broker(image, 1, CONFIG)
+    assert failure.value.code is ErrorCode.INVALID_REQUEST
+    fenced = fencing_changed(image, [image.brokers[1]], [], CONFIG, aliveness=BY_RECORDS).image
+    assert unregister_broker(fenced, 1, CONFIG).image.brokers.keys() == image.brokers.keys() - {1}
 
 
 def test_failed_directory_moves_the_leadership_of_its_replicas() -> None:
