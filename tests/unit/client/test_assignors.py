@@ -172,7 +172,23 @@ def test_claims_of_older_generations_lose_and_equal_ones_cancel() -> None:
 
 def test_moving_partitions_are_withheld() -> None:
     wanted = {"a": parts("t0 t1"), "b": parts("t2")}
-    assert withhold_moving(wanted, {"b": parts("t1 t2")}) == {"a": parts("t0"), "b": parts("t2")}
+    assert withhold_moving(wanted, {"b": (parts("t1 t2"), 1)}) == {"a": parts("t0"), "b": parts("t2")}
+
+
+@pytest.mark.parametrize("returning", ["a", "z"])
+def test_claim_of_an_older_generation_is_no_ownership(returning: str) -> None:
+    """A member that was removed from the group claims what it owned before. The owner gives it up first."""
+    members = {
+        "m": MemberSubscription(["t"], parts("t0 t1 t2 t3"), 5),
+        returning: MemberSubscription(["t"], parts("t3"), 4),
+    }
+    assigned = CooperativeStickyAssignor().assign({"t": 4}, members)
+    assert assigned == {"m": parts("t0 t1"), returning: []}
+
+
+def test_partition_that_two_members_claim_is_given_up_by_both() -> None:
+    wanted = {"a": parts("t0"), "b": parts("t1")}
+    assert withhold_moving(wanted, {"a": (parts("t0"), 3), "b": (parts("t0 t1"), 3)}) == {"a": [], "b": parts("t1")}
 
 
 def test_user_data_and_protocol_bytes() -> None:

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from odradek.client.errors import ConfigError
 from odradek.client.group.racks import PartitionRacks, Racks
 from odradek.client.group.ranges import assign_ranges
-from odradek.client.group.sticky import assign_sticky
+from odradek.client.group.sticky import Claims, assign_sticky
 from odradek.records.topic_partition import TopicPartition
 
 NO_GENERATION: Final = -1
@@ -194,7 +194,7 @@ class CooperativeStickyAssignor:
         assignment = assign_sticky(
             counts, {m: each.topics for m, each in members.items()}, claims, _racks(members, racks)
         )
-        return withhold_moving(assignment, {m: each.owned for m, each in members.items()})
+        return withhold_moving(assignment, claims)
 
     def user_data(self, owned: Sequence[TopicPartition], generation: int) -> bytes | None:  # noqa: ARG002
         """The generation; owned partitions are in the subscription itself."""
@@ -204,11 +204,22 @@ class CooperativeStickyAssignor:
         """Nothing to remember."""
 
 
-def withhold_moving(assignment: Assignment, owned: Mapping[str, Iterable[TopicPartition]]) -> Assignment:
-    """Take partitions that another member still owns out of the assignment; they follow in the next rebalance."""
-    owner_of = {partition: member_id for member_id, partitions in owned.items() for partition in partitions}
+def withhold_moving(assignment: Assignment, claims: Claims) -> Assignment:
+    """Take partitions that another member still owns out of the assignment; they follow in the next rebalance.
+
+    The owner is the member that claims the partition as of the latest generation. Members that claim it as of the same
+    one give it up, as each of them may own it.
+    """
+    owners: dict[TopicPartition, tuple[int, set[str]]] = {}
+    for member_id, (partitions, generation) in claims.items():
+        for partition in partitions:
+            latest, claimants = owners.get(partition, (generation, set()))
+            if generation > latest:
+                owners[partition] = (generation, {member_id})
+            elif generation == latest:
+                owners[partition] = (generation, {*claimants, member_id})
     return {
-        member_id: [each for each in partitions if owner_of.get(each, member_id) == member_id]
+        member_id: [each for each in partitions if each not in owners or owners[each][1] == {member_id}]
         for member_id, partitions in assignment.items()
     }
 
