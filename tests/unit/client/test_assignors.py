@@ -198,6 +198,9 @@ def test_user_data_and_protocol_bytes() -> None:
     assert decode_sticky_data(data[:-4]) == (owned, -1)
     assert decode_sticky_data(data[:9]) == ([], -1)
     assert decode_sticky_data(None) == ([], -1)
+    # A name of -10 bytes: the partitions before it would be read again, as often as there are topics.
+    assert decode_sticky_data(b"\0\0\0\2" + b"\0\1t" + b"\0\0\0\1" + bytes(4) + b"\xff\xf6") == ([], -1)
+    assert decode_sticky_data(b"\0\0\0\1" + b"\0\1t" + b"\xff\xff\xff\xff" + bytes(4)) == ([], -1)
     # As Java writes it: version 1, one topic, no user data.
     java = bytes.fromhex("000100000001000174ffffffff00000000")
     assert decode_subscription(java).topics == ["t"]

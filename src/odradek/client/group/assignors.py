@@ -251,6 +251,8 @@ def decode_sticky_data(data: bytes | None) -> tuple[list[TopicPartition], int]:
             topic = data[position + 2 : position + 2 + length].decode()
             position += 2 + length
             (count,) = _INT.unpack_from(data, position)
+            if length < 0 or count < 0:  # which would read the same bytes again, perhaps for minutes
+                return [], NO_GENERATION
             position += 4
             for _ in range(count):
                 owned.append(TopicPartition(topic, _INT.unpack_from(data, position)[0]))
