@@ -64,7 +64,7 @@ class _Listener(NamedTuple):
 class TlsListeners:
     """What each TLS listener accepts connections with, by its name."""
 
-    __slots__ = ("_clock", "_config", "_connects_to", "_listeners", "_timer", "check_seconds")
+    __slots__ = ("_clock", "_config", "_connects_to", "_listeners", "_problems", "_timer", "check_seconds")
 
     def __init__(
         self, config: ListenerSettings, names: Iterable[str], clock: Clock, connects_to: Iterable[str] = ()
@@ -79,6 +79,8 @@ class TlsListeners:
         self._timer: asyncio.TimerHandle | None = None
         self.check_seconds = CHECK_SECONDS
         """Pause between two looks at the files."""
+        self._problems: dict[str, tuple[tuple[object, ...], str]] = {}
+        """Why changed files of a listener were not used last, with their stamps."""
         self._listeners = {name: self._load(name, self._stamps(name)) for name in (*names, *self._connects_to)}
 
     def _load(self, name: str, stamps: tuple[object, ...], text: Callable[[str], str] | None = None) -> _Listener:
@@ -129,8 +131,12 @@ class TlsListeners:
                 return self._load(name, stamps)
             fresh, expiry = self._valid(name, stamps)
         except ValueError as error:
-            logger.warning("cannot use the changed certificates: %s; connections get the previous ones", error)
-            return old._replace(stamps=stamps)
+            problem = stamps, str(error)
+            if self._problems.get(name) != problem:
+                self._problems[name] = problem
+                logger.warning("cannot use the changed certificates: %s; connections get the previous ones", error)
+            # Stamps do not show when a file can be read: rights are granted, or a descriptor is free.
+            return old if _is_unread(error) else old._replace(stamps=stamps)
         logger.info("listener %s has new certificates, valid until %s", name, expiry)
         return fresh
 
@@ -220,3 +226,14 @@ class TlsListeners:
         from odradek.ports.tls import connect_tls
 
         return await connect_tls(stream, self._listeners[listener_name].client, host, timeout)
+
+
+def _is_unread(error: BaseException | None) -> bool:
+    """Whether a file could not be read, rather than used."""
+    import ssl
+
+    while error is not None:
+        if isinstance(error, OSError) and not isinstance(error, ssl.SSLError):
+            return True
+        error = error.__cause__
+    return False

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import os
 import re
 import ssl
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -270,6 +273,31 @@ def test_unusable_certificate_leaves_the_previous_one(
     (line,) = caplog.messages
     assert reason in line
     assert line.endswith("connections get the previous ones")
+
+
+def test_certificate_that_could_not_be_read_is_read_again(
+    authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The broker has no descriptor left when it is replaced, or no right to read it: neither ends with a new file."""
+    watched = Watched(authority, tmp_path)
+    left = 3
+    load = ssl.SSLContext.load_cert_chain
+
+    def fails_at_first(context: ssl.SSLContext, *args: Any) -> None:
+        nonlocal left
+        if left:
+            left -= 1
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        load(context, *args)
+
+    def change() -> None:
+        monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", fails_at_first)
+        watched.replace("/CN=second")
+
+    found = watched.after(change, lambda: subject_served(watched.listeners, authority) == "CN=second")
+    assert found == "CN=second"
+    (line,) = caplog.messages
+    assert "Too many open files" in line
 
 
 SERVE_A_CLIENT = """
