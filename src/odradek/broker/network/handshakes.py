@@ -131,16 +131,18 @@ class Handshakes:
     def _step(self) -> None:
         """Steps for a slice of time; the rest comes in the next turn, after what else the loop has to do."""
         until = self._clock.monotonic() + SLICE_SECONDS
-        while self._ready:
-            each = self._ready.popleft()
-            if each in self._open:
-                self._advance(each)
-            if self._clock.monotonic() >= until:
-                break
-        if self._ready:
-            asyncio.get_running_loop().call_soon(self._step)
-        else:
-            self._is_stepping = False
+        try:
+            while self._ready:
+                each = self._ready.popleft()
+                if each in self._open:
+                    self._advance(each)
+                if self._clock.monotonic() >= until:
+                    break
+        finally:
+            if self._ready:
+                asyncio.get_running_loop().call_soon(self._step)
+            else:
+                self._is_stepping = False
 
     def _advance(self, each: _Open) -> None:
         stream = each.stream

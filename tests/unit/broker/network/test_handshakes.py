@@ -73,6 +73,34 @@ def test_many_handshakes_complete(contexts: Contexts) -> None:
     run(scenario)
 
 
+def test_failure_behind_one_handshake_does_not_stop_the_others(
+    contexts: Contexts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel may not watch one more socket, or its certificate has what no code expects."""
+
+    async def scenario() -> None:
+        listening = Listening(contexts[0])
+        reported: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["exception"]))
+        accept, failures = listening.done.put_nowait, [OSError("no space")]
+
+        def done(stream: TlsStream) -> None:
+            if failures:
+                stream.close()
+                raise failures.pop()
+            accept(stream)
+
+        monkeypatch.setattr(listening.done, "put_nowait", done)
+        for _ in range(2):
+            client = await connect_tls(await listening.connect(), contexts[1], "localhost", 5)
+            client.close()
+        (await asyncio.wait_for(listening.done.get(), SECONDS)).close()
+        assert [str(each) for each in reported] == ["no space"]
+        listening.close()
+
+    run(scenario)
+
+
 def test_half_handshake_ends_at_its_deadline(contexts: Contexts, caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         listening = Listening(contexts[0], seconds=0.05)
