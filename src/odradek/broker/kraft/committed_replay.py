@@ -7,6 +7,7 @@ replayed in slices, so that a long log does not hold the event loop. Source: Kaf
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Iterator
 from typing import Any, Final
@@ -15,11 +16,14 @@ from odradek.broker.kraft.metadata_snapshots import MetadataSnapshots
 from odradek.kraft.checkpoints import Checkpoint, CheckpointId
 from odradek.kraft.metadata_log import MetadataEntry, checked_end, read_entries
 from odradek.kraft.metadata_records import decode_metadata_record
+from odradek.log.disk_errors import is_transient
 from odradek.metadata.image import ClusterImage
 from odradek.metadata.kraft.durable_log import DurableMetadataLog
 from odradek.metadata.kraft.metadata_replay import MetadataReplay
 from odradek.ports.clock import Clock
 from odradek.records.batch import LOG_OVERHEAD, split_batches
+
+logger = logging.getLogger("odradek.broker.kraft")
 
 _READ_BYTES: Final = 1 << 20
 _RECORDS_IN_A_TURN: Final = 512
@@ -127,7 +131,16 @@ class CommittedReplay:
             self._pending.popleft()
 
     async def write_snapshot_if_due(self) -> CheckpointId | None:
-        """Write the image as a snapshot where the log has grown enough or the last one is old; its id."""
+        """Write the image as a snapshot where the log has grown enough or the last one is old; its id.
+
+        None also where no descriptor is free: the log is longer without it. Raises KafkaError and OSError.
+        """
         if not self._snapshots.is_due(self._clock.monotonic()):
             return None
-        return await self._snapshots.write(self._replay, self._log)
+        try:
+            return await self._snapshots.write(self._replay, self._log)
+        except OSError as error:
+            if not is_transient(error):
+                raise
+            logger.warning("cannot write a snapshot of the metadata log: %s; trying again when it has grown", error)
+            return None

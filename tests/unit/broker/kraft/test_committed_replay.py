@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,11 @@ from odradek.broker.kraft.metadata_snapshots import MetadataSnapshots
 from odradek.kraft.checkpoints import CheckpointId, encode_checkpoint, read_checkpoint
 from odradek.kraft.metadata_log import encode_metadata_batch
 from odradek.log.environment import LogEnvironment
+from odradek.metadata.features import BROKER_METADATA, METADATA_VERSION
 from odradek.metadata.kraft.durable_log import DurableMetadataLog
 from odradek.ports.clock import SystemClock
 from odradek.ports.disk import SystemDisk
+from odradek.wire.messages import cluster_metadata as md
 from tests.unit.broker.kraft.quorum_double import topic, versioned
 
 
@@ -142,3 +146,36 @@ def test_snapshot_that_arrives_in_between_ends_the_replay(tmp_path: Path) -> Non
 
     asyncio.run(scenario())
     log.close()
+
+
+def test_snapshot_that_lacks_a_descriptor_is_written_after_further_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log is complete without it. Another failure of the disk ends the node."""
+
+    async def scenario() -> None:
+        log = open_log(tmp_path)
+        replay = replay_of(log, bytes_between=1)
+        await replay.load()
+        save = log.save_snapshot
+        for first, failure in enumerate((errno.EMFILE, errno.EIO, 0)):
+            record: Any = md.FeatureLevelRecord(METADATA_VERSION, BROKER_METADATA.max_level - first)
+            batch = encode_metadata_batch(versioned([record]), base_offset=first, leader_epoch=1, timestamp_ms=0)
+            log.append(batch)
+            replay.appended(batch)
+            await replay.replay_to(first + 1)
+
+            def fails(*_: object, failure: int = failure) -> None:
+                raise OSError(failure, os.strerror(failure))
+
+            monkeypatch.setattr(log, "save_snapshot", fails if failure else save)
+            if failure == errno.EIO:
+                with pytest.raises(OSError, match="Input/output"):
+                    await replay.write_snapshot_if_due()
+            else:
+                assert await replay.write_snapshot_if_due() == (None if failure else CheckpointId(3, 1))
+        log.close()
+
+    asyncio.run(scenario())
+    (line,) = caplog.messages
+    assert "Too many open files" in line
