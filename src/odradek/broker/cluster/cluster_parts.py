@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
@@ -20,6 +21,8 @@ from odradek.broker.storage.partitions import Partitions
 from odradek.controller.election_counts import ElectionCounts
 from odradek.controller.in_sync import IsrChange, IsrChanged
 from odradek.log.config import LogConfig
+from odradek.metadata.configs.catalog import TOPIC
+from odradek.metadata.configs.definitions import InvalidConfig
 from odradek.metadata.image import Broker, ClusterImage, Topic
 from odradek.metrics.invariants import InvariantCounters
 from odradek.ports.store import MetadataStore
@@ -27,6 +30,8 @@ from odradek.replication.leadership import Leadership
 
 if TYPE_CHECKING:
     from odradek.api.requests.long_work import LongWork
+
+logger = logging.getLogger(__name__)
 
 _MOST_KNOWN: Final = 1_000
 """Different settings of topics that are remembered at a time."""
@@ -157,6 +162,23 @@ def report_failed_directories(storage: Storage, replicas: Replicas, report: Call
     storage.directories.events.subscribe_failures(directory_failed)
 
 
+def _valid(topic: Topic) -> dict[str, str]:
+    """The settings of a topic without values that this version rejects, which are logged.
+
+    Another version, a controller of Apache Kafka or an administrator of ZooKeeper may have stored them.
+    """
+    found = {}
+    for name, text in topic.configs.items():
+        try:
+            if name in TOPIC:
+                TOPIC[name].parse(text)
+        except InvalidConfig as error:
+            logger.warning("setting %s of topic %s is ignored: %s", name, topic.name, error)
+        else:
+            found[name] = text
+    return found
+
+
 class LogConfigs:
     """What the logs of a topic obey. Topics with the same settings share one object, as most topics set nothing."""
 
@@ -182,7 +204,7 @@ class LogConfigs:
         config = self._config
         return LogConfig.build(
             {
-                **config.topic_settings(topic.configs),
+                **config.topic_settings(_valid(topic)),
                 "batch.validation": config.text("odradek.batch.validation"),
                 "max.record.headers": config.number("odradek.max.record.headers"),
                 "max.decompressed.bytes": config.number("odradek.max.decompressed.bytes"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from odradek.broker.cluster.cluster_parts import LogConfigs
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.metadata.image import Topic
@@ -29,3 +31,11 @@ def test_log_configs_follow_the_dynamic_settings_of_the_broker() -> None:
     assert configs(topic("a")).retention_ms == 5000
     config.apply_dynamic({}, {})
     assert configs(topic("a")).retention_ms == WEEK_MS
+
+
+def test_settings_that_this_version_rejects_are_ignored_and_others_are_not(caplog: pytest.LogCaptureFixture) -> None:
+    """Apache Kafka before 4.0 accepts segments below 1 MiB. The image with one ended each broker of the cluster."""
+    config = BrokerConfig({})
+    found = LogConfigs(config)(topic("a", segment_bytes="100000", retention_ms="1000", unknown="x"))
+    assert (found.segment_bytes, found.retention_ms) == (config.number("log.segment.bytes"), 1000)
+    assert "setting segment.bytes of topic a is ignored: Invalid value 100000" in caplog.text
