@@ -15,7 +15,7 @@ from odradek.controller.aliveness import BY_SESSIONS, Aliveness
 from odradek.controller.outcome import Decision
 from odradek.metadata.directories import default_directory, directories_after_move, is_online
 from odradek.metadata.features import is_on_records, metadata_level
-from odradek.metadata.image import NO_BROKER, NO_LEADER, Broker, ClusterImage, PartitionState, Topic
+from odradek.metadata.image import DEFAULT_BROKER, NO_BROKER, NO_LEADER, Broker, ClusterImage, PartitionState, Topic
 from odradek.metadata.metadata_versions import ELR_SINCE
 from odradek.metadata.nodes import PartitionNode, TopicNode
 from odradek.ports.store import Create, Operation, Put
@@ -23,6 +23,7 @@ from odradek.records.topic_partition import PartitionKey
 
 T = TypeVar("T")
 
+_MIN_IN_SYNC: Final = "min.insync.replicas"
 _MOVES_AT_ONCE = 1000
 
 NEVER_LED = -1
@@ -67,17 +68,22 @@ class Rules(NamedTuple):
 def eligible_below(image: ClusterImage, topic: Topic, defaults: Defaults) -> int:
     """The size of the ISR below which replicas stay eligible that leave it: the topic's `min.insync.replicas`.
 
-    0 where the metadata.version has no eligible leader replicas yet.
+    0 where the metadata.version has no eligible leader replicas yet, and where a single broker has a minimum of its
+    own, by which its partitions commit: it may be lower than this one. Apache Kafka forbids such a minimum.
     """
     if is_on_records(image) and metadata_level(image) < ELR_SINCE:
+        return 0
+    if _MIN_IN_SYNC not in topic.configs and any(
+        broker != DEFAULT_BROKER and _MIN_IN_SYNC in configs for broker, configs in image.broker_configs.items()
+    ):
         return 0
     return min_in_sync(topic, defaults)
 
 
 def min_in_sync(topic: Topic, defaults: Defaults) -> int:
     """The topic's `min.insync.replicas`."""
-    text = topic.configs.get("min.insync.replicas")
-    return defaults.number("min.insync.replicas") if text is None else int(text)
+    text = topic.configs.get(_MIN_IN_SYNC)
+    return defaults.number(_MIN_IN_SYNC) if text is None else int(text)
 
 
 def may_elect_unclean(topic: Topic, defaults: Defaults) -> bool:

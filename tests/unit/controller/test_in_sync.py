@@ -39,6 +39,15 @@ def test_followers_come_and_go() -> None:
     assert shrunk == BEFORE._replace(isr=(1,), elr=(2,), partition_epoch=7, controller_epoch=7)
 
 
+def test_no_replica_is_eligible_where_a_broker_has_a_minimum_of_its_own() -> None:
+    """Its partitions commit by that one: an eligible replica would lack what the leader has acknowledged alone."""
+    image = cluster(BEFORE).with_broker_configs("1", {"min.insync.replicas": "1"})
+    shrunk = alter_partitions(image, 1, 11, [change(1)], DEFAULTS).image
+    assert shrunk.topics["t"].partitions[0].elr == ()
+    of_topic = image.with_topic_configs("t", {"min.insync.replicas": "2"})
+    assert alter_partitions(of_topic, 1, 11, [change(1)], DEFAULTS).image.topics["t"].partitions[0].elr == (2,)
+
+
 def test_repeated_change_is_accepted() -> None:
     for partition_epoch in (6, 5):
         decision = alter_partitions(cluster(BEFORE), 1, 11, [change(2, 1, partition_epoch=partition_epoch)], DEFAULTS)
