@@ -115,7 +115,7 @@ def alter_configs(
             continue
         replies.append(AlteredResource(*key, None))
         if not validate_only and after != before:
-            operations.append(_operation(resource, before, after))
+            operations.append(_operation(image, resource, after))
             changed = _with_configs(changed, resource, after)
     return Decision(operations, changed, replies)
 
@@ -236,15 +236,17 @@ def _path(resource: ResourceChanges) -> str:
     return ConfigNode.broker_path(resource.name)
 
 
-def _operation(resource: ResourceChanges, before: Mapping[str, str], after: Mapping[str, str]) -> Operation:
-    # Every topic has its node; for brokers and groups it stands exactly while something is set.
+def _operation(image: ClusterImage, resource: ResourceChanges, after: Mapping[str, str]) -> Operation:
+    # Every topic has its node; for brokers and groups it stands while something is set, or since Kafka has left it.
     path = _path(resource)
     if resource.type == ResourceType.TOPIC:
         return Put(path, ConfigNode.encode(after))
     if not after:
         return Delete(path)
     data = ConfigNode.encode(after)
-    return Put(path, data) if before else Create(path, data)
+    known = {ResourceType.GROUP: image.group_configs, ResourceType.CLIENT_METRICS: image.client_metrics}
+    exists = resource.name in known.get(ResourceType(resource.type), image.broker_configs)
+    return Put(path, data) if exists else Create(path, data)
 
 
 def _with_configs(image: ClusterImage, resource: ResourceChanges, configs: Mapping[str, str]) -> ClusterImage:

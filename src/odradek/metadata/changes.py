@@ -88,6 +88,7 @@ def image_of(nodes: Mapping[str, Node], version: int = 0) -> ClusterImage:
     if FEATURES in nodes:
         image = image.with_features(FeatureNode.decode(nodes[FEATURES].data), nodes[FEATURES].version + 1)
     topics = []
+    brokers: dict[str, dict[str, str]] = {}
     clients: dict[ClientEntity, dict[str, str]] = {}
     for path, node in nodes.items():
         top = path[: path.rfind("/")]
@@ -99,8 +100,7 @@ def image_of(nodes: Mapping[str, Node], version: int = 0) -> ClusterImage:
         elif top == BROKER_IDS:
             image = image.with_broker(BrokerNode.decode(path, node.data))
         elif top == BROKER_CONFIGS:
-            broker = DEFAULT_BROKER if name == DEFAULT_ENTITY else name
-            image = image.with_broker_configs(broker, ConfigNode.decode(path, node.data))
+            brokers[DEFAULT_BROKER if name == DEFAULT_ENTITY else name] = ConfigNode.decode(path, node.data)
         elif top == GROUP_CONFIGS:
             image = image.with_group_configs(desanitized(name), ConfigNode.decode(path, node.data))
         elif top == CLIENT_METRICS:
@@ -115,6 +115,8 @@ def image_of(nodes: Mapping[str, Node], version: int = 0) -> ClusterImage:
     deletions = [name_of(path) for path in nodes if path.startswith(TOPIC_DELETIONS + "/")]
     if deletions:
         image = image.with_topics_in_deletion(deletions)
+    # Empty ones, too: Kafka leaves the node when the last setting goes, and it cannot be created again.
+    image.broker_configs = brokers
     image.version = version
     return image
 

@@ -1,8 +1,13 @@
+import asyncio
+
 import pytest
 
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.controller.configs import ConfigChange, OperationType, ResourceChanges, ResourceType, alter_configs
+from odradek.metadata.changes import load_image
 from odradek.metadata.image import Broker, ClusterImage, PartitionState, Topic
+from odradek.metadata.nodes import ConfigNode
+from odradek.metadata.stores.memory_store import MemoryStore
 from odradek.ports.store import Create, Delete, Put
 from odradek.wire.errors import ErrorCode
 
@@ -268,3 +273,19 @@ def test_rejected_resource_does_not_hide_the_next_one() -> None:
 def test_list_of_a_group_or_subscription_is_appended_to_nothing() -> None:
     decision = alter_configs(IMAGE, [change(METRICS, "s", ("metrics", "a,b", APPEND))], SETTINGS)
     assert decision.image.client_metrics["s"] == {"metrics": "a,b"}
+
+
+def test_setting_of_a_broker_is_written_into_the_node_that_kafka_left_empty() -> None:
+    """Apache Kafka leaves the node of a broker without settings in ZooKeeper: it could not be created."""
+
+    async def scenario() -> dict[str, str]:
+        store = MemoryStore()
+        path = ConfigNode.broker_path("1")
+        await store.apply([Create(path, ConfigNode.encode({}))])
+        image = (await load_image(store)).with_broker(Broker(1, 0, None, {}))
+        altered = alter_configs(image, [change(BROKER, "1", ("num.io.threads", "3", SET))], SETTINGS)
+        await store.apply(altered.operations)
+        node = await store.get(path)
+        return {} if node is None else ConfigNode.decode(path, node.data)
+
+    assert asyncio.run(scenario()) == {"num.io.threads": "3"}

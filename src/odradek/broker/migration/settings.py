@@ -38,7 +38,8 @@ def settings_kept(image: ClusterImage, node_id: int, broker_value: BrokerValue, 
     for broker, configs in image.broker_configs.items():
         if broker not in (DEFAULT_BROKER, str(node_id)):
             result = result.with_broker_configs(broker, {})
-            notes.append(f"settings of broker {broker} are left out: it is not part of the new cluster")
+            if configs:
+                notes.append(f"settings of broker {broker} are left out: it is not part of the new cluster")
             continue
         each = broker != DEFAULT_BROKER
         what = f"broker {broker}" if each else "all brokers"
