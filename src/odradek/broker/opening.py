@@ -90,7 +90,7 @@ async def open_storage(config: BrokerConfig, ports: Ports, buffers: ReceiveBuffe
     store = ports.store or await open_store(config, ports.disk, f"{paths[0]}/{METADATA_FILE}")
     opened.push_async_callback(store.close)
     view = ClusterView(config)
-    metadata = StoreMetadata(store, StoredConfigs(store, config.node_id, view))
+    metadata = StoreMetadata(store, StoredConfigs(store, view))
     cluster, image = await _read_cluster(config, ports, metadata, identity.cluster_id)
     load_directories(directories, config, cluster, image)
     return Storage(directories, ReplicaDirectories(config.node_id, directories), metadata, view, cluster)

@@ -29,7 +29,7 @@ async def lone_controller(
     store, clock, random = MemoryStore(), SystemClock(), SeededRandom("api")
     await cluster_id(store, random, "cluster")
     view = ClusterView(config)
-    await StoredConfigs(store, config.node_id, view).load()
+    await StoredConfigs(store, view).load()
     controller = Controller(store, config, clock, random, view, _nobody)
     peers = Peers(TcpNetwork(), lambda: view.image, "PLAINTEXT", config.node_id, no_proof)
     await Membership(store, clock, controller).join(Broker(config.node_id, NO_BROKER, rack, endpoints))

@@ -181,7 +181,7 @@ def test_metadata_of_a_cluster_without_brokers_is_not_returned(api: Any, request
 
     async def scenario() -> None:
         view = ClusterView(BrokerConfig({"node.id": "1"}))
-        await StoredConfigs(MemoryStore(), 1, view).load()
+        await StoredConfigs(MemoryStore(), view).load()
         answer = asyncio.ensure_future(api.handle(request_of(), context_of(ClusterImage(), view, 2)))
         for _ in range(10):
             await asyncio.sleep(0)

@@ -12,9 +12,7 @@ from collections.abc import Callable, Iterable
 
 from odradek.broker.cluster.cluster_view import ClusterView
 from odradek.metadata.changes import load_configs, load_image
-from odradek.metadata.configs.definitions import RefusedConfig
-from odradek.metadata.configs.effect_rules import ensure_not_refused
-from odradek.metadata.image import DEFAULT_BROKER, NO_LEADER, ClusterImage, Topic
+from odradek.metadata.image import NO_LEADER, ClusterImage, Topic
 from odradek.metadata.nodes import FEATURES
 from odradek.ports.store import MetadataStore, StoreError
 
@@ -28,11 +26,10 @@ _AGAIN_SECONDS = 1.0
 class StoredConfigs:
     """`load` at the start; after `follow`, each change of configurations or features becomes an image of the view."""
 
-    __slots__ = ("_again", "_is_queued", "_node_id", "_store", "_unwatch", "_view")
+    __slots__ = ("_again", "_is_queued", "_store", "_unwatch", "_view")
 
-    def __init__(self, store: MetadataStore, node_id: int, view: ClusterView) -> None:
+    def __init__(self, store: MetadataStore, view: ClusterView) -> None:
         self._store = store
-        self._node_id = node_id
         self._view = view
         self._unwatch: list[Callable[[], None]] = []
         self._again: asyncio.TimerHandle | None = None
@@ -43,14 +40,6 @@ class StoredConfigs:
         """Let the view begin with what the store has, without leaders. Raises StoreError."""
         image = without_leaders(await load_image(self._store))
         self._view.begin(image)
-        for resource in (DEFAULT_BROKER, str(self._node_id)):
-            try:
-                ensure_not_refused(image.broker_configs.get(resource, {}))
-            except RefusedConfig as error:
-                # Stored by an earlier version. A broker that did not start for it could not have it deleted either.
-                logger.warning(
-                    "stored settings of %s are ignored: %s", f"broker {resource}" if resource else "all brokers", error
-                )
         return image
 
     def follow(self) -> None:

@@ -25,7 +25,7 @@ from odradek.metadata.configs.catalog import (
     validate_dynamic_broker_configs,
 )
 from odradek.metadata.configs.definitions import ConfigSource, InvalidConfig, SetValue, Value, plain_text, split_list
-from odradek.metadata.configs.effect_rules import effect_of, grouped, refusal, suggestion
+from odradek.metadata.configs.effect_rules import effect_of, ensure_not_refused, grouped, refusal, suggestion
 from odradek.metadata.configs.effects import CONTROLLER_SETTINGS, QUORUM_SETTINGS
 from odradek.ports.disk import Disk, SystemDisk
 
@@ -542,6 +542,7 @@ def _valid(settings: Mapping[str, str], *, per_broker: bool) -> dict[str, str]:
     found = {}
     for name, text in settings.items():
         try:
+            ensure_not_refused({name: text})
             validate_dynamic_broker_configs({name: text}, per_broker=per_broker)
         except InvalidConfig as error:
             whose = "this broker" if per_broker else "all brokers"

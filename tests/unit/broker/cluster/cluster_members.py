@@ -91,7 +91,7 @@ class Member:
         patience = {"broker.session.timeout.ms": "600000"}
         self.config = BrokerConfig({"node.id": str(broker_id), **patience, **settings})
         self.view = ClusterView(self.config)
-        self.configs = StoredConfigs(store, broker_id, self.view)
+        self.configs = StoredConfigs(store, self.view)
         clock = SystemClock()
         self.controller = Controller(
             store,

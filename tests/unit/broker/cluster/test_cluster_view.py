@@ -71,7 +71,7 @@ class Member:
     def __init__(self, view: ClusterView, store: MetadataStore) -> None:
         self.view = view
         self.requests = ControllerRequests(SELF, store, view, self)
-        self.configs = StoredConfigs(store, SELF, view)
+        self.configs = StoredConfigs(store, view)
         self.stopped: list[tuple[list[tuple[str, int]], bool]] = []
 
     def is_offline(self, _topic: str, _index: int) -> bool:
@@ -91,7 +91,7 @@ async def new_member(store: MemoryStore | None = None) -> Member:
 
 async def loaded(store: MetadataStore) -> ClusterView:
     view = ClusterView(BrokerConfig({"node.id": str(SELF)}))
-    await StoredConfigs(store, SELF, view).load()
+    await StoredConfigs(store, view).load()
     return view
 
 
@@ -309,7 +309,8 @@ def test_stored_settings_that_are_rejected_are_a_warning(caplog: pytest.LogCaptu
 
     asyncio.run(load())
     (record,) = caplog.records
-    assert record.getMessage().startswith("stored settings of broker 2 are ignored: ssl.keystore.password is refused: ")
+    ignored = "dynamic setting ssl.keystore.password of this broker is ignored: ssl.keystore.password is refused: "
+    assert record.getMessage().startswith(ignored)
     assert "hunter2" not in record.getMessage()
 
 

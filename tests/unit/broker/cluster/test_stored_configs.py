@@ -39,7 +39,7 @@ async def until_retention_is(view: ClusterView, value: str) -> None:
 
 async def following(store: CountedStore) -> tuple[StoredConfigs, ClusterView]:
     view = ClusterView(BrokerConfig({"node.id": "1"}))
-    configs = StoredConfigs(store, 1, view)
+    configs = StoredConfigs(store, view)
     await store.apply([Create(ConfigNode.broker_path("1"), ConfigNode.encode({"log.retention.ms": "1000"}))])
     configs.follow()
     await until_retention_is(view, "1000")

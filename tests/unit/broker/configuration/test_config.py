@@ -533,6 +533,17 @@ def test_invalid_dynamic_settings_are_ignored_and_others_are_not(
     assert f"dynamic setting {name} of {'this broker' if own else 'all brokers'} is ignored" in caplog.text
 
 
+def test_dynamic_setting_that_only_the_file_may_have_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
+    """A controller of Apache Kafka stores any: a listener would accept clients without a certificate."""
+    name = "listener.name.ssl.ssl.client.auth"
+    config = BrokerConfig({"listeners": "SSL://h:1", "ssl.keystore.location": "/k", name: "required"})
+    own = {name: "none", "listener.name.ssl.ssl.keystore.location": "/new"}
+    config.apply_dynamic({}, own)
+    assert config.listener_text("SSL", "ssl.client.auth") == "required"
+    assert config.listener_text("SSL", "ssl.keystore.location") == "/new"
+    assert f"dynamic setting {name} of this broker is ignored" in caplog.text
+
+
 def test_unknown_names_may_be_dynamic() -> None:
     config = BrokerConfig({})
     assert config.apply_dynamic({}, {"some.plugin": "x"}) == frozenset()
