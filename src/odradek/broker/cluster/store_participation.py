@@ -66,6 +66,8 @@ class StoreParticipation:
         logger.critical("broker %d cannot apply the cluster image, and stops: %s", self._view.node_id, error)
         self.has_failed.set()
         self.cease()
+        # A start waits for an image.
+        self._view.note_metadata()
 
     async def join(self, broker: Broker) -> None:
         """See `Participation`."""
@@ -76,8 +78,10 @@ class StoreParticipation:
         await self._membership.join(broker, hosts.machine_name() if is_local else "")
 
     async def serve(self) -> None:
-        """See `Participation`: a controller has sent the complete image."""
+        """See `Participation`: a controller has sent the complete image. Raises StoreError if it cannot be applied."""
         await self._view.wait_for_metadata()
+        if self.has_failed.is_set():
+            raise StoreError(f"broker {self._view.node_id} cannot apply the cluster image")
 
     async def hand_over(self) -> None:
         """See `Participation`."""

@@ -12,7 +12,7 @@ from odradek.broker.cluster.cluster_view import ClusterView
 from odradek.broker.cluster.store_participation import StoreParticipation
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.metadata.image import ClusterImage
-from odradek.ports.store import StoreUnavailable
+from odradek.ports.store import StoreError, StoreUnavailable
 
 
 def left(*, store_is_away: bool = False) -> list[str]:
@@ -48,6 +48,10 @@ def test_broker_leaves_although_the_store_is_away(caplog: pytest.LogCaptureFixtu
     assert "cannot end this broker's registration before it stops: away" in caplog.text
 
 
+def fail(_old: ClusterImage, _new: ClusterImage) -> None:
+    raise RuntimeError("a part of the broker does not take the image")
+
+
 def test_broker_that_cannot_apply_an_image_ends() -> None:
     """The image counts as known when the controller sends it again, and the broker would lead by the one before."""
 
@@ -61,9 +65,6 @@ def test_broker_that_cannot_apply_an_image_ends() -> None:
         await view.publish(ClusterImage("a"))
         assert not participation.has_failed.is_set()
 
-        def fail(_old: ClusterImage, _new: ClusterImage) -> None:
-            raise RuntimeError("a part of the broker does not take the image")
-
         view.subscribe(fail)
         with pytest.raises(RuntimeError):
             await view.publish(ClusterImage("b"))
@@ -71,3 +72,23 @@ def test_broker_that_cannot_apply_an_image_ends() -> None:
         assert calls == ["leases"]
 
     asyncio.run(publish())
+
+
+def test_start_fails_when_the_broker_cannot_apply_its_first_image() -> None:
+    """It waited for the complete image for ever, registered and without serving."""
+
+    async def start() -> None:
+        unused: Any = None
+        leases: Any = SimpleNamespace(follow=lambda _old, _new: None, close=lambda: None)
+        view = ClusterView(BrokerConfig({"node.id": "1"}))
+        participation = StoreParticipation(view, unused, unused, unused, leases, unused, unused)
+        participation.follow()
+        view.subscribe(fail)
+        serving = asyncio.get_running_loop().create_task(participation.serve())
+        with pytest.raises(RuntimeError):
+            await view.take(ClusterImage("a"))
+        async with asyncio.timeout(30):
+            with pytest.raises(StoreError, match="cannot apply the cluster image"):
+                await serving
+
+    asyncio.run(start())
