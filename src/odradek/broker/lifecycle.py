@@ -41,6 +41,7 @@ from odradek.ports.disk import SystemDisk
 from odradek.ports.network import inherited_listener
 from odradek.ports.store import StoreError, WrongStore
 from odradek.replication.leadership import Leadership
+from odradek.wire.errors import KafkaError
 from odradek.wire.frames import ReceiveBuffers
 
 if TYPE_CHECKING:
@@ -299,13 +300,17 @@ class Broker:
 
     async def _close_storage(self, parts: Parts) -> None:
         storage = parts.storage
+        # Before the directories are unlocked: a controller in this process writes its vote and its log there.
+        try:
+            await storage.metadata.close()
+        except (KafkaError, OSError) as error:
+            logger.warning("cannot close the metadata log: %s; the next start recovers it", error)
         await storage.directories.close(
             clean=True,
             high_watermarks=parts.background.high_watermarks(),
             broker_epoch=parts.cluster.participation.broker_epoch,
             threads=self._config.number("num.recovery.threads.per.data.dir"),
         )
-        await storage.metadata.close()
 
 
 def _sasl_listeners(config: BrokerConfig, ports: Ports) -> Mapping[str, SaslListener]:

@@ -11,8 +11,10 @@ import pytest
 from odradek.broker.cluster import stored_configs
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.lifecycle import Broker
+from odradek.broker.opening import StoreMetadata
 from odradek.broker.ports import Ports
 from odradek.broker.start_error import StartError
+from odradek.log.directories.checkpoint_formats import CLEAN_SHUTDOWN
 from odradek.metadata.stores.memory_store import MemoryStore, MemoryTree
 from odradek.ports.store import Node, StoreUnavailable
 from tests.unit.broker.cluster.cluster_members import DyingStore
@@ -157,3 +159,20 @@ def test_session_that_ends_before_the_registration_is_reopened(tmp_path: Path, r
         await broker.stop()
 
     asyncio.run(test())
+
+
+def test_logs_are_closed_although_the_metadata_log_cannot_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail(_metadata: StoreMetadata) -> None:
+        raise OSError(5, "Input/output error")
+
+    async def test() -> None:
+        broker = _broker(tmp_path, 0)
+        await broker.start()
+        monkeypatch.setattr(StoreMetadata, "close", fail)
+        await broker.stop()
+
+    asyncio.run(test())
+    assert (tmp_path / CLEAN_SHUTDOWN).exists()
+    assert "cannot close the metadata log: [Errno 5] Input/output error" in caplog.text

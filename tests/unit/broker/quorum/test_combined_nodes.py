@@ -13,8 +13,11 @@ import pytest
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.configuration.config_errors import ConfigError
 from odradek.broker.lifecycle import Broker
+from odradek.broker.quorum.controller_node import ControllerNode
 from odradek.client import Producer
 from odradek.client.admin import Admin, NewTopic
+from odradek.log.directories.checkpoint_formats import LOCK
+from odradek.ports.disk import SystemDisk
 from tests.unit.broker.quorum.controllers_in_process import format_directory, free_ports
 
 NODES = (1, 2, 3)
@@ -99,6 +102,34 @@ def test_node_that_was_left_alone_leads_again(tmp_path: Path) -> None:
             await broker.stop()
 
     run(scenario)
+
+
+def test_directory_stays_locked_until_the_controller_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process would read the vote and the log while this one still writes them, and could vote again."""
+    end = ControllerNode.stop
+    locked: list[bool] = []
+
+    async def stop(node: ControllerNode) -> None:
+        await end(node)
+        directory = Path(node.parts.storage.log.directory).parent
+        try:
+            SystemDisk().lock(f"{directory}/{LOCK}").release()
+        except BlockingIOError:
+            locked.append(True)
+        else:
+            locked.append(False)
+
+    async def scenario() -> None:
+        ports = free_ports(6)
+        for node in NODES:
+            format_directory(tmp_path / f"node-{node}", node)
+        brokers = await start(tmp_path, ports, *NODES)
+        for broker in brokers.values():
+            await broker.stop()
+
+    monkeypatch.setattr(ControllerNode, "stop", stop)
+    run(scenario)
+    assert locked == [True] * len(NODES)
 
 
 def test_node_of_both_roles_needs_a_listener_for_controllers(tmp_path: Path) -> None:
