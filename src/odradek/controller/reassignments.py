@@ -41,10 +41,10 @@ def alter_reassignments(
     allow_replication_factor_change: bool = True,
     aliveness: Aliveness = BY_SESSIONS,
 ) -> Decision[Reassigned]:
-    """One reply for every partition. A move that adds no replica is done at once."""
+    """One reply for every distinct partition, whose last move counts. A move that adds no replica is done at once."""
     changes = PartitionChanges(image)
     replies = []
-    for move in moves:
+    for move in {(move.topic, move.partition): move for move in moves}.values():
         topic = image.topics.get(move.topic)
         try:
             if topic is None or move.topic in image.topics_in_deletion:

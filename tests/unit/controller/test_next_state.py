@@ -134,6 +134,17 @@ def test_move_must_leave_a_replica_in_sync() -> None:
     assert alter_reassignments(caught_up, [Reassignment("t", 0, (2, 1))], DEFAULTS).operations == ()
 
 
+def test_last_move_counts_when_a_partition_is_named_twice() -> None:
+    """The second write expected the version of the first one, and the store rejected the request."""
+    before = image(state(1, 1, 2, replicas=(1, 2)), now=brokers(1, 2, 3))
+    moves = [Reassignment("t", 0, (3, 2)), Reassignment("t", 0, (2, 1))]
+    decision = alter_reassignments(before, moves, DEFAULTS)
+    (moved,) = decision.image.topics["t"].partitions
+    assert (moved.replicas, moved.partition_epoch) == ((2, 1), 9)
+    assert [reply.failure for reply in decision.replies] == [None]
+    assert [each.version for each in decision.operations if isinstance(each, Put)] == [-1, 8]
+
+
 def test_leaders_are_given_back_where_many_are_elsewhere() -> None:
     home, away = state(1, 1, 2, 3), state(2, 1, 2, 3)
     mostly_home = image(*[home] * 9, away, now=brokers(1, 2, 3))
