@@ -257,9 +257,17 @@ def _matches(selectors: str, client: TelemetryClient, instance_id: bytes) -> boo
     for selector in filter(None, (part.strip() for part in selectors.split(","))):
         name, _, pattern = selector.partition("=")
         text = known.get(name.strip())
-        if text is None or not re.fullmatch(pattern.strip(), text):
+        if text is None or not _fits(pattern.strip(), text):
             return False
     return True
+
+
+def _fits(pattern: str, text: str) -> bool:
+    """Whether the text matches; none matches a pattern of Java that Python does not read."""
+    try:
+        return re.fullmatch(pattern, text) is not None
+    except re.error:
+        return False
 
 
 def _decoded(codec: int, data: bytes, max_bytes: int) -> tuple[Sequence[ClientSeries], bytes]:

@@ -89,6 +89,15 @@ def test_client_without_an_id_gets_one() -> None:
     assert receiver().subscription().instance_id != ZERO_UUID
 
 
+def test_subscription_whose_pattern_cannot_be_read_matches_no_client() -> None:
+    """Apache Kafka's controllers accept patterns of Java. Each client was rejected for one of them."""
+    found = Receiver(
+        one={"metrics": "org.a", "interval.ms": "5000", "match": "client_id=(?<name>app)"},
+        two={"metrics": "org.b", "interval.ms": "7000", "match": "client_id=app"},
+    ).subscription()
+    assert (found.metrics, found.push_interval_ms) == (("org.b",), 7000)
+
+
 def test_subscriptions_that_match_are_joined() -> None:
     found = Receiver(
         one={"metrics": "org.a,org.b", "interval.ms": "5000", "match": "client_id=a.*"},
