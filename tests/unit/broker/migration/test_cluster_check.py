@@ -68,6 +68,12 @@ def test_hidden_passwords_are_no_obstacle() -> None:
     assert found == []
 
 
+def test_setting_of_a_topic_that_brokers_ignore_is_a_note() -> None:
+    (found,) = findings(LEVELS, {1: BROKER}, {"old": {"segment.bytes": "100000", "retention.ms": "5"}})
+    assert (found.severity, found.subject) == ("note", "topic old")
+    assert found.text.startswith("ignored: Invalid value 100000 for configuration segment.bytes")
+
+
 def test_topic_in_tiered_storage_is_an_obstacle() -> None:
     (found,) = findings(LEVELS, {1: BROKER}, {"old": {"remote.storage.enable": "true"}})
     assert (found.severity, found.subject) == ("obstacle", "topic old")
