@@ -13,9 +13,9 @@ from typing import Final, NamedTuple
 
 from odradek.authorization.acl_index import AclIndex, Acls
 from odradek.authorization.decisions import Decision, Reason, Subject, decide, decide_on_any
-from odradek.authorization.hosts import normalized
 from odradek.authorization.operations import SUPPORTED
 from odradek.metadata.image import AUDIT_TOPIC
+from odradek.ports.hosts import normalized
 from odradek.wire.acls import CLUSTER_NAME, AclOperation, ResourceType
 
 _MOST_DECISIONS: Final = 2000

@@ -8,24 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from ipaddress import ip_address, ip_network
-from typing import Final
 
+from odradek.ports.hosts import normalized
 from odradek.wire.acls import WILDCARD
 
-_IPV4_IN_IPV6: Final = "::ffff:"
 HostMatcher = Callable[[str], bool]
 """Whether an address, as `normalized` returns it, is one that the ACL is for."""
-
-
-def normalized(host: str) -> str:
-    """The one spelling of an address that is compared; any other text as it is."""
-    address = host.partition("%")[0]
-    if address.lower().startswith(_IPV4_IN_IPV6) and "." in address:
-        address = address[len(_IPV4_IN_IPV6) :]
-    try:
-        return str(ip_address(address))
-    except ValueError:
-        return host
 
 
 def is_valid_host(host: str) -> bool:

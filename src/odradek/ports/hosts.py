@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+from typing import Final
+
+_IPV4_IN_IPV6: Final = "::ffff:"
+"""What an IPv6 socket puts before the IPv4 address of its peer."""
 
 
 def host_of_header(header: str) -> str:
@@ -25,3 +29,14 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def normalized(host: str) -> str:
+    """The one spelling of an address that is compared; any other text as it is."""
+    address = host.partition("%")[0]
+    if address.lower().startswith(_IPV4_IN_IPV6) and "." in address:
+        address = address[len(_IPV4_IN_IPV6) :]
+    try:
+        return str(ipaddress.ip_address(address))
+    except ValueError:
+        return host

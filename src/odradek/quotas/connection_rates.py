@@ -6,6 +6,7 @@ Source: Kafka's ConnectionQuotas: rates over the windows of the client quotas, a
 from __future__ import annotations
 
 from odradek.metadata.image import ANY
+from odradek.ports.hosts import normalized
 from odradek.quotas.quota_table import Configs
 from odradek.quotas.windowed_rate import WindowedRate
 
@@ -30,7 +31,7 @@ class ConnectionRates:
     def update(self, configs: Configs) -> None:
         """The quotas of addresses, and of those that have none of their own, from now on."""
         self._limits = {
-            str(entity.ip): float(settings[_KEY])
+            normalized(str(entity.ip)): float(settings[_KEY])
             for entity, settings in configs.items()
             if entity.ip is not None and _KEY in settings
         }
@@ -40,6 +41,7 @@ class ConnectionRates:
 
     def from_address(self, address: str, now_ms: float) -> int:
         """One more from there. 0, or for how many milliseconds it came too early; then it is not counted."""
+        address = normalized(address)
         limit = self._limits.get(address, self._limits.get(str(ANY)))
         if limit is None:
             return 0

@@ -8,7 +8,8 @@ from odradek.authorization.acl_index import grouped
 from odradek.authorization.authorizer import Access, Authorizer, Mode, Question, Settings, right_key
 from odradek.authorization.decision_log import acl_text, escaped
 from odradek.authorization.decisions import Decision
-from odradek.authorization.hosts import is_valid_host, normalized
+from odradek.authorization.hosts import is_valid_host
+from odradek.ports.hosts import normalized
 from odradek.wire.acls import AclBinding, AclOperation, AclPermissionType, PatternType, ResourceType
 
 READ, WRITE, DESCRIBE = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE

@@ -206,6 +206,10 @@ def test_connections_of_an_address_come_too_early_and_do_not_count_then() -> Non
     assert [rates.from_address("10.0.0.1", 0) for _ in range(4)] == [0, 0, 500, 500]
     assert rates.from_address("10.0.0.2", 0) == 0
     assert rates.from_address("10.0.0.1", 1600) == 0
+    rates.update({ClientEntity(ip="2001:DB8::0:1"): {"connection_creation_rate": "1"}})
+    assert [rates.from_address("2001:db8::1", 0) for _ in range(2)] == [0, 1000]
+    rates.update({ClientEntity(ip="10.0.0.4"): {"connection_creation_rate": "1"}})
+    assert [rates.from_address("::ffff:10.0.0.4", 2000) for _ in range(2)] == [0, 1000]
     rates.update({ClientEntity(ip=ANY): {"connection_creation_rate": "1"}})
     assert [rates.from_address("10.0.0.3", 0) for _ in range(2)] == [0, 1000]
     rates.update({ClientEntity(ip="10.0.0.3"): {"connection_creation_rate": "0"}})

@@ -19,6 +19,7 @@ from odradek.broker.network.tls_listeners import TlsListeners
 from odradek.broker.network.turns import Turns
 from odradek.broker.security.logins import Logins
 from odradek.ports.clock import Clock
+from odradek.ports.hosts import normalized
 from odradek.ports.network import Listener, Network, Stream
 from odradek.quotas.connection_rates import ConnectionRates
 from odradek.wire.frames import SPEAKS_TLS, FrameReader, ReceiveBuffers
@@ -193,7 +194,7 @@ class Server:
         """`max.connections.per.ip`, or the address's own number in `max.connections.per.ip.overrides`."""
         for override in self._config.words("max.connections.per.ip.overrides"):
             address, _, most = override.rpartition(":")
-            if address.strip("[] ") == host and most.strip().isdecimal():
+            if normalized(address.strip("[] ")) == normalized(host) and most.strip().isdecimal():
                 return int(most)
         return self._config.number("max.connections.per.ip")
 

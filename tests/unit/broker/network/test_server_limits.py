@@ -80,6 +80,18 @@ def test_connections_of_an_address_beyond_its_number_are_closed(
     assert caplog.messages[0] == "connection from 10.0.0.1 refused: max.connections.per.ip reached"
 
 
+@pytest.mark.parametrize(
+    ("override", "host"),
+    [("10.0.0.1:0", "::ffff:10.0.0.1"), ("[2001:DB8:0::1]:0", "2001:db8::1"), ("fe80::1:0", "fe80::1%eth0")],
+)
+def test_override_holds_for_every_spelling_of_an_address(override: str, host: str) -> None:
+    """A socket of all addresses, of IPv4 as well, shows those of IPv4 within IPv6."""
+    network = Network(max_connections_per_ip_overrides=override)
+    network.server.open()
+    network.connect(host)
+    assert (network.served, network.closed) == ([], [host])
+
+
 def test_connections_beyond_the_most_are_closed(caplog: pytest.LogCaptureFixture) -> None:
     network = Network(max_connections="0")
     network.server.open()
