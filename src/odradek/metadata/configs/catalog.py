@@ -9,7 +9,15 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from odradek.metadata.configs.broker_configs import BROKER_CONFIGS
-from odradek.metadata.configs.definitions import ConfigDefinition, ConfigType, InvalidConfig, Scope, Value, by_name
+from odradek.metadata.configs.definitions import (
+    ConfigDefinition,
+    ConfigType,
+    InvalidConfig,
+    Scope,
+    Value,
+    by_name,
+    split_list,
+)
 from odradek.metadata.configs.group_configs import GROUP_CONFIGS
 from odradek.metadata.configs.own_configs import LEGACY_CONFIGS, ODRADEK_CONFIGS
 from odradek.metadata.configs.topic_configs import TOPIC_CONFIGS
@@ -229,7 +237,23 @@ def check_broker_value(definition: ConfigDefinition, text: str) -> Value:
         raise InvalidConfig("requirement failed: log.roll.ms must be greater than or equal to 1")
     elif name == "log.roll.jitter.ms" and isinstance(value, int) and value < 0:
         raise InvalidConfig("requirement failed: log.roll.jitter.ms must be greater than or equal to 0")
+    elif name == "max.connections.per.ip.overrides" and isinstance(value, str):
+        _check_addresses(name, value)
     return value
+
+
+def _check_addresses(name: str, text: str) -> None:
+    """Raise InvalidConfig for an override that would limit no address. Kafka resolves names of hosts; we do not."""
+    from ipaddress import ip_address  # most brokers have no override
+
+    for part in split_list(text):
+        address, _, most = part.rpartition(":")
+        try:
+            ip_address(address.strip("[] "))
+        except ValueError:
+            most = ""
+        if not most.strip().isdecimal():
+            raise InvalidConfig(f"Invalid value {part} for configuration {name}: ADDRESS:NUMBER expected")
 
 
 def is_list(definition: ConfigDefinition | None) -> bool:

@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import pytest
@@ -531,6 +532,14 @@ def test_invalid_dynamic_settings_are_ignored_and_others_are_not(
     assert (config.node_id, config.number("log.roll.ms"), config.number("num.network.threads")) == (1, 5, 9)
     assert name not in config.set_names() - {"node.id"}
     assert f"dynamic setting {name} of {'this broker' if own else 'all brokers'} is ignored" in caplog.text
+
+
+@pytest.mark.parametrize("override", ["10.0.0.1", "10.0.0.1:many", "10.0.0.1:-1", "db.example:5"])
+def test_override_that_would_limit_no_address_is_an_error(override: str) -> None:
+    name = "max.connections.per.ip.overrides"
+    assert BrokerConfig({name: "10.0.0.1:5, [::1]:0,::2:3"}).words(name) == ["10.0.0.1:5", "[::1]:0", "::2:3"]
+    with pytest.raises(ConfigError, match=re.escape(f"{override} for configuration {name}: ADDRESS:NUMBER expected")):
+        BrokerConfig({name: f"10.0.0.9:1,{override}"})
 
 
 def test_dynamic_setting_that_only_the_file_may_have_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
