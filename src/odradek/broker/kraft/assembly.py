@@ -14,7 +14,7 @@ from odradek.broker.configuration.refusals import metadata_directory
 from odradek.broker.kraft.absent_parts import NoAclChanges, NoLocalController, NoPushes
 from odradek.broker.kraft.broker_logins import BETWEEN_BROKERS, broker_login
 from odradek.broker.kraft.committed_end import CommittedEnd
-from odradek.broker.kraft.directory_assignments import DirectoryAssignments
+from odradek.broker.kraft.directory_assignments import DirectoryAssignments, Locate
 from odradek.broker.kraft.former_leaders import FormerLeaders
 from odradek.broker.kraft.heartbeat_lease import HeartbeatLease, lease_ms
 from odradek.broker.kraft.image_acls import ImageAcls
@@ -25,6 +25,7 @@ from odradek.broker.network.tls_listeners import TlsListeners
 from odradek.broker.opening import QuorumMetadata, Storage
 from odradek.broker.ports import Ports
 from odradek.kraft.broker_life_cycle import BrokerLifeCycle, Identity, Timing
+from odradek.metadata.directories import LOST
 from odradek.metadata.features import BROKER_FEATURES
 from odradek.metadata.image import Broker
 from odradek.metadata.kraft.registration_records import protocol_number
@@ -76,13 +77,9 @@ def quorum_parts(
 
     directories = storage.directories
 
-    def locate(topic: str, partition: int) -> bytes | None:
-        found = directories.directory_of(topic, partition)
-        return None if found is None else found.directory_id
-
     timeout_ms = config.number("controller.quorum.request.timeout.ms")
     assignments = DirectoryAssignments(
-        config.node_id, metadata.controllers.ask, locate, lambda: participation.broker_epoch, timeout_ms
+        config.node_id, metadata.controllers.ask, _locate(storage), lambda: participation.broker_epoch, timeout_ms
     )
     directories.events.subscribe_moves(assignments.moved)
     opened = replicas.partitions.opened
@@ -94,6 +91,11 @@ def quorum_parts(
     metadata_path = metadata_directory(config)
 
     def failed(path: str) -> None:
+        if path not in ids:
+            # One replica, which was given up: see `ReplicaDirectories.fail`.
+            topic, _, partition = path.rpartition("-")
+            assignments.moved(topic, int(partition))
+            return
         participation.directory_failed(ids[path])
         if path == metadata_path:
             participation.metadata_failed(StoreError(f"the log directory of the metadata log, {path}, has failed"))
@@ -104,6 +106,19 @@ def quorum_parts(
     secret = ClusterSecret(store, ports.random)
     local = NoLocalController()
     return ClusterParts(store, secret, local, participation, peers, link, *replicas, NoPushes(view), promises=None)
+
+
+def _locate(storage: Storage) -> Locate:
+    """Where a replica lies; a replica that was given up counts as one in a directory that is offline."""
+
+    def locate(topic: str, partition: int) -> bytes | None:
+        known = storage.view.image.topics.get(topic)
+        if known is not None and storage.replicas.has_failed((topic, partition), known.id):
+            return LOST
+        found = storage.directories.directory_of(topic, partition)
+        return None if found is None else found.directory_id
+
+    return locate
 
 
 def shared_listener_notice(config: BrokerConfig) -> str:

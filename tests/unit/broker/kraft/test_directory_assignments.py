@@ -13,7 +13,9 @@ from odradek.broker.cluster.remote_controller import ControllerAway
 from odradek.broker.kraft import directory_assignments
 from odradek.broker.kraft.directory_assignments import DirectoryAssignments
 from odradek.client.admin import Admin, NewTopic
-from odradek.metadata.directories import UNASSIGNED
+from odradek.log.directories.log_directories import LogDirectories
+from odradek.log.partition_log import PartitionLog
+from odradek.metadata.directories import LOST, UNASSIGNED
 from odradek.metadata.features import METADATA_VERSION
 from odradek.metadata.image import ClusterImage, PartitionState, Topic
 from odradek.wire.errors import ErrorCode
@@ -213,4 +215,41 @@ def test_leaders_leave_the_failed_directory_of_several(tmp_path: Path) -> None:
         finally:
             await running.close()
 
+    asyncio.run(scenario())
+
+
+def test_leader_leaves_a_replica_that_cannot_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The unexpected exception became another one, for a directory named t-0, and ended the broker."""
+    opened = LogDirectories.open
+    bad: list[LogDirectories] = []
+
+    def open_log(directories: LogDirectories, topic: str, *arguments: Any, **more: Any) -> PartitionLog:
+        if topic == "t" and directories in bad:
+            raise RuntimeError("unexpected")
+        return opened(directories, topic, *arguments, **more)
+
+    async def scenario() -> None:
+        running = Quorum(tmp_path, 1, {})
+        await running.start(100)
+        await running.wait_until_active()
+        await running.start_brokers(1, 2)
+        try:
+            leader = running.brokers[1].inspect()
+            assert leader is not None
+            bad.append(leader.directories)
+            async with Admin(bootstrap_servers=running.bootstrap) as admin:
+                await admin.create_topics([NewTopic("t", replica_assignments={0: [1, 2]})])
+            metadata = running.active.parts.metadata
+
+            def has_moved() -> bool:
+                state = metadata.image.partition("t", 0)
+                return state is not None and state.leader == 2 and state.isr == (2,) and state.directories[0] == LOST
+
+            await until(has_moved)
+            assert not leader.participation.has_failed.is_set()
+            assert not metadata.image.brokers[1].fenced
+        finally:
+            await running.close()
+
+    monkeypatch.setattr(LogDirectories, "open", open_log)
     asyncio.run(scenario())
