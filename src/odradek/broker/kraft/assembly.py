@@ -99,6 +99,8 @@ def quorum_parts(
         participation.directory_failed(ids[path])
         if path == metadata_path:
             participation.metadata_failed(StoreError(f"the log directory of the metadata log, {path}, has failed"))
+        elif all(each.offline is not None for each in directories.directories):
+            participation.metadata_failed(StoreError("all log directories have failed"))
 
     report_failed_directories(storage, replicas, failed)
     # Nothing but the image is shared: no broker proves itself by a secret, and no token or ACL is stored.

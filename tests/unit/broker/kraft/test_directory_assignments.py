@@ -253,3 +253,28 @@ def test_leader_leaves_a_replica_that_cannot_be_opened(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(LogDirectories, "open", open_log)
     asyncio.run(scenario())
+
+
+def test_broker_ends_when_its_last_log_directory_fails(tmp_path: Path) -> None:
+    """The metadata log lies elsewhere: the controller fenced the broker and released it with each heartbeat."""
+
+    async def scenario() -> None:
+        running = Quorum(tmp_path, 1, {"brokers:metadata.log.dir": str(tmp_path / "metadata")})
+        running.log_dirs = 2
+        await running.start(100)
+        await running.wait_until_active()
+        await running.start_brokers(1)
+        try:
+            broker = running.brokers[1].inspect()
+            assert broker is not None
+            first, last = broker.directories.directories
+            first.offline = "failed"
+            broker.directories.events.directory_failed(first.path)
+            assert not broker.participation.has_failed.is_set()
+            last.offline = "failed"
+            broker.directories.events.directory_failed(last.path)
+            assert broker.participation.has_failed.is_set()
+        finally:
+            await running.close()
+
+    asyncio.run(scenario())
