@@ -310,6 +310,9 @@ class QuorumController:
                 return
             except KafkaError as error:
                 logger.warning("cannot look after brokers: %s; retrying", error)
+            except Exception:
+                # A decision that raises leaves the image as it was. Without a next look no broker would be fenced.
+                logger.exception("cannot look after brokers; retrying")
 
     async def _fence_silent(self) -> None:
         silent = self.sessions.expired(self.image.brokers, self._clock.monotonic())

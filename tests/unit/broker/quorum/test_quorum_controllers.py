@@ -13,6 +13,7 @@ import pytest
 from odradek.api.services.controller_service import NotTheController
 from odradek.broker.quorum.broker_watch import BrokerWatch
 from odradek.broker.quorum.controller_node import ControllerNode
+from odradek.broker.quorum.quorum_controller import QuorumController
 from odradek.broker.start_error import StartError
 from odradek.client import Consumer, Producer
 from odradek.client.admin import Admin, NewTopic
@@ -265,6 +266,30 @@ def test_silent_broker_is_fenced_after_its_session(tmp_path: Path) -> None:
         async with quorum(tmp_path) as running:
             node = running.active
             await add_broker(node)
+            node.parts.controller.sessions.begin(node.parts.controller.image.brokers.values(), 0.0)
+            await until(lambda: node.parts.controller.image.brokers[7].fenced)
+
+    run(scenario)
+
+
+def test_silent_broker_is_fenced_although_a_look_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    balanced = QuorumController._balance_leaders
+    failures = iter([ValueError("a defect")])
+
+    async def balance(controller: QuorumController) -> None:
+        for each in failures:
+            raise each
+        await balanced(controller)
+
+    monkeypatch.setattr(QuorumController, "_balance_leaders", balance)
+
+    async def scenario() -> None:
+        async with quorum(tmp_path) as running:
+            node = running.active
+            await add_broker(node)
+            await until(lambda: "cannot look after brokers" in caplog.text)
             node.parts.controller.sessions.begin(node.parts.controller.image.brokers.values(), 0.0)
             await until(lambda: node.parts.controller.image.brokers[7].fenced)
 
