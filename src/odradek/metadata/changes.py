@@ -115,7 +115,7 @@ def image_of(nodes: Mapping[str, Node], version: int = 0) -> ClusterImage:
     deletions = [name_of(path) for path in nodes if path.startswith(TOPIC_DELETIONS + "/")]
     if deletions:
         image = image.with_topics_in_deletion(deletions)
-    # Empty ones, too: Kafka leaves the node when the last setting goes, and it cannot be created again.
+    # Empty ones, too: tools of Kafka leave the node when the last setting goes, and it cannot be created again.
     image.broker_configs = brokers
     image.version = version
     return image

@@ -276,7 +276,7 @@ def test_list_of_a_group_or_subscription_is_appended_to_nothing() -> None:
 
 
 def test_broker_setting_is_written_into_a_node_that_kafka_left_empty() -> None:
-    """Apache Kafka leaves the node of a broker without settings in ZooKeeper: it could not be created."""
+    """A tool of Apache Kafka leaves the node of a broker without settings in ZooKeeper: it could not be created."""
 
     async def scenario() -> dict[str, str]:
         store = MemoryStore()
