@@ -13,6 +13,8 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 
 from odradek.controller.aliveness import BY_SESSIONS, Aliveness
 from odradek.controller.outcome import Decision
+from odradek.metadata.configs.catalog import BROKER
+from odradek.metadata.configs.definitions import InvalidConfig, Value
 from odradek.metadata.directories import default_directory, directories_after_move, is_online
 from odradek.metadata.features import is_on_records, metadata_level
 from odradek.metadata.image import DEFAULT_BROKER, NO_BROKER, NO_LEADER, Broker, ClusterImage, PartitionState, Topic
@@ -50,6 +52,38 @@ class Defaults(Protocol):
         ...
 
 
+class DefaultsOf(NamedTuple):
+    """Defaults with what an image sets for all brokers: the configuration of a controller on records follows later."""
+
+    image: ClusterImage
+    rest: Defaults
+
+    def number(self, name: str) -> int:
+        """See `Defaults`."""
+        value = self._set(name)
+        return value if isinstance(value, int) else self.rest.number(name)
+
+    def flag(self, name: str) -> bool:
+        """See `Defaults`."""
+        value = self._set(name)
+        return value if isinstance(value, bool) else self.rest.flag(name)
+
+    def _set(self, name: str) -> Value:
+        """The value for all brokers; None where it is not valid, or one broker has its own, which may be this one."""
+        text = self.image.broker_configs.get(DEFAULT_BROKER, {}).get(name)
+        if text is None or _has_single(self.image, name):
+            return None
+        try:
+            return BROKER[name].parse(text)
+        except InvalidConfig:
+            return None
+
+
+def _has_single(image: ClusterImage, name: str) -> bool:
+    """Whether a single broker has a value of its own."""
+    return any(broker != DEFAULT_BROKER and name in configs for broker, configs in image.broker_configs.items())
+
+
 class Rules(NamedTuple):
     """What a change of a partition depends on besides its state.
 
@@ -73,11 +107,9 @@ def eligible_below(image: ClusterImage, topic: Topic, defaults: Defaults) -> int
     """
     if is_on_records(image) and metadata_level(image) < ELR_SINCE:
         return 0
-    if _MIN_IN_SYNC not in topic.configs and any(
-        broker != DEFAULT_BROKER and _MIN_IN_SYNC in configs for broker, configs in image.broker_configs.items()
-    ):
+    if _MIN_IN_SYNC not in topic.configs and _has_single(image, _MIN_IN_SYNC):
         return 0
-    return min_in_sync(topic, defaults)
+    return min_in_sync(topic, DefaultsOf(image, defaults))
 
 
 def min_in_sync(topic: Topic, defaults: Defaults) -> int:
@@ -94,7 +126,7 @@ def may_elect_unclean(topic: Topic, defaults: Defaults) -> bool:
 
 def rules_of(image: ClusterImage, topic: Topic, defaults: Defaults, aliveness: Aliveness) -> Rules:
     """For events without a request: an unclean leader only where the topic allows it."""
-    election = Election.UNCLEAN if may_elect_unclean(topic, defaults) else Election.ONLINE
+    election = Election.UNCLEAN if may_elect_unclean(topic, DefaultsOf(image, defaults)) else Election.ONLINE
     below = eligible_below(image, topic, defaults)
     return Rules(image.brokers, image.controller_epoch, below, election, aliveness=aliveness)
 

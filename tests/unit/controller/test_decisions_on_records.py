@@ -21,7 +21,7 @@ from odradek.controller.registrations import (
 )
 from odradek.metadata.directories import LOST, MIGRATING
 from odradek.metadata.features import METADATA_VERSION
-from odradek.metadata.image import NO_LEADER, Broker, ClusterImage, PartitionState, Topic
+from odradek.metadata.image import DEFAULT_BROKER, NO_LEADER, Broker, ClusterImage, PartitionState, Topic
 from odradek.metadata.kraft.difference import difference
 from odradek.metadata.kraft.replay import replay
 from odradek.ports.randomness import SeededRandom
@@ -167,3 +167,25 @@ def test_lower_minimum_ends_the_eligibility_of_replicas(minimum: str, eligible: 
     assert (state.elr, state.isr, state.leader_epoch) == (eligible, (1,), 4)
     named = [each.eligible_leader_replicas for each in decided.records if isinstance(each, md.PartitionChangeRecord)]
     assert named == ([] if eligible else [[]])
+
+
+@pytest.mark.parametrize(("value", "leader"), [("true", 2), (" TRUE", 2), ("false", NO_LEADER), ("?", NO_LEADER)])
+def test_default_of_all_brokers_counts_in_the_decision_that_sets_it(value: str, leader: int) -> None:
+    """The configuration of a controller follows the committed records: no leader was elected."""
+    name = "unclean.leader.election.enable"
+    image = cluster(PartitionState(NO_LEADER, 4, (9, 2), (9,), 7)).with_features({METADATA_VERSION: 30}, 0)
+    image = image.with_broker_configs(DEFAULT_BROKER, {name: value})
+    decided = RecordController(image, CONFIG, SeededRandom(1)).begin()
+    assert decided.image.topics["t"].partitions[0].leader == leader
+    if value == "true":
+        controller = RecordController(image.with_broker_configs(DEFAULT_BROKER, {}), CONFIG, SeededRandom(1))
+        change = ResourceChanges(ResourceType.BROKER, DEFAULT_BROKER, [ConfigChange(name, 0, value)])
+        assert controller.alter_configs([change]).image.topics["t"].partitions[0].leader == leader
+
+
+def test_minimum_of_all_brokers_decides_who_is_eligible() -> None:
+    image = cluster(PartitionState(1, 4, (1, 2), (1, 2), 7)).with_features({METADATA_VERSION: 30}, 0)
+    image = image.with_broker_configs(DEFAULT_BROKER, {MIN_IN_SYNC: "1"})
+    controller = RecordController(image, BrokerConfig({MIN_IN_SYNC: "2"}), SeededRandom(1))
+    (state,) = controller.fence_brokers([2]).image.topics["t"].partitions
+    assert (state.isr, state.elr) == ((1,), ())
