@@ -80,6 +80,8 @@ class KraftNodes:
         self.directory = directory
         self._classpath = subprocess.check_output([sys.executable, str(KAFKA), "classpath"], text=True).strip()
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self.had_apache_brokers = False
+        """Whether Apache Kafka has been a broker of this cluster."""
         nodes = [*self.controllers, *brokers]
         self.ports = dict(zip(nodes, free_ports(len(nodes)), strict=True))
         (directory / "log4j2.yaml").write_text(_LOGGING)
@@ -166,6 +168,7 @@ class KraftNodes:
 
     def start_apache(self, *nodes: int) -> None:
         """Start Apache Kafka on the directories of these nodes."""
+        self.had_apache_brokers |= not set(nodes) <= set(self.controllers)
         for node in nodes:
             logging = f"-Dlog4j2.configurationFile={self.directory}/log4j2.yaml"
             command = [self._java_program(), "-Xmx256M", logging, "-cp", self._classpath, "kafka.Kafka"]

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from odradek.metadata.image import Broker
 from odradek.metadata.kraft.stored_metadata import read_stored_metadata
 from tests.interop.conftest import JavaTools
-from tests.interop.kraft_load import Load, create, everything, in_sync, until
+from tests.interop.kraft_load import Load, assert_nothing_is_lost, create, in_sync, until
 from tests.interop.kraft_nodes import KraftNodes
 
 pytestmark = pytest.mark.long
@@ -45,9 +45,7 @@ def work(nodes: KraftNodes) -> None:
     with Load(nodes.bootstrap) as load:
         until(lambda: load.has_written(100, 10) and len(load.read) > 50, f"no load: {load.failures}")
         until(lambda: all(in_sync(nodes, node) for node in (1, 2, 3)), "not all replicas are in sync")
-    assert not load.failures
-    assert sorted(everything(nodes.bootstrap, "plain")) == sorted(load.acknowledged)
-    assert sorted(everything(nodes.bootstrap, "transacted")) == load.committed
+    assert_nothing_is_lost(nodes, load)
 
 
 def registered(nodes: KraftNodes) -> Mapping[int, Broker]:
