@@ -230,9 +230,13 @@ async def commit_offsets(
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
     member: Member,
     *,
+    skips_deleted: bool = False,
     timeout_ms: float | None = None,
 ) -> None:
-    """Commit offsets of a group. Raises KafkaError (ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, ...), CallTimedOut."""
+    """Commit offsets of a group. Raises KafkaError (ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, ...), CallTimedOut.
+
+    With `skips_deleted` it does not wait for topics that neither the coordinator nor the metadata have any longer.
+    """
     if not offsets:
         return
     request = _commit_request(group_id, offsets, member)
@@ -243,6 +247,9 @@ async def commit_offsets(
         )
         for topic in response.topics:
             for each in topic.partitions:
+                is_unknown = each.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                if skips_deleted and is_unknown and topic.name not in cluster.metadata.topics:
+                    continue
                 message = f"{topic.name}-{each.partition_index} of group {group_id}"
                 cluster.check_coordinator(GROUP_COORDINATOR, group_id, each.error_code, message)
 

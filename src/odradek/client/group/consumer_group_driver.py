@@ -269,7 +269,7 @@ class ConsumerGroupDriver:
         for attempt in range(_STALE_TRIES):
             member = self.member
             try:
-                await self._partitions.commit(given, member)
+                await self._partitions.commit(given, member, skips_deleted=offsets is None)
                 return
             except KafkaError as error:
                 if error.code in _GONE or (error.code == ErrorCode.STALE_MEMBER_EPOCH and self._former is not None):

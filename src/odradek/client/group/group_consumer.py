@@ -307,7 +307,8 @@ class GroupDriver:
         await self._partitions.finish_commit()
         member = self.member
         try:
-            await self._partitions.commit(self._partitions.positions() if offsets is None else offsets, member)
+            given = self._partitions.positions() if offsets is None else offsets
+            await self._partitions.commit(given, member, skips_deleted=offsets is None)
         except KafkaError as error:
             if error.code in _GONE:
                 # The answer to a commit of an earlier generation says nothing about the current one.

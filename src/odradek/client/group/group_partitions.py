@@ -151,15 +151,22 @@ class GroupPartitions:
 
     # --- commits ---
 
-    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], member: Member) -> None:
-        """Commit after the automatic commit that is under way. Raises KafkaError, CallTimedOut."""
+    async def commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], member: Member, *, skips_deleted: bool
+    ) -> None:
+        """Commit after the automatic commit that is under way. Raises KafkaError, CallTimedOut.
+
+        `skips_deleted`: do not wait for topics that do not exist any longer, as a rebalance would wait, too.
+        """
         await self.finish_commit()
-        await self._send_commit(offsets, member)
+        await self._send_commit(offsets, member, skips_deleted=skips_deleted)
         self._on_commit(offsets)
 
-    async def _send_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], member: Member) -> None:
+    async def _send_commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], member: Member, *, skips_deleted: bool
+    ) -> None:
         begun = self._loop.time()
-        await commit_offsets(self._cluster, self._group_id, offsets, member)
+        await commit_offsets(self._cluster, self._group_id, offsets, member, skips_deleted=skips_deleted)
         self._fetcher.measures.group.took("commits", "commit_time", "longest_commit", self._loop.time() - begun)
 
     async def commit_quietly(self, commit: Callable[[], Awaitable[None]]) -> None:
@@ -186,7 +193,7 @@ class GroupPartitions:
 
     async def _commit_now(self, positions: Mapping[TopicPartition, OffsetAndMetadata], member: Member) -> None:
         try:
-            await self._send_commit(positions, member)
+            await self._send_commit(positions, member, skips_deleted=True)
             self._failures.succeeded(f"automatic commit of group {self._group_id}")
             self._on_commit(positions)
         except (KafkaError, ClientError) as error:
