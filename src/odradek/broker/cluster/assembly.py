@@ -41,6 +41,7 @@ def store_parts(
     controller = Controller(store, config, ports.clock, ports.random, view, connect, offline_replicas)
     peers = Peers(ports.network, lambda: view.image, between, config.node_id, prove, tls.connector(between), limits)
     link = ControllerLink(controller, view, peers, config)
+    view.subscribe(peers.follow)
     view.subscribe(link.follow)
     view.subscribe(controller.leases.follow)
     leadership = Leadership(config.node_id, ports.clock.monotonic)

@@ -35,6 +35,9 @@ class Purpose(Enum):
     TELEMETRY = "metrics that clients have pushed"
 
 
+_OF_TRANSACTIONS: Final = (Purpose.MARKERS, Purpose.VERIFICATION)
+"""What the successor of a broker is asked as well: the new leader of a partition, or the new coordinator."""
+
 _Key = tuple[int, Purpose]
 
 
@@ -211,6 +214,18 @@ class Peers:
             found = self._connections.pop((broker_id, purpose), None)
             if found is not None:
                 found[1].close()
+
+    def follow(self, old: ClusterImage, new: ClusterImage) -> None:
+        """Let requests of transactions to brokers that are gone or fenced fail: others have taken their place.
+
+        A process that stands still keeps its connections, and answers no request within the timeout.
+        """
+        if new.brokers is old.brokers:
+            return
+        for broker_id, broker in old.brokers.items():
+            found = new.brokers.get(broker_id)
+            if not broker.fenced and (found is None or found.fenced):
+                self.abandon(broker_id, _OF_TRANSACTIONS)
 
     def close(self) -> None:
         """Close all connections."""

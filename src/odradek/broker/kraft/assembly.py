@@ -52,6 +52,7 @@ def quorum_parts(
     limits = PeerLimits.of(config)
     prove = broker_login(config, ports.random, between, BETWEEN_BROKERS)
     peers = Peers(ports.network, lambda: view.image, between, config.node_id, prove, connector, limits)
+    view.subscribe(peers.follow)
     link = QuorumLink(metadata.controllers, view, config)
     leadership = Leadership(config.node_id, ports.clock.monotonic)
     replicas = replicas_of(config, ports, storage, link, peers, leadership)

@@ -119,6 +119,32 @@ def test_abandoned_connections_fail_their_requests_at_once() -> None:
     asyncio.run(test())
 
 
+@pytest.mark.parametrize(
+    "after", [ClusterImage(), BROKER_2.with_broker(BROKER_2.brokers[2]._replace(fenced=True))], ids=["gone", "fenced"]
+)
+def test_requests_of_transactions_fail_when_their_broker_does_not_live(after: ClusterImage) -> None:
+    async def test() -> None:
+        peers = Peers(Endless(), lambda: BROKER_2, "PLAINTEXT", 1, no_proof)
+        requests = [
+            asyncio.create_task(peers.request(purpose, 2, MetadataRequest(), MetadataResponse, 0, 60_000))
+            for purpose in (Purpose.MARKERS, Purpose.VERIFICATION, Purpose.FORWARDED)
+        ]
+        await asyncio.sleep(0)
+        peers.follow(BROKER_2, BROKER_2.with_broker(BROKER_2.brokers[2]._replace(rack="other")))
+        await asyncio.sleep(0)
+        assert not any(each.done() for each in requests)
+        peers.follow(BROKER_2, after)
+        async with asyncio.timeout(30):
+            for each in requests[:2]:
+                with pytest.raises(Disconnected):
+                    await each
+        assert not requests[2].done(), "the broker may still answer it"
+        requests[2].cancel()
+        peers.close()
+
+    asyncio.run(test())
+
+
 def test_abandoned_request_fails_before_its_connection_has_begun() -> None:
     """The opening's first step comes after the request's: an attempt that is ended between them runs no code."""
 
