@@ -31,9 +31,11 @@ from odradek.wire.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchResponse,
 )
+from odradek.wire.primitives import ZERO_UUID
 
 _NAMES_UNTIL = 9
 """OffsetCommit and OffsetFetch name topics up to this version, and give their ids after it."""
+_NO_SUCH_TOPIC: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 _OF_A_PARTITION: Final = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -230,27 +232,35 @@ async def commit_offsets(
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
     member: Member,
     *,
-    skips_deleted: bool = False,
+    topic_ids: Mapping[str, bytes] | None = None,
     timeout_ms: float | None = None,
 ) -> None:
     """Commit offsets of a group. Raises KafkaError (ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, ...), CallTimedOut.
 
-    With `skips_deleted` it does not wait for topics that neither the coordinator nor the metadata have any longer.
+    With `topic_ids`, zeros for unknown ones, offsets are of these topics: they are left out once neither the
+    coordinator nor the metadata have them any longer, and not committed in later topics of the same name.
     """
     if not offsets:
         return
     request = _commit_request(group_id, offsets, member)
+    ids = topic_ids or {}
+    for each in request.topics:
+        each.topic_id = ids.get(each.name, ZERO_UUID)
+    names = {each.topic_id: each.name for each in request.topics}
+    at_most = _NAMES_UNTIL if ZERO_UUID in names else 0x7FFF
 
     async def attempt() -> None:
         response = await cluster.request_coordinator(
-            GROUP_COORDINATOR, group_id, request, OffsetCommitResponse, at_most=_NAMES_UNTIL
+            GROUP_COORDINATOR, group_id, request, OffsetCommitResponse, at_most=at_most
         )
         for topic in response.topics:
+            name = topic.name or names.get(topic.topic_id, "")
+            known = cluster.metadata.topics.get(name)
+            is_gone = topic_ids is not None and (known is None or known.topic_id != ids.get(name))
             for each in topic.partitions:
-                is_unknown = each.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                if skips_deleted and is_unknown and topic.name not in cluster.metadata.topics:
+                if is_gone and each.error_code in _NO_SUCH_TOPIC:
                     continue
-                message = f"{topic.name}-{each.partition_index} of group {group_id}"
+                message = f"{name}-{each.partition_index} of group {group_id}"
                 cluster.check_coordinator(GROUP_COORDINATOR, group_id, each.error_code, message)
 
     await cluster.retrying(attempt, f"commit of group {group_id}", timeout_ms)

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from odradek.client import Consumer
-from odradek.client.admin import Admin
+from odradek.client.admin import Admin, NewTopic
 from odradek.client.errors import CallTimedOut
 from odradek.records.topic_partition import TopicPartition
 from odradek.testing.simulation import Simulation, simulate
@@ -66,6 +66,46 @@ def test_deletion_of_a_topic_does_not_stop_the_others(protocol: str, members: in
         assert await longest_pause(sim, protocol, members) < 10
 
     simulate(scenario, 5, brokers=1, settings=SETTINGS)
+
+
+@pytest.mark.parametrize("pause_seconds", [0.0, 0.3, 3.0])
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_recreated_topic_is_read_from_its_beginning(protocol: str, pause_seconds: float) -> None:
+    """Its records have offsets that the consumer has read, and committed, of the topic before."""
+
+    async def scenario(sim: Simulation) -> None:
+        await sim.topic("t")
+        await sim.produce("t", *[b"old"] * 20)
+        read: list[bytes | None] = []
+
+        async def consume() -> None:
+            async with Consumer(
+                "t",
+                bootstrap_servers=sim.bootstrap_servers,
+                group_id="g",
+                group_protocol=protocol,
+                auto_offset_reset="earliest",
+                auto_commit_interval_ms=100,
+            ) as consumer:
+                while True:
+                    read.extend(record.value for record in await consumer.poll(timeout_ms=100))
+
+        task = asyncio.create_task(consume())
+        while len(read) < 20:
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(6)
+        async with Admin(bootstrap_servers=sim.bootstrap_servers) as admin:
+            await admin.delete_topics(["t"])
+            await asyncio.sleep(pause_seconds)
+            await admin.create_topics([NewTopic("t", 1, 1)])
+        new = [b"%d" % number for number in range(50)]
+        await sim.produce("t", *new)
+        await asyncio.sleep(30)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert set(read) >= set(new)
+
+    simulate(scenario, 7, brokers=1, settings=SETTINGS)
 
 
 def test_commit_of_given_offsets_of_a_deleted_topic_fails() -> None:

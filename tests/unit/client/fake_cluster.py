@@ -451,9 +451,9 @@ class FakeCluster:
         topics = []
         for topic in request.topics:
             for each in topic.partitions:
-                self.committed[request.group_id][topic.name, each.partition_index] = each.committed_offset
+                self.committed[request.group_id][self._name(topic), each.partition_index] = each.committed_offset
             answers = [OffsetCommitResponsePartition(each.partition_index) for each in topic.partitions]
-            topics.append(OffsetCommitResponseTopic(topic.name, partitions=answers))
+            topics.append(OffsetCommitResponseTopic(topic.name, topic.topic_id, answers))
         return OffsetCommitResponse(topics=topics)
 
     def on_offset_fetch(self, broker: FakeBroker, request: Any, version: int) -> Any:

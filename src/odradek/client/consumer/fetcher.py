@@ -125,8 +125,10 @@ class Fetcher:
                 if state.retry_at > now:
                     earliest = min(earliest, state.retry_at)
                 continue
-            if state.needs_validation(metadata.leader_epoch(*state.key)):
-                self.wake_waiter()  # the owner's next poll asks the new leader
+            if not state.observe_topic(metadata.topic_id(state.key.topic)) or state.needs_validation(
+                metadata.leader_epoch(*state.key)
+            ):
+                self.wake_waiter()  # the owner's next poll looks the position up, or asks the new leader
                 continue
             node_id = self._replica_for(state, now)
             if node_id < 0:

@@ -19,6 +19,7 @@ from odradek.records.errors import CorruptRecords
 from odradek.records.headers import lazy_headers
 from odradek.records.record import decode_records, scan_columns
 from odradek.records.topic_partition import TopicPartition
+from odradek.wire.primitives import ZERO_UUID
 
 logger = logging.getLogger(__name__)
 
@@ -96,11 +97,13 @@ class PartitionState:
     __slots__ = (
         "_at", "_position", "_position_epoch", "_ready", "chunks", "fetch_offset", "high_watermark", "key",
         "last_stable_offset", "log_start_offset", "pause", "preferred_replica", "preferred_until", "reads", "reset_to",
-        "retry_at", "validated_epoch",
+        "retry_at", "topic_id", "validated_epoch",
     )  # fmt: skip
 
     def __init__(self, key: TopicPartition) -> None:
         self.key = key
+        self.topic_id = ZERO_UUID
+        """The topic that the position is of; zeros before the first fetch."""
         self._position = -1
         self._position_epoch = -1
         self.fetch_offset = -1
@@ -158,6 +161,19 @@ class PartitionState:
         self.reset_to = timestamp
         self.fetch_offset = -1
         self.drop()
+
+    def observe_topic(self, topic_id: bytes) -> bool:
+        """Note the id of the topic, zeros while it is unknown; return whether the position is still of that topic.
+
+        If the topic was deleted and created again, the position says nothing about the new one, and is forgotten.
+        """
+        if topic_id in (self.topic_id, ZERO_UUID):
+            return True
+        is_first, self.topic_id = self.topic_id == ZERO_UUID, topic_id
+        if not is_first:
+            self.seek(-1)
+            self.validated_epoch = -1
+        return is_first
 
     def drop(self) -> None:
         """Forget fetched records."""

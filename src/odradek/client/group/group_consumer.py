@@ -308,7 +308,7 @@ class GroupDriver:
         member = self.member
         try:
             given = self._partitions.positions() if offsets is None else offsets
-            await self._partitions.commit(given, member, skips_deleted=offsets is None)
+            await self._partitions.commit(given, member, self._partitions.topic_ids() if offsets is None else None)
         except KafkaError as error:
             if error.code in _GONE:
                 # The answer to a commit of an earlier generation says nothing about the current one.

@@ -22,6 +22,7 @@ from odradek.client.network.failure_log import FailureLog
 from odradek.client.offsets import Member, commit_offsets
 from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import KafkaError
+from odradek.wire.primitives import ZERO_UUID
 
 logger = logging.getLogger(__name__)
 
@@ -94,6 +95,13 @@ class GroupPartitions:
             if state.has_position and (keys is None or key in keys)
         }
 
+    def topic_ids(self) -> dict[str, bytes]:
+        """The topics that the positions are of, by name; zeros for unknown ones."""
+        states, metadata = self._fetcher.states, self._cluster.metadata
+        ids = {key.topic: metadata.topic_id(key.topic) for key in states}
+        ids.update((key.topic, state.topic_id) for key, state in states.items() if state.topic_id != ZERO_UUID)
+        return ids
+
     async def take_up(self, fresh: set[TopicPartition]) -> None:
         """Begin with partitions; the listener is called also with none, as in Kafka. Raises what that raises."""
         for topic in {key.topic for key in fresh}:
@@ -152,21 +160,28 @@ class GroupPartitions:
     # --- commits ---
 
     async def commit(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], member: Member, *, skips_deleted: bool
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        member: Member,
+        topic_ids: Mapping[str, bytes] | None,
     ) -> None:
         """Commit after the automatic commit that is under way. Raises KafkaError, CallTimedOut.
 
-        `skips_deleted`: do not wait for topics that do not exist any longer, as a rebalance would wait, too.
+        `topic_ids` are those of positions: topics that do not exist any longer are left out, instead of being waited
+        for, as a rebalance would wait, too. None for other offsets.
         """
         await self.finish_commit()
-        await self._send_commit(offsets, member, skips_deleted=skips_deleted)
+        await self._send_commit(offsets, member, topic_ids)
         self._on_commit(offsets)
 
     async def _send_commit(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], member: Member, *, skips_deleted: bool
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        member: Member,
+        topic_ids: Mapping[str, bytes] | None,
     ) -> None:
         begun = self._loop.time()
-        await commit_offsets(self._cluster, self._group_id, offsets, member, skips_deleted=skips_deleted)
+        await commit_offsets(self._cluster, self._group_id, offsets, member, topic_ids=topic_ids)
         self._fetcher.measures.group.took("commits", "commit_time", "longest_commit", self._loop.time() - begun)
 
     async def commit_quietly(self, commit: Callable[[], Awaitable[None]]) -> None:
@@ -184,16 +199,19 @@ class GroupPartitions:
             return
         self.next_commit = self._loop.time() + self._config["auto_commit_interval_ms"] / 1000
         if self._commit_task is None and member is not None and self._fetcher.states:
-            self._commit_task = self._loop.create_task(self._commit_now(self.positions(), member))
+            work = self._commit_now(self.positions(), member, self.topic_ids())
+            self._commit_task = self._loop.create_task(work)
 
     async def finish_commit(self) -> None:
         """Wait for the automatic commit that is under way."""
         if self._commit_task is not None:
             await asyncio.gather(self._commit_task, return_exceptions=True)
 
-    async def _commit_now(self, positions: Mapping[TopicPartition, OffsetAndMetadata], member: Member) -> None:
+    async def _commit_now(
+        self, positions: Mapping[TopicPartition, OffsetAndMetadata], member: Member, topic_ids: Mapping[str, bytes]
+    ) -> None:
         try:
-            await self._send_commit(positions, member, skips_deleted=True)
+            await self._send_commit(positions, member, topic_ids)
             self._failures.succeeded(f"automatic commit of group {self._group_id}")
             self._on_commit(positions)
         except (KafkaError, ClientError) as error:
