@@ -20,7 +20,7 @@ SETTINGS = {
 KEPT, DELETED = TopicPartition("kept", 0), TopicPartition("deleted", 0)
 
 
-async def longest_pause(sim: Simulation, protocol: str, members: int) -> float:
+async def longest_pause(sim: Simulation, protocol: str | None, members: int) -> float:
     """Seconds without a record of the topic that is kept, which gets one each second, during and after a deletion."""
     for place in (KEPT, DELETED):
         await sim.topic(place.topic)
@@ -33,8 +33,8 @@ async def longest_pause(sim: Simulation, protocol: str, members: int) -> float:
             KEPT.topic,
             DELETED.topic,
             bootstrap_servers=sim.bootstrap_servers,
-            group_id="g",
-            group_protocol=protocol,
+            group_id=None if protocol is None else "g",
+            group_protocol=protocol or "classic",
             auto_offset_reset="earliest",
             metadata_max_age_ms=5_000,
         ) as consumer:
@@ -60,8 +60,8 @@ async def longest_pause(sim: Simulation, protocol: str, members: int) -> float:
 
 
 @pytest.mark.parametrize("members", [1, 2])
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_deletion_of_a_topic_does_not_stop_the_others(protocol: str, members: int) -> None:
+@pytest.mark.parametrize("protocol", ["classic", "consumer", None])
+def test_deletion_of_a_topic_does_not_stop_the_others(protocol: str | None, members: int) -> None:
     async def scenario(sim: Simulation) -> None:
         assert await longest_pause(sim, protocol, members) < 10
 

@@ -27,8 +27,7 @@ async def assign_every_partition(
             if topics.fullmatch(name) is not None and not (info.is_internal and exclude_internal)
         }
     else:
-        for topic in topics:
-            await cluster.topic(topic)
+        await _find_topics(cluster, topics, may_wait=not fetcher.states)
         names = set(topics)
     found = [
         TopicPartition(name, each.partition)
@@ -38,3 +37,14 @@ async def assign_every_partition(
     ]
     if len(found) != len(fetcher.states) or any(key not in fetcher.states for key in found):
         fetcher.states = {key: fetcher.states.get(key) or PartitionState(key) for key in found}
+
+
+async def _find_topics(cluster: Cluster, topics: Collection[str], *, may_wait: bool) -> None:
+    """Wait for the topics, or only look for missing ones from time to time, while others are read."""
+    for topic in topics:
+        if may_wait:
+            await cluster.topic(topic)
+        elif topic not in cluster.metadata.topics:
+            cluster.add_topic(topic)
+            if cluster.metadata_age() * 1000 >= cluster.options["retry_backoff_max_ms"]:
+                cluster.want_metadata()
