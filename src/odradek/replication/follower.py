@@ -137,7 +137,8 @@ class FollowedLog:
                 target = own_end_offset
             else:
                 target = min(own_end_offset, end_offset)
-        partition.replicated.truncate_to(max(min(target, before), log.log_start_offset))
+        # Below the log start, too, as after an unclean election: what the leader wrote there is to be copied.
+        partition.replicated.truncate_to(min(target, before))
         if log.end_offset == before and log.history.leader_epochs.latest == last_epoch:
             self.problem = f"the leader parts at {end_offset} of epoch {epoch}, where there is nothing to cut"
             return Next.DELAY

@@ -301,11 +301,14 @@ def test_empty_epoch_that_a_divergence_removes_stays_removed(partition: Partitio
     assert (log.end_offset, log.history.leader_epochs.entries()) == (2, [(0, 0)])
 
 
-def test_divergence_never_cuts_below_the_log_start(partition: Partition) -> None:
+def test_log_begins_where_it_diverges_from_its_leader_below_its_start(partition: Partition) -> None:
+    """The leader was elected without the records that were deleted here, and has written others."""
     followed = with_epochs(partition, 0, 0, 0)
     partition.replicated.advance(3, 2)
     assert followed.received(answer(diverging=(0, 1)), NOW) is Next.FETCH
-    assert (partition.log.log_start_offset, partition.log.end_offset) == (2, 2)
+    assert (partition.log.log_start_offset, partition.log.end_offset) == (1, 1)
+    assert followed.received(answer(batches(1, 1, 2, 3), high_watermark=4), NOW) is Next.FETCH
+    assert (partition.log.log_start_offset, partition.log.end_offset) == (1, 4)
 
 
 @pytest.mark.parametrize(

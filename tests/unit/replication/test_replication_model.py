@@ -248,6 +248,24 @@ def test_a_leader_that_lost_the_end_of_its_log_makes_followers_cut_theirs(cluste
     assert cluster.replicas[1].partition.high_watermark == 1
 
 
+def test_follower_copies_what_an_unclean_leader_wrote_below_its_start(cluster: Cluster) -> None:
+    """Or records that the leader acknowledged are gone once the follower leads."""
+    for _ in range(5):
+        cluster.produce(1)
+    cluster.run_rounds(5)
+    leader = cluster.replicas[1].partition
+    leader.deletion.delete(4)
+    cluster.replicas[2].partition.replicated.truncate_to(1)
+    cluster.elect(2)
+    for replica in cluster.replicas.values():
+        replica.apply_next()
+    for _ in range(6):
+        cluster.produce(2)
+    cluster.run_rounds(5)
+    assert [offset for offset, _ in cluster.replicas[2].records()] == list(range(7))
+    assert cluster.replicas[1].records() == cluster.replicas[2].records()[1:]
+
+
 def test_small_answers_bring_everything_in_time(cluster: Cluster) -> None:
     for _ in range(20):
         cluster.produce(1, records=3)
