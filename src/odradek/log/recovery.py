@@ -80,7 +80,9 @@ def load(
     log_start_offset = max(log_start_offset, segments[0].base_offset)
     if not epochs_known and any(segment.size for segment in segments):
         loader.rebuild_epochs()
-    changed = epochs.truncate_from_end(end_offset) | epochs.truncate_from_start(log_start_offset)
+    # Where no record is left, the epoch that begins at the end is that of the last record: leaders compare it.
+    beyond = end_offset if log_start_offset < end_offset else end_offset + 1
+    changed = epochs.truncate_from_end(beyond) | epochs.truncate_from_start(log_start_offset)
     if changed or loader.epochs_changed:
         disk.write_atomic(f"{directory}/{LEADER_EPOCHS}", format_leader_epochs(epochs.entries()), sync=False)
     producers = ProducerStates(environment.producer_id_expiration_ms)

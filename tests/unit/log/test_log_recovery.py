@@ -346,6 +346,18 @@ def test_leader_epochs_that_the_batches_contradict_are_forgotten(tmp_path: Path)
         again.release()
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_log_without_records_remembers_the_epoch_of_the_last_one(tmp_path: Path, *, clean: bool) -> None:
+    """Or its next leader, which may have other records below, would not see that their histories part."""
+    log = open_log(tmp_path)
+    put(log, batch(5), epoch=3)
+    log.advance_log_start(5)
+    log.close()
+    again = open_log(tmp_path, clean=clean, log_start_offset=5)
+    assert (again.log_start_offset, again.end_offset) == (5, 5)
+    assert again.history.leader_epochs.entries() == [(3, 5)]
+
+
 def fill_with_producers(log: PartitionLog) -> None:
     for sequence in range(6):
         put(log, produced(7, sequence))

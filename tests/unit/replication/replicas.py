@@ -42,12 +42,14 @@ class Replica:
         self.epoch = 0
         path.mkdir()
 
-    def start(self) -> None:
+    def start(self, log_start_offset: int = 0) -> None:
         self.alive = True
         self.cluster.registrations += 1
         self.epoch = self.cluster.registrations
         environment = log_environment(SystemDisk())
-        log = PartitionLog.open("t", 0, str(self.path), self.cluster.config, environment)
+        log = PartitionLog.open(
+            "t", 0, str(self.path), self.cluster.config, environment, log_start_offset=log_start_offset
+        )
         self.proposals: list[tuple[IsrProposal, PartitionState]] = []
         self.persists_starts = True
         around = PartitionEnvironment(

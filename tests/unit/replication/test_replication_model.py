@@ -266,6 +266,25 @@ def test_follower_copies_what_an_unclean_leader_wrote_below_its_start(cluster: C
     assert cluster.replicas[1].records() == cluster.replicas[2].records()[1:]
 
 
+def test_empty_follower_copies_what_an_unclean_leader_wrote(cluster: Cluster) -> None:
+    for _ in range(5):
+        cluster.produce(1)
+    cluster.run_rounds(5)
+    first = cluster.replicas[1]
+    first.partition.deletion.delete(5)
+    cluster.crash(1)
+    cluster.replicas[2].partition.replicated.truncate_to(1)
+    cluster.elect(2)
+    for replica in (cluster.replicas[2], cluster.replicas[3]):
+        replica.hear_the_sum()
+    for _ in range(6):
+        cluster.produce(2)
+    first.start(log_start_offset=5)
+    first.reported.append(cluster.state)
+    cluster.run_rounds(5)
+    assert first.records() == cluster.replicas[2].records()[1:]
+
+
 def test_small_answers_bring_everything_in_time(cluster: Cluster) -> None:
     for _ in range(20):
         cluster.produce(1, records=3)
