@@ -603,6 +603,31 @@ def test_exchange_of_source_and_target_is_atomic_to_other_tasks(tmp_path: Path) 
     close(directories)
 
 
+def test_source_truncated_below_its_start_during_an_exchange_loses_nothing(tmp_path: Path) -> None:
+    """As after an unclean election, of a replica that has deleted more than its leader had."""
+
+    class WatchedDisk(SystemDisk):
+        async def run(self, *args: Any, **kwargs: Any) -> Any:
+            result = await super().run(*args, **kwargs)
+            if LOG_START_OFFSETS in str(args) and log.truncations == 0:
+                log.truncate_to(5)
+                for _ in range(10):
+                    put(log, batch(value=b"another"), epoch=9)
+            return result
+
+    directories = start(tmp_path, WatchedDisk())
+    log = open_partition(directories)
+    for _ in range(12):
+        put(log, batch())
+    log.advance_log_start(10)
+    directories.moves.begin(log, other(directories), TOPIC)
+    moved = asyncio.run(move(directories, log))
+    assert log.truncations == 1
+    assert (moved.log_start_offset, moved.end_offset) == (5, 15)
+    assert len(content(moved)) == 10
+    close(directories)
+
+
 def test_producers_come_along_whose_batches_are_deleted(tmp_path: Path) -> None:
     """The copy has a snapshot of its own, of what it was given."""
     directories = start(tmp_path)

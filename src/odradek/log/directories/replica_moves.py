@@ -179,7 +179,7 @@ class ReplicaMoves:
         if failure is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)) from failure
         given_up = self.under_way.get(key) is not move or move.directory.offline is not None
-        stays = given_up or source.is_offline or source.log_start_offset > log_start_offset
+        stays = given_up or source.is_offline or source.log_start_offset != log_start_offset
         if stays or not self._finish(source, move):
             return None
         directory = self._places.where[key]
