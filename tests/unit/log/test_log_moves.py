@@ -628,6 +628,24 @@ def test_source_truncated_below_its_start_during_an_exchange_loses_nothing(tmp_p
     close(directories)
 
 
+def test_copy_that_ends_inside_a_batch_of_its_source_begins_again(tmp_path: Path) -> None:
+    """The source was truncated before a restart, and then its first records were deleted."""
+    first = start(tmp_path)
+    log = open_partition(first)
+    for _ in range(4):
+        put(log, batch())
+    copy_all(first, log)
+    close(first)
+    second = start(tmp_path)
+    log = open_partition(second)
+    log.truncate_to(2)
+    put(log, batch(4), epoch=9)
+    log.advance_log_start(4)
+    moved = asyncio.run(move(second, log))
+    assert (moved.log_start_offset, moved.end_offset) == (4, 6)
+    close(second)
+
+
 def test_producers_come_along_whose_batches_are_deleted(tmp_path: Path) -> None:
     """The copy has a snapshot of its own, of what it was given."""
     directories = start(tmp_path)

@@ -65,7 +65,7 @@ class Move:
         # The leader epochs show truncations from before this object was created, as at a restart.
         truncated = _departs(log, source) if self._truncations < 0 else self._truncations != source.truncations
         start = source.log_start_offset
-        begins_later = log.end_offset < start and log.end_offset != source.reader.batch_start(start)
+        begins_later = log.end_offset <= start and log.end_offset != source.reader.batch_start(start)
         if truncated or begins_later or log.end_offset > source.end_offset:
             # If this fails, the next attempt has to find the truncation again.
             log.truncate_fully_and_start_at(source.reader.batch_start(start), start)
