@@ -34,7 +34,7 @@ _STOPPING = frozenset((ErrorCode.FENCED_LEADER_EPOCH,))
 class FollowedLog:
     """One partition that this broker follows under one leader epoch."""
 
-    __slots__ = ("_leader_start", "failures", "leader_end_offset", "leader_epoch", "partition", "problem")
+    __slots__ = ("_leader_start", "failures", "leader_end_offset", "leader_epoch", "log", "partition", "problem")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
@@ -46,7 +46,8 @@ class FollowedLog:
         self.leader_end_offset = -1
         """The high watermark that the leader sent last, as the best known approximation of its end offset."""
         self._leader_start = -1
-        log = partition.log
+        log = self.log = partition.log
+        """The log with which following began; a move to another directory replaces that of the partition."""
         if log.history.leader_epochs.latest < 0 and log.end_offset > partition.high_watermark:
             # Without epochs it is unknown which uncommitted records the leader has, too.
             partition.replicated.truncate_to(partition.high_watermark)

@@ -148,7 +148,9 @@ def replicas_of(
 
     parts = replication_parts(config, link, ports.clock, ports.random, image, advance_starts, leadership, invariants)
     partitions = Partitions(config.node_id, storage.replicas, LogConfigs(config), parts.environment)
-    return Replicas(partitions, parts, ReplicationRuntime(config, partitions, peers, parts, ports.clock, image))
+    runtime = ReplicationRuntime(config, partitions, peers, parts, ports.clock, image)
+    storage.directories.events.subscribe_moves(runtime.replica_moved)
+    return Replicas(partitions, parts, runtime)
 
 
 def report_failed_directories(storage: Storage, replicas: Replicas, report: Callable[[str], None]) -> None:

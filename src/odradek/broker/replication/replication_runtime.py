@@ -168,6 +168,15 @@ class ReplicationRuntime:
             if followed.partition.log.is_offline:
                 self._unfollow(place)
 
+    def replica_moved(self, topic: str, index: int) -> None:
+        """Follow with the log in the other directory. It may have been opened late, for want of descriptors: meanwhile
+        the log was offline, and an answer of the leader ended the fetches.
+        """
+        if not self._closed:
+            self._to_follow[topic, index] = None
+            if not self._working:
+                self._follow_some()
+
     def _unfollow(self, place: TopicIdPartition) -> None:
         found = self._followed.pop(place, None)
         if found is not None:
@@ -230,7 +239,8 @@ class ReplicationRuntime:
         found = self._followed.get(place)
         if found is not None:
             fetcher, followed = found
-            if followed.is_current and followed.partition is partition and fetcher.leader_id == leader_id:
+            is_same = followed.partition is partition and followed.log is partition.log
+            if is_same and followed.is_current and fetcher.leader_id == leader_id:
                 return
             if self._fetchers.get((leader_id, self._slot(place))) is not fetcher:
                 # Of another leader; or there are more fetchers now, or fewer.

@@ -30,9 +30,10 @@ from odradek.ports.clock import Clock, SystemClock
 from odradek.ports.disk import SystemDisk
 from odradek.ports.randomness import SeededRandom
 from odradek.records.builder import encode_batch
-from odradek.replication.follower import FollowedLog
+from odradek.replication.follower import FollowedLog, Next
 from odradek.replication.partition import Partition, PartitionEnvironment
 from odradek.wire.errors import ErrorCode, KafkaError
+from odradek.wire.replica_fetch import FetchedReplica
 from tests.unit.metadata.images import with_partition, without_broker
 
 TOPIC_ID = b"topic under test"
@@ -239,6 +240,29 @@ async def test_logs_in_a_failed_directory_are_not_followed(tmp_path: Path) -> No
         assert following().keys() == {("t", 2)}
         assert not world.partitions.refuse
         assert not world.runtime._unopened, "what only a restart can open is tried again and again"
+
+
+@in_a_loop
+async def test_replica_that_was_offline_during_its_move_is_followed_again(tmp_path: Path) -> None:
+    """Without a descriptor for its new log it has none for a second, and each answer of its leader fails."""
+    world = World(tmp_path)
+    world.place(PartitionState(2, 0, (1, 2), (1, 2)))
+    partition = world.partitions.held["t", 0]
+    place = TOPIC_ID, 0
+    fetcher, followed = world.parts.followed.by_place[place]
+    partition.log.fail("it was moved")
+    following = followed.received(FetchedReplica(TOPIC_ID, 0, 0, 0, 0, memoryview(b""), None, None), 0)
+    assert following is Next.STOP
+    fetcher._otherwise(place, followed, following)
+    assert fetcher.problems() == {place: "it was moved"}
+    environment = LogEnvironment(SystemDisk(), SystemClock())
+    partition.replace_log(PartitionLog.open("t", 0, str(tmp_path / "moved"), LogConfig(), environment))
+    world.runtime.replica_moved("t", 0)
+    assert fetcher.problems() == {}
+    assert world.parts.followed.by_place[place][1] is not followed
+    world.runtime.close()
+    world.runtime.replica_moved("t", 0)
+    assert world.parts.followed.by_place == {}
 
 
 @in_a_loop
