@@ -597,6 +597,33 @@ async def test_a_deleted_log_lets_go(tmp_path: Path) -> None:
     assert fetched(again, 0) == [0]
 
 
+@pytest.mark.parametrize("is_being_written", [False, True])
+def test_no_file_of_a_deleted_log_is_made_in_the_directory_of_the_next_one(
+    tmp_path: Path, is_being_written: bool
+) -> None:
+    """A start would take the segment for one of that topic, with the records of the deleted one."""
+
+    async def scenario() -> None:
+        world = World(tmp_path, ROLLING)
+        await roll_on_a_slow_disk(world)
+        if is_being_written:
+            while not world.disk.queued_writes:
+                await asyncio.sleep(0)
+        world.directories.delete("topic", 0)
+        with pytest.raises(KafkaError, match="has files that are still to be made; try again"):
+            world.directories.open("topic", 0, b"u" * 16, ROLLING)
+        world.disk.gate.set()
+        await world.directories.writers.wait_until_drained()
+        world.log = world.directories.open("topic", 0, b"u" * 16, ROLLING)
+        put(world.log, batch())
+        await world.written()
+        names = [f"{0:020d}{suffix}" for suffix in (".index", ".log", ".timeindex")]
+        assert [name for name in world.disk.list(world.log.directory) if name[0] == "0"] == names
+        assert world.offline == []
+
+    asyncio.run(scenario())
+
+
 @running
 async def test_a_log_that_is_deleted_while_it_is_synced_costs_the_others_nothing(tmp_path: Path) -> None:
     """The thread syncs the directory by its name, which is another one by then."""

@@ -28,6 +28,7 @@ from odradek.log.directories.placed_logs import DEFAULT_SETTINGS, DirectorySetti
 from odradek.log.directories.placement import ReplicaPlacement
 from odradek.log.directories.replica_moves import ReplicaMoves
 from odradek.log.directories.startup import DirectoriesStartup
+from odradek.log.durability import LogDurability
 from odradek.log.partition_log import PartitionLog
 from odradek.log.segments.files import PARTITION_METADATA
 from odradek.ports.clock import Clock
@@ -48,6 +49,7 @@ class LogDirectories:
         "_directories",
         "_disk",
         "_environment",
+        "_late",
         "_logs",
         "_pending",
         "_places",
@@ -102,6 +104,8 @@ class LogDirectories:
         """Checks logs after an unclean stop."""
         self.placement = ReplicaPlacement(disk, places.directories, settings.cordoned)
         """Chooses the directories of new replicas."""
+        # Paths of deleted logs that had files to be made by their queued writes.
+        self._late: dict[str, LogDurability] = {}
         # Partitions created by this process whose topic id is not synced yet.
         self._unsynced_ids: set[PartitionKey] = set()
 
@@ -196,8 +200,16 @@ class LogDirectories:
                 ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{partition} is deleted while it is checked; try again"
             )
         directory = self.placement.choose(key)
-        self._places.sync_ends(key, directory)
         path = f"{directory.path}/{topic}-{partition}"
+        late = self._late.pop(path, None)
+        if late is not None and late.has_queued:
+            # The thread of the write queue knows them by their paths, and would make them in the next directory.
+            self._late[path] = late
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"the deleted log at {path} has files that are still to be made; try again",
+            )
+        self._places.sync_ends(key, directory)
         try:
             self.checkpoints.clear(directory, key)
             self._disk.make_directories(path)
@@ -298,6 +310,9 @@ class LogDirectories:
         self.moves.cancel(topic, partition)
         path = f"{directory.path}/{topic}-{partition}"
         if log is not None:
+            if log.durability.has_queued and self.files.has_late(path):
+                self._late = {each: late for each, late in self._late.items() if late.has_queued}
+                self._late[path] = log.durability
             self._pending.forget(log.durability)
             log.fail(f"{topic}-{partition} is deleted")
         try:

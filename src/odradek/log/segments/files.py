@@ -148,6 +148,11 @@ class FileCache:
         if isinstance(file, LateFile):
             self._files[path] = file.made()
 
+    def has_late(self, directory: str) -> bool:
+        """Whether the first use of a file in the directory is still to make it."""
+        files = (self._files[path] for path in self._folders.get(directory, ()))
+        return any(isinstance(file, LateFile) and not file.is_made for file in files)
+
     def forget_directory(self, directory: str) -> None:
         """Drop all open files of the directory."""
         for path in self._folders.pop(directory, ()):
