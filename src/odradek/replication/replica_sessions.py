@@ -121,6 +121,7 @@ class FollowedPartition:
         """Note a fetch that names the partition, and the follower's progress by its offset."""
         _, leader_epoch, fetch_offset, last_fetched_epoch, log_start_offset, max_bytes = wanted
         session = self._session
+        was_unused = fetch_offset == self.fetch_offset or self.diverging is not None or self.error
         self.leader_epoch = leader_epoch
         self.fetch_offset = fetch_offset
         self.max_bytes = max_bytes
@@ -136,9 +137,9 @@ class FollowedPartition:
                 partition.followers.fetched(
                     follower.broker_id, follower.broker_epoch, fetch_offset, log_start_offset, session.fetched_ms
                 )
-                if log_start_offset < partition.log.log_start_offset:
-                    # The follower may have got the log start offset beside an error or a divergence, or in an answer
-                    # that it did not use, or it still persists it. Report it until the follower has done so.
+                if was_unused or log_start_offset < partition.log.log_start_offset:
+                    # The follower may have got the offsets beside an error or a divergence, or in an answer that it did
+                    # not use, or it still persists the log start offset. Report that until the follower has done so.
                     self.reported = _NOTHING
                     session.changed[self] = None
                 if fetch_offset >= partition.log.end_offset:

@@ -285,6 +285,20 @@ def test_empty_follower_copies_what_an_unclean_leader_wrote(cluster: Cluster) ->
     assert first.records() == cluster.replicas[2].records()[1:]
 
 
+def test_follower_learns_of_commits_reported_beside_a_divergence(cluster: Cluster) -> None:
+    """It takes nothing else from that answer. Consumers may read from it, and there may be no next append."""
+    for _ in range(3):
+        cluster.produce(1)
+    cluster.run_rounds(5)
+    cluster.elect(3)
+    cluster.replicas[3].apply_next()
+    cluster.produce(3, acks_all=False)
+    cluster.crash(3)
+    cluster.run_rounds(5)
+    follower = cluster.replicas[3].partition
+    assert (follower.log.end_offset, follower.high_watermark) == (3, 3)
+
+
 def test_small_answers_bring_everything_in_time(cluster: Cluster) -> None:
     for _ in range(20):
         cluster.produce(1, records=3)
