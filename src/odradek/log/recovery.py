@@ -78,7 +78,7 @@ def load(
     segments = loader.segments
     bound(segments)
     log_start_offset = max(log_start_offset, segments[0].base_offset)
-    if not epochs_known and any(segment.size for segment in segments):
+    if any(segment.size for segment in segments) and (not epochs_known or loader.lacks_first_epochs(log_start_offset)):
         loader.rebuild_epochs()
     # Where no record is left, the epoch that begins at the end is that of the last record: leaders compare it.
     beyond = end_offset if log_start_offset < end_offset else end_offset + 1
@@ -415,6 +415,20 @@ class _Loader:
             self._recover_segment(len(self.segments) - 1, last.base_offset)
             found = last.resume()
             return last.base_offset if found is None else found
+
+    def lacks_first_epochs(self, log_start_offset: int) -> bool:
+        """Whether the epochs of the first batches are forgotten: they were deleted, and a crash has undone that.
+
+        A follower notes a new log start on the disk only after it has taken it over.
+        """
+        entries = self.epochs.entries()
+        if not entries or entries[0][1] <= log_start_offset:
+            return False
+        try:
+            first = next(self.segments[0].scan(0), None)
+        except KafkaError:
+            return False
+        return first is not None and first.header.base_offset < entries[0][1]
 
     def rebuild_epochs(self) -> None:
         """Read the epochs from all batches: the checkpoint is lost, and the check of the last batches has found where

@@ -346,6 +346,22 @@ def test_leader_epochs_that_the_batches_contradict_are_forgotten(tmp_path: Path)
         again.release()
 
 
+@pytest.mark.parametrize("count", [1, 6])
+def test_epochs_below_a_log_start_that_was_lost_are_known(tmp_path: Path, count: int) -> None:
+    """A follower takes over its leader's log start before that is on the disk, and may die in between."""
+    log = open_log(tmp_path)
+    put(log, batch(2))
+    for _ in range(6 // count):
+        put(log, batch(count), epoch=2)
+    log.durability.flush()
+    log.advance_log_start(5)
+    assert log.history.leader_epochs.entries() == [(2, 5)]
+    again = reopen(tmp_path, recovery_point=8)
+    assert again.history.leader_epochs.entries() == [(0, 0), (2, 2)]
+    again.close()
+    assert reopen(tmp_path, clean=True).history.leader_epochs.entries() == [(0, 0), (2, 2)]
+
+
 @pytest.mark.parametrize("clean", [True, False])
 def test_log_without_records_remembers_the_epoch_of_the_last_one(tmp_path: Path, *, clean: bool) -> None:
     """Or its next leader, which may have other records below, would not see that their histories part."""
