@@ -342,7 +342,8 @@ class CoordinatorContext(Generic[Shard, Record]):
                 error,
             )
             self.state = CoordinatorState.FAILED
-            if isinstance(error.__cause__, OSError) and not self.partition.log.is_offline:
+            # A log that is offline may be about to be opened in another log directory.
+            if isinstance(error.__cause__, OSError) or self.partition.log.is_offline:
                 self._on_failed(self)
             return
         self.state = _ACTIVE

@@ -159,6 +159,27 @@ async def test_partition_is_loaded_again_when_its_log_could_not_be_read(tmp_path
 
 
 @running
+async def test_partition_is_loaded_again_that_was_offline_during_its_move(tmp_path: Path) -> None:
+    """There was no descriptor to open its log in the other log directory when this broker was elected."""
+    broker = GroupBroker(tmp_path / "before").start()
+    assert await broker.commit(commit_request(("t", 0, 5))) == [E.NONE]
+    broker.stop()
+    moved = broker.partitions[0].log
+    broker = GroupBroker(tmp_path / "after")
+    (partition,) = broker.partitions
+    partition.log.fail("it was moved")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(coordinator_runtime, "RELOAD_SECONDS", 0.01)
+        broker.start()
+        await until(lambda: broker.runtime.state_of(0) is CoordinatorState.FAILED)
+        partition.replace_log(moved)
+        partition.restore_high_watermark(moved.end_offset)
+        await until(lambda: broker.runtime.state_of(0) is CoordinatorState.ACTIVE)
+    assert await committed(broker) == 5
+    broker.stop()
+
+
+@running
 async def test_commit_accepts_the_longest_retention(tmp_path: Path) -> None:
     broker = GroupBroker(tmp_path).start()
     assert await broker.commit(commit_request(("t", 0, 5), retention_ms=(1 << 63) - 1)) == [E.NONE]
