@@ -13,7 +13,7 @@ import pytest
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.cli.commands import serve
 from odradek.cli.main import main
-from odradek.cli.serving import process_life
+from odradek.cli.serving import process_life, quorum_forming
 
 
 class Waiting:
@@ -39,7 +39,7 @@ def test_a_signal_ends_a_start_that_does_not_come_to_its_end(monkeypatch: pytest
 
     async def body() -> int:
         async with asyncio.timeout(60):
-            return await serve._serve(BrokerConfig({}), until_input_ends=False)
+            return await serve._serve(BrokerConfig({}), process_life.until_stop())
 
     assert asyncio.run(body()) == 0
     assert Waiting.cancelled
@@ -53,10 +53,30 @@ def test_signal_ends_a_start_that_waits_for_the_store_at_once(monkeypatch: pytes
 
     async def body() -> int:
         async with asyncio.timeout(60):
-            return await serve._serve(BrokerConfig({}), until_input_ends=False)
+            return await serve._serve(BrokerConfig({}), process_life.until_stop())
 
     assert asyncio.run(body()) == 0
     assert Waiting.cancelled
+
+
+def test_signal_between_forming_and_start_ends_a_node_of_a_quorum(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A signal of the last moment of the forming set an event that the start did not look at."""
+
+    async def form(_forming: quorum_forming.Forming) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    class Unreached(Waiting):
+        waits_for_store = True
+
+        async def start(self) -> None:
+            await asyncio.wait_for(asyncio.Event().wait(), 10)
+
+    monkeypatch.setattr(quorum_forming.Forming, "run", form)
+    monkeypatch.setattr(serve, "Broker", Unreached)
+    words = ["serve", "--quorum", "127.0.0.1:9092", "--data-dir", str(tmp_path / "data")]
+    assert main(words) == 0
 
 
 def test_ready_line_names_the_bound_address_when_it_differs() -> None:

@@ -185,4 +185,4 @@ def test_directory_of_a_broker_with_a_store_is_not_taken(tmp_path: Path) -> None
     settings = settings_of_node(nodes, nodes[0]) | {"log.dirs": str(tmp_path)}
     (tmp_path / "meta.properties").write_text("version=1\ncluster.id=x\nnode.id=1\n")
     with pytest.raises(CommandError, match="use another --data-dir"):
-        asyncio.run(form_or_join(BrokerConfig(settings, is_formatted=True), nodes, nodes[0]))
+        asyncio.run(form_or_join(BrokerConfig(settings, is_formatted=True), nodes, nodes[0], asyncio.Event()))

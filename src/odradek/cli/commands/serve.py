@@ -176,8 +176,12 @@ def run(arguments: argparse.Namespace) -> int:
 
         return asyncio.run(supervise())
     _check_directory(arguments, config)
+
+    async def node() -> int:
+        return await _node(arguments, config, until_stop(until_input_ends=arguments.until_input_ends))
+
     with _runner() as runner:
-        return runner.run(_node(arguments, config))
+        return runner.run(node())
 
 
 def _runner() -> asyncio.Runner:
@@ -209,7 +213,9 @@ def _serve_quorum(arguments: argparse.Namespace, settings: dict[str, str]) -> in
     _check_directory(arguments, config)
 
     async def node() -> int:
-        return await _node(arguments, config) if await form_or_join(config, nodes, own) else 0
+        # one event for both: a signal that comes between them ends the node, too
+        stop = until_stop(until_input_ends=arguments.until_input_ends)
+        return await _node(arguments, config, stop) if await form_or_join(config, nodes, own, stop) else 0
 
     with _runner() as runner:
         return runner.run(node())
@@ -223,14 +229,13 @@ def _check_directory(arguments: argparse.Namespace, config: BrokerConfig) -> Non
         raise UsageError("--console shows what a broker serves: a process with process.roles=controller has no broker")
 
 
-async def _node(arguments: argparse.Namespace, config: BrokerConfig) -> int:
-    until_input_ends = arguments.until_input_ends
+async def _node(arguments: argparse.Namespace, config: BrokerConfig, stop: asyncio.Event) -> int:
     if is_controller_only(config):
         # A broker starts without the modules of a controller.
         from odradek.cli.serving.controller_process import serve_controller
 
-        return await serve_controller(config, until_input_ends=until_input_ends)
-    return await _serve(config, arguments.console, arguments.accept_from, until_input_ends=until_input_ends)
+        return await serve_controller(config, stop)
+    return await _serve(config, stop, arguments.console, arguments.accept_from)
 
 
 def _check_first_id(first_id: int, brokers: int) -> None:
@@ -288,15 +293,18 @@ def _settings_of_input() -> dict[str, str]:
 
 
 async def _serve(
-    config: BrokerConfig, console_address: str | None = None, shared: int | None = None, *, until_input_ends: bool
+    config: BrokerConfig, stop: asyncio.Event, console_address: str | None = None, shared: int | None = None
 ) -> int:
-    """The exit status. `shared` is the descriptor of a listening socket that this process shares with other brokers."""
+    """Serve until `stop` is set; the exit status.
+
+    `shared` is the descriptor of a listening socket that this process shares with other brokers.
+    """
     manager = ServiceManager.from_environment(os.environ)
     manager.status("starting")
     allow_most_files()
     collect_in_small_steps()
     broker = Broker(config)
-    loop, stop = asyncio.get_running_loop(), until_stop(until_input_ends=until_input_ends)
+    loop = asyncio.get_running_loop()
     starting = loop.create_task(broker.start())
     if not await started(starting, stop, lambda: broker.waits_for_store):
         return 0

@@ -10,19 +10,19 @@ from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.quorum.controller_node import ControllerNode
 from odradek.broker.start_error import StartError
 from odradek.cli.serving.garbage import LateCollections, collect_in_small_steps
-from odradek.cli.serving.process_life import allow_most_files, end, until_end, until_stop
+from odradek.cli.serving.process_life import allow_most_files, end, until_end
 from odradek.cli.serving.service_manager import ServiceManager
 from odradek.ports.clock import process_age
 
 
-async def serve_controller(config: BrokerConfig, *, until_input_ends: bool) -> int:
-    """Serve until SIGTERM or SIGINT; the exit status: 1 where the metadata log failed, 2 for a wrong configuration."""
+async def serve_controller(config: BrokerConfig, stop: asyncio.Event) -> int:
+    """Serve until `stop` is set; the exit status: 1 where the metadata log failed, 2 for a wrong configuration."""
     manager = ServiceManager.from_environment(os.environ)
     manager.status("starting")
     allow_most_files()
     collect_in_small_steps()
     node = ControllerNode(config)
-    loop, stop = asyncio.get_running_loop(), until_stop(until_input_ends=until_input_ends)
+    loop = asyncio.get_running_loop()
     try:
         await node.start()
     except StartError as error:

@@ -31,7 +31,6 @@ from odradek.broker.storage.formatting import (
     plan_format,
 )
 from odradek.cli.arguments.errors import CommandError, UsageError
-from odradek.cli.serving.process_life import until_stop
 from odradek.client.errors import TransportError
 from odradek.kraft.metadata_observer import Server
 from odradek.kraft.raft.formation import Formation, FoundNode, decide_formation
@@ -155,22 +154,22 @@ def settings_of_node(nodes: Sequence[Listed], own: Listed) -> dict[str, str]:
     }
 
 
-async def form_or_join(config: BrokerConfig, nodes: Sequence[Listed], own: Listed) -> bool:
-    """Wait until this node's directory is formatted; false if the process is to stop before. Raises CommandError."""
+async def form_or_join(config: BrokerConfig, nodes: Sequence[Listed], own: Listed, stop: asyncio.Event) -> bool:
+    """Wait until this node's directory is formatted; false if `stop` is set before. Raises CommandError."""
     ports = Ports()
     try:
         if is_formatted(config, ports.disk):
             return True
     except UnfitDirectories as error:
         raise CommandError(f"{error}: use another --data-dir") from error
-    loop, stop = asyncio.get_running_loop(), until_stop()
+    loop = asyncio.get_running_loop()
     forming = loop.create_task(Forming(config, ports, nodes, own).run())
     stopping = loop.create_task(stop.wait())
     await asyncio.wait((forming, stopping), return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
     if forming.done():
         forming.result()
-        return True
+        return not stop.is_set()
     forming.cancel()
     await asyncio.wait((forming,))
     return False
