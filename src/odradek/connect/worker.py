@@ -355,12 +355,13 @@ class Worker:
         found = next((each for each in connector.tasks if each.id == task), None)
         if found is None:
             raise NotFound(f"Task {task} of connector {connector.name} not found")
+        if connector.target is not Target.STARTED:
+            return  # its tasks do not run, and read the configuration when it is resumed
         # before the task is stopped: it continues where the configuration is wrong
         plugin, checked = self.validate_own(connector.config)
         run = self._runner(connector, plugin, checked.valid())
         await found.stop()
-        if connector.target is Target.STARTED:
-            connector.start_task(found, run)
+        connector.start_task(found, run)
 
     @contextlib.asynccontextmanager
     async def _turn(self, name: str) -> AsyncIterator[None]:
