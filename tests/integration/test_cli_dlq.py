@@ -9,6 +9,7 @@ import pytest
 from bench.peers.broker import BrokerProcess
 from odradek.cli.main import main
 from odradek.client.blocking import Blocking
+from odradek.records.topic_partition import TopicPartition
 from odradek.spark import dead_letters as names
 from tests.integration.conftest import RawClient
 from tests.integration.raw_transactions import await_markers
@@ -102,6 +103,21 @@ def test_redrive_sends_nothing_of_a_round_with_a_letter_without_origin(run: Run,
     assert (status, err) == (1, f"odradek dlq: the headers of {dlq}-0@1 do not name its topic: use --to\n")
     assert values(topics, origin) == []
     assert topics.group_offsets(f"{dlq}-redrive") == {}
+
+
+def test_letters_are_not_passed_over_by_an_offset_beyond_the_end(run: Run, topics: Topics) -> None:
+    """As where a topic lost records, or was restored from a backup that is older than the group's offsets."""
+    origin, dlq = topics.create(2), topics.create(2)
+    topics.fill(dlq, [letter(origin, 2 * n, b"%d" % n) for n in range(3)])
+    group = f"--group {dlq}-redrive --topic {dlq}"
+    topics.set_group_offset(f"{dlq}-redrive", TopicPartition(dlq, 0), 7)
+    for action in ("list", "redrive", "redrive --dry-run"):
+        status, _, err = run(f"dlq {action} --topic {dlq}")
+        assert status == 1
+        assert f"group {dlq}-redrive has the offset 7 of {dlq}-0, which ends at 3" in err
+    assert run(f"groups --reset-offsets {group} --to-earliest --execute")[0] == 0
+    assert run(f"dlq redrive --topic {dlq}")[0] == 0
+    assert values(topics, origin) == [b"0", b"1", b"2"]
 
 
 def test_a_topic_that_does_not_exist(run: Run) -> None:

@@ -125,3 +125,6 @@ class Topics:
     def group_offsets(self, group: str) -> dict[TopicPartition, int]:
         found = self._blocking.run(self._admin.groups.offsets(group))
         return {key: at.offset for key, at in found.items()}
+
+    def set_group_offset(self, group: str, partition: TopicPartition, offset: int) -> None:
+        raise_first(self._blocking.run(self._admin.groups.alter_offsets(group, {partition: offset})))

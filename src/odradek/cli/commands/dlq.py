@@ -145,7 +145,7 @@ async def _count(arguments: argparse.Namespace) -> int:
 
 async def _letters(consumer: Consumer, arguments: argparse.Namespace) -> AsyncIterator[list[Letter]]:
     """Rounds of dead letters. Raises CommandError."""
-    from odradek.client.reports.dead_letters import UnknownTopic, read_letters
+    from odradek.client.reports.dead_letters import OffsetBeyondEnd, UnknownTopic, read_letters
 
     rounds = read_letters(
         consumer,
@@ -159,3 +159,5 @@ async def _letters(consumer: Consumer, arguments: argparse.Namespace) -> AsyncIt
             yield letters
     except UnknownTopic as error:
         raise CommandError(str(error), "UNKNOWN_TOPIC_OR_PARTITION") from error
+    except OffsetBeyondEnd as error:
+        raise CommandError(str(error)) from error

@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from odradek.client.offsets import fetch_committed
+from odradek.client.model import LATEST
+from odradek.client.offsets import fetch_committed, list_offsets
 from odradek.records.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
@@ -33,6 +34,10 @@ _POLL_MS: Final = 500
 
 class UnknownTopic(LookupError):
     """There is no topic of that name."""
+
+
+class OffsetBeyondEnd(RuntimeError):
+    """The offset that the group has of a partition lies beyond its end."""
 
 
 class UnknownOrigin(LookupError):
@@ -114,7 +119,8 @@ async def read_letters(
 ) -> AsyncIterator[list[Letter]]:
     """Rounds of all dead letters from the group's offsets up to where the topic ends now.
 
-    The consumer has `read_committed` and creates no topics. Raises UnknownTopic, KafkaError, ClientError.
+    The consumer has `read_committed` and creates no topics. Raises UnknownTopic, OffsetBeyondEnd, KafkaError,
+    ClientError.
     """
     cluster = consumer.cluster
     cluster.follow_topics([topic])
@@ -123,13 +129,21 @@ async def read_letters(
     if topic in errors or info is None:
         raise UnknownTopic(f"there is no topic {topic}")
     keys = [TopicPartition(topic, each.partition) for each in info.partitions]
-    ends = await consumer.end_offsets(keys)
     consumer.assign(keys)
     consumer.seek_to_beginning()
-    if not from_beginning:
-        committed = await fetch_committed(cluster, group, keys, require_stable=True)
+    committed = {} if from_beginning else await fetch_committed(cluster, group, keys, require_stable=True)
+    # after the committed offsets: another redrive may commit meanwhile
+    ends = await consumer.end_offsets(keys)
+    if committed:
         starts = await consumer.beginning_offsets(keys)
+        written = await list_offsets(cluster, dict.fromkeys(committed, LATEST))
         for key, at in committed.items():
+            if at.offset > written[key].offset:
+                raise OffsetBeyondEnd(
+                    f"group {group} has the offset {at.offset} of {key}, which ends at {written[key].offset}: the "
+                    "topic was created again, or lost records. Set where to continue: odradek groups --reset-offsets "
+                    f"--group {group} --topic {topic} --to-earliest --execute"
+                )
             if at.offset >= starts[key]:
                 consumer.seek(key, at.offset)
     left = max_records

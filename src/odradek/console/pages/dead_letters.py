@@ -18,6 +18,7 @@ from odradek.client.producer.transactions import TransactionalProducer
 from odradek.client.reports.dead_letters import (
     CLASS,
     Letter,
+    OffsetBeyondEnd,
     UnknownOrigin,
     UnknownTopic,
     read_letters,
@@ -175,6 +176,8 @@ async def _rounds(view: ClusterView, topic: str, most: int) -> AsyncIterator[lis
                     return
         except UnknownTopic as error:
             raise HTTPException(404, f"{error}.") from error
+        except OffsetBeyondEnd as error:
+            raise HTTPException(409, f"{error}.") from error
 
 
 @asynccontextmanager
