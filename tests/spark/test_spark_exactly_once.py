@@ -206,6 +206,33 @@ def test_several_outputs_of_a_batch_are_each_written_once(
         assert sorted(int(r.value) for r in topics.read(topic, 1, committed=True)) == list(range(first, 100, 2))
 
 
+@ON_OURS
+def test_second_output_of_a_batch_to_the_same_topic_is_an_error(
+    stream: Frame, topics: Topics, tmp_path: Path, bootstrap: str
+) -> None:
+    """It was skipped as the first one, which was committed. A repeated output is still skipped: see `Patient`."""
+    source, target = topics.create(1), topics.create(1)
+    topics.fill(source, [Record(b"%d" % n, partition=0) for n in range(100)])
+    options = {"kafka.bootstrap.servers": bootstrap, "checkpointLocation": str(tmp_path), "topic": target}
+    written: list[bool] = []
+
+    def write(frame: Any, batch_id: int) -> None:
+        rows = frame.selectExpr("cast(value as string) value")
+        written.append(write_exactly_once(rows.where("value % 2 = 0"), batch_id, options))
+        again = frame.selectExpr("cast(value as string) value").where("value % 2 = 0")
+        written.append(write_exactly_once(again, batch_id, options))
+        write_exactly_once(rows.where("value % 2 = 1"), batch_id, options)
+
+    def run() -> None:
+        query = stream(source).writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path))
+        run_to_end(query.trigger(availableNow=True).start, WAIT_S)
+
+    for _ in range(2):
+        with pytest.raises(StreamingQueryException, match=f"other rows of batch 0 to {target} a second time"):
+            run()
+    assert written == [True, False, False, False]
+
+
 def test_speculation_is_rejected(spark: Any, bootstrap: str) -> None:
     class Speculating:
         schema = spark.range(1).selectExpr("string(id) value").schema

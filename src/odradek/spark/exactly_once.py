@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from odradek.spark.datasets import WRITTEN, topic
 from odradek.spark.option_names import OptionError
@@ -25,6 +25,7 @@ from odradek.spark.transactions import (
     begin,
     commit,
     is_done,
+    transactional_id,
     with_output_identity,
     write_rows,
 )
@@ -34,7 +35,8 @@ def write_exactly_once(frame: Any, batch_id: int, options: Mapping[str, str], *,
     """Write a micro-batch in one transaction, unless a transaction with its number was committed before.
 
     `options` are the sink's, `transactionalId` or `checkpointLocation` among them. A batch may be written to several
-    topics, one call for each: a `transactionalId` is for one of them. More than one attempt runs the
+    topics, one call for each: a `transactionalId` is for one of them. Within a run of a query, a further call for the
+    same batch is another attempt if its frame has the same plan, and else an error. More than one attempt runs the
     frame's plan again in place, which only suits queries without state. Returns whether rows were written now. Raises
     OptionError, TransactionError, or what the last attempt failed with; nothing of the batch is visible then.
     """
@@ -48,6 +50,17 @@ def write_exactly_once(frame: Any, batch_id: int, options: Mapping[str, str], *,
     if given.topic is not None:
         WRITTEN.note(frame, topic(given.client, given.topic))
     query_id = context.getLocalProperty("sql.streaming.queryId") or ""
+    if not query_id:
+        return _write(frame, batch_id, given, query_id, attempts)
+    run_id = context.getLocalProperty("spark.jobGroup.id") or ""
+    output = _Output(query_id, run_id, batch_id, frame.semanticHash())
+    _OUTPUTS.check(given, output)
+    was_written = _write(frame, batch_id, given, query_id, attempts)
+    _OUTPUTS.add(given, output)
+    return was_written
+
+
+def _write(frame: Any, batch_id: int, given: SinkOptions, query_id: str, attempts: int) -> bool:
     for attempt in range(max(1, attempts)):
         begun = begin(given, os.getpid(), session=frame.sparkSession)
         if is_done(begun, batch_id, query_id):
@@ -62,6 +75,44 @@ def write_exactly_once(frame: Any, batch_id: int, options: Mapping[str, str], *,
             if attempt + 1 >= attempts:
                 raise
     return False
+
+
+class _Output(NamedTuple):
+    """What a call writes in a run of a query."""
+
+    query_id: str
+    run_id: str
+    batch_id: int
+    plan: int
+    """Equal for frames that are made in the same way of the same batch."""
+
+
+class _Outputs:
+    """The last output under each transactional id that is written: the id has one for each batch."""
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[str, str], _Output] = {}
+
+    def check(self, options: SinkOptions, output: _Output) -> None:
+        """Raises OptionError for another output of a batch, which would be taken for written."""
+        before = self._last.get(self._key(options))
+        if before is not None and before[:-1] == output[:-1] and before.plan != output.plan:
+            place = "the same topic" if options.topic is None else options.topic
+            raise OptionError(
+                f"write_exactly_once writes other rows of batch {output.batch_id} to {place} a second time, and they "
+                "would be taken for written: write the union of both, or give each a transactionalId of its own"
+            )
+
+    def add(self, options: SinkOptions, output: _Output) -> None:
+        """Note an output that is committed."""
+        self._last[self._key(options)] = output
+
+    def _key(self, options: SinkOptions) -> tuple[str, str]:
+        return dict(options.client)["bootstrap_servers"], transactional_id(options)
+
+
+_OUTPUTS: Final = _Outputs()
+"""Those of this process."""
 
 
 class _Task:
