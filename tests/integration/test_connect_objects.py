@@ -206,3 +206,15 @@ def test_wrong_folder_or_option_is_named(change: dict[str, str], part: str) -> N
     config = {"name": "c", "connector.class": "FilesSink", "topics": "orders", "directory": "s3://b/x", **change}
     (line,) = check_config(plugin, config).errors["directory"]
     assert part in line
+
+
+def test_position_of_a_former_topic_is_an_error_on_s3(s3: S3) -> None:
+    sink = files_sink(s3)
+    sink.note_topics({"orders": b"\1" * 16})
+    used(sink, batch(record(0, {"a": 1})))
+    same, other = files_sink(s3), files_sink(s3)
+    same.note_topics({"orders": b"\1" * 16})
+    used(same, batch(record(1, {"a": 2})))
+    other.note_topics({"orders": b"\2" * 16})
+    with pytest.raises(ConnectError, match="created again"):
+        used(other, batch(record(0, {"a": 3})))

@@ -34,7 +34,7 @@ class Dialect(Protocol):
         ...
 
     def positions_table(self, table: str) -> str:
-        """CREATE TABLE IF NOT EXISTS for positions: connector, topic, part, next_offset."""
+        """CREATE TABLE IF NOT EXISTS for positions: connector, topic, part, next_offset, topic_id."""
         ...
 
     def insert_position(self, table: str) -> str:
@@ -85,14 +85,14 @@ class StandardSql(NamedTuple):
         """See `Dialect`."""
         return (
             f"CREATE TABLE IF NOT EXISTS {table} (connector TEXT NOT NULL, topic TEXT NOT NULL, "
-            "part INTEGER NOT NULL, next_offset BIGINT NOT NULL, PRIMARY KEY (connector, topic, part))"
+            "part INTEGER NOT NULL, next_offset BIGINT NOT NULL, topic_id TEXT, PRIMARY KEY (connector, topic, part))"
         )
 
     def insert_position(self, table: str) -> str:
         """See `Dialect`."""
-        marks = ", ".join([self.database.placeholder] * 4)
+        marks = ", ".join([self.database.placeholder] * 5)
         return (
-            f"INSERT INTO {table} (connector, topic, part, next_offset) VALUES ({marks}) "  # noqa: S608 - a constant
+            f"INSERT INTO {table} (connector, topic, part, next_offset, topic_id) VALUES ({marks}) "  # noqa: S608 - a constant
             "ON CONFLICT (connector, topic, part) DO NOTHING"
         )
 

@@ -190,12 +190,16 @@ class MySqlDialect(NamedTuple):
         text = "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL"
         return (
             f"CREATE TABLE IF NOT EXISTS {table} (connector VARCHAR(200) {text}, topic VARCHAR(249) {text}, "
-            "part INTEGER NOT NULL, next_offset BIGINT NOT NULL, PRIMARY KEY (connector, topic, part)) ENGINE=InnoDB"
+            "part INTEGER NOT NULL, next_offset BIGINT NOT NULL, topic_id VARCHAR(32), "
+            "PRIMARY KEY (connector, topic, part)) ENGINE=InnoDB"
         )
 
     def insert_position(self, table: str) -> str:
         """See `Dialect`."""
-        return f"INSERT IGNORE INTO {table} (connector, topic, part, next_offset) VALUES (%s, %s, %s, %s)"  # noqa: S608 - a constant
+        return (
+            f"INSERT IGNORE INTO {table} (connector, topic, part, next_offset, topic_id) "  # noqa: S608 - a constant
+            "VALUES (%s, %s, %s, %s, %s)"
+        )
 
     def create_table(self, table: str, columns: Sequence[tuple[str, str]], key: Sequence[str]) -> str:
         """See `Dialect`."""

@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from odradek.client.consumer.consumer import Consumer
@@ -28,9 +28,10 @@ from odradek.connect.errors import ConnectError, PositionMoved, RecordRejected, 
 from odradek.connect.model import Batch, SinkRecord
 from odradek.connect.registry_converters import SchemaMissing
 from odradek.connect.retries import Retries
-from odradek.connect.sinks.sink import Sink
+from odradek.connect.sinks.sink import Sink, TopicBoundSink
 from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import KafkaError
+from odradek.wire.primitives import ZERO_UUID
 
 logger = logging.getLogger(__name__)
 
@@ -126,7 +127,15 @@ class SinkTask:
         for each in partitions:
             self._ends.pop(each, None)
 
+    def _note_topics(self, partitions: Iterable[TopicPartition]) -> None:
+        """Let the sink know the ids of the topics as the consumer knows them, where the brokers have any."""
+        if isinstance(self._sink, TopicBoundSink):
+            metadata = self._consumer.cluster.metadata
+            ids = {each.topic: metadata.topic_id(each.topic) for each in partitions}
+            self._sink.note_topics({topic: topic_id for topic, topic_id in ids.items() if topic_id != ZERO_UUID})
+
     async def _seek(self, partitions: set[TopicPartition]) -> None:
+        self._note_topics(partitions)
         for partition, offset in (await self._sink.positions(partitions)).items():
             self._consumer.seek(partition, offset)
 
@@ -176,6 +185,7 @@ class SinkTask:
             await self._sink.open()
             assigned = self._consumer.assignment()
             found.clear()
+            self._note_topics(assigned)
             found.update(await self._sink.positions(assigned))
 
         await self._attempt(attempt, stopping)
@@ -255,6 +265,7 @@ class SinkTask:
                 await self._letters.flush()
             try:
                 if self._records:
+                    self._note_topics(self._ends)
                     await self._sink.write(Batch(tuple(self._records), dict(self._ends)))
                 break
             except RecordRejected as error:

@@ -54,6 +54,69 @@ def used(sink: Any, *batches: Batch) -> None:
     asyncio.run(use())
 
 
+FORMER, PRESENT = b"\1" * 16, b"\2" * 16
+"""Ids of a topic before and after it was created again."""
+TARGETS = {
+    "SqlSink": {"connection.url": "sqlite:///{}/o.db", "auto.create": "true"},
+    "DeltaSink": {"table.path": "{}/${{topic}}"},
+    "IcebergSink": {"table.name": "lake.${{topic}}", "catalog.uri": "sqlite:///{}/c.db", "catalog.warehouse": "{}"},
+    "FilesSink": {"directory": "{}"},
+}
+"""Settings of sinks that hold positions, in a folder."""
+
+
+@pytest.mark.parametrize("kind", TARGETS)
+def test_position_of_a_former_topic_is_an_error(kind: str, tmp_path: Path) -> None:
+    """The first records of the topic that was created again were taken for written."""
+    settings = {name: text.format(tmp_path) for name, text in TARGETS[kind].items()}
+
+    async def positions(topic_id: bytes, *batches: Batch) -> Any:
+        sink = sink_of(kind, settings)
+        await sink.open()
+        try:
+            sink.note_topics({"orders": topic_id})
+            found = await sink.positions([ORDERS])
+            for each in batches:
+                await sink.write(each)
+            return found
+        finally:
+            await sink.close()
+
+    async def run() -> None:
+        assert await positions(FORMER, batch(record(0, {"n": 1})), batch(record(1, {"n": 2}))) == {}
+        assert await positions(FORMER) == {ORDERS: 2}
+        with pytest.raises(ConnectError, match="created again"):
+            await positions(PRESENT)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("kind", [each for each in TARGETS if each != "FilesSink"])
+@pytest.mark.parametrize("moved_to", [None, 1])
+def test_moved_position_is_one_of_the_topic_that_is_there(kind: str, moved_to: int | None, tmp_path: Path) -> None:
+    settings = {name: text.format(tmp_path) for name, text in TARGETS[kind].items()}
+
+    async def run() -> Any:
+        sink = sink_of(kind, settings)
+        await sink.open()
+        sink.note_topics({"orders": FORMER})
+        await sink.positions([ORDERS])
+        await sink.write(batch(record(0, {"n": 1}), record(1, {"n": 2})))
+        await sink.close()
+        sink = sink_of(kind, settings)
+        await sink.open()
+        await sink.positions([ORDERS])
+        await sink.move({ORDERS: moved_to})
+        sink.note_topics({"orders": PRESENT})
+        found = await sink.positions([ORDERS])
+        await sink.write(batch(record(1, {"n": 3})))
+        assert await sink.positions([ORDERS]) == {ORDERS: 2}
+        await sink.close()
+        return found
+
+    assert asyncio.run(run()) == ({} if moved_to is None else {ORDERS: moved_to})
+
+
 # --- SQL ---
 
 
@@ -175,6 +238,21 @@ def test_unknown_column_is_rejected_without_auto_evolve(sql: Callable[..., Any])
 def test_missing_table_is_an_error_without_auto_create(sql: Callable[..., Any]) -> None:
     with pytest.raises(ConnectError, match=r"auto\.create is false"):
         used(sql(auto_create="false"), batch(record(0, {"n": 1})))
+
+
+def test_table_of_positions_without_ids_of_topics_gets_them(sql: Callable[..., Any], tmp_path: Path) -> None:
+    connection = sqlite3.connect(tmp_path / "o.db")
+    connection.execute(
+        "CREATE TABLE odradek_connect_positions (connector TEXT NOT NULL, topic TEXT NOT NULL, part INTEGER NOT NULL, "
+        "next_offset BIGINT NOT NULL, PRIMARY KEY (connector, topic, part))"
+    )
+    connection.execute("INSERT INTO odradek_connect_positions VALUES ('c', 'orders', 0, 5)")
+    connection.commit()
+    connection.close()
+    sink = sql()
+    sink.note_topics({"orders": PRESENT})
+    used(sink, batch(record(5, {"n": 1})))
+    assert rows(tmp_path, "SELECT next_offset, topic_id FROM odradek_connect_positions") == [(6, PRESENT.hex())]
 
 
 def test_locked_database_is_away(sql: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -437,6 +515,24 @@ def test_records_of_a_partition_are_routed_to_two_tables_once(lake: Lake) -> Non
     asyncio.run(run())
     assert [row["n"] for row in lake.rows()] == [1, 3]
     assert [(row["n"], row["__topic"]) for row in lake.rows("two")] == [(2, "orders")]
+
+
+def test_routed_records_of_a_topic_that_was_created_again_are_written(lake: Lake) -> None:
+    """No offsets of the connector can be removed there: the group has the positions."""
+    route = {"transforms": "r", "transforms.r.type": "RegexRouter", "transforms.r.regex": "x",
+             "transforms.r.replacement": "y"}  # fmt: skip
+
+    async def write(topic_id: bytes, *records: SinkRecord) -> None:
+        sink = lake.sink(**route)
+        sink.note_topics({"orders": topic_id})
+        assert await sink.positions([ORDERS]) == {}
+        await sink.write(batch(*records))
+        await sink.close()
+
+    asyncio.run(write(FORMER, record(0, {"n": 1}), record(1, {"n": 2})))
+    for _ in range(2):
+        asyncio.run(write(PRESENT, record(0, {"n": 3})))
+    assert sorted(row["n"] for row in lake.rows()) == [1, 2, 3]
 
 
 def test_tables_of_several_topics_have_names_of_their_own(lake: Lake) -> None:

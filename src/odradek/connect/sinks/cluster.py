@@ -1,8 +1,9 @@
 """Records copied to another cluster, exactly once: records and positions are one transaction there.
 
 The positions are offsets of the group `connect-NAME` on the other cluster, of the topics as they are named there: a
-group can have offsets of topics only that exist. Records keep their partition, key, value, timestamp and headers; their
-offsets differ. One task at a time writes: the transactional id fences an earlier one.
+group can have offsets of topics only that exist. Their metadata have the ids of the topics that were read. Records keep
+their partition, key, value, timestamp and headers; their offsets differ. One task at a time writes: the transactional
+id fences an earlier one.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from typing import Any, Final
 
 from odradek.client.admin.admin import Admin
 from odradek.client.errors import ClientError
+from odradek.client.model import OffsetAndMetadata
 from odradek.client.producer.transactions import TransactionalProducer
 from odradek.connect.client_failures import failure_of
 from odradek.connect.errors import PositionMoved, RecordRejected
 from odradek.connect.group_positions import set_positions
 from odradek.connect.model import Batch
 from odradek.connect.settings import REQUIRED, Importance, Setting, Type
+from odradek.connect.sinks.sink import of_a_former_topic
 from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import ErrorCode, KafkaError
 
@@ -29,6 +32,8 @@ SETTINGS: Final = (
     Setting("topic.format", Type.STRING, "${topic}", "name of a topic on the other cluster", group="Target"),
     Setting("batch.size", Type.INT, 5_000, "most records of one transaction", minimum=1, group="Target"),
 )  # fmt: skip
+_TOPIC_ID: Final = "topic-id:"
+"""How the metadata of an offset begin that have the id of the topic."""
 _TOO_LARGE: Final = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.INVALID_RECORD, ErrorCode.CORRUPT_MESSAGE)
 
 
@@ -49,6 +54,7 @@ class ClusterSink:
         self._group = group
         self._producer: TransactionalProducer[bytes | None, bytes | None] | None = None
         self._admin: Admin | None = None
+        self._topics: dict[str, str] = {}
         self.batch_records: int = values["batch.size"]
         """Records of one transaction."""
         self.batch_wait_s = 0.0
@@ -77,7 +83,12 @@ class ClusterSink:
             found = await self._admin.groups.offsets(self._group)
         except (KafkaError, ClientError) as error:
             raise failure_of(error, "the other cluster") from error
-        return {each: found[key].offset for each in partitions if (key := self._copy_of(each)) in found}
+        held = {each: found[key] for each in partitions if (key := self._copy_of(each)) in found}
+        for each, at in held.items():
+            mark = at.metadata or ""
+            if mark.startswith(_TOPIC_ID) and self._topics.get(each.topic, mark) != mark:
+                raise of_a_former_topic(each, at.offset, f"group {self._group} of the other cluster")
+        return {each: at.offset for each, at in held.items()}
 
     async def write(self, batch: Batch) -> None:
         """See `Sink`."""
@@ -105,11 +116,19 @@ class ClusterSink:
                     raise
             # A topic without a record yet may not exist there.
             origins = {record.origin for record in batch.records}
-            await producer.send_offsets(self._group, {self._copy_of(each): batch.ends[each] for each in origins})
+            ends = {
+                self._copy_of(each): OffsetAndMetadata(batch.ends[each], self._topics.get(each.topic, ""))
+                for each in origins
+            }
+            await producer.send_offsets(self._group, ends)
             await producer.commit()
         except (KafkaError, ClientError) as error:
             await self.close()
             raise failure_of(error, "the other cluster") from error
+
+    def note_topics(self, topic_ids: Mapping[str, bytes]) -> None:
+        """See `TopicBoundSink`."""
+        self._topics.update({topic: f"{_TOPIC_ID}{topic_id.hex()}" for topic, topic_id in topic_ids.items()})
 
     async def move(self, positions: Mapping[TopicPartition, int | None]) -> None:
         """See `MovableSink`."""

@@ -20,6 +20,9 @@ SETTINGS: Final = (
     *tables.SETTINGS,
 )  # fmt: skip
 
+_UNKNOWN: Final = -1
+"""The number of a topic that is not known: a table forgets no action."""
+
 
 def check(values: Mapping[str, Any]) -> dict[str, list[str]]:
     """What is wrong with settings that are right one by one."""
@@ -54,17 +57,27 @@ class DeltaFormat:
         """See `TableFormat`."""
         return self._commits("").positions(table, partitions)
 
+    def topics(self, table: Any, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """See `TableFormat`."""
+        found = {
+            each: None if table is None else table.transaction_version(self._topic_mark(each)) for each in partitions
+        }
+        return {each: number for each, number in found.items() if number is not None and number != _UNKNOWN}
+
     def kinds(self, table: Any) -> dict[str, str]:
         """See `TableFormat`."""
         import pyarrow as pa
 
         return kinds_of(pa.schema(table.schema()))
 
-    def append(self, path: str, table: Any, rows: Rows, ends: Mapping[TopicPartition, int]) -> None:
+    def append(
+        self, path: str, table: Any, rows: Rows, ends: Mapping[TopicPartition, int], topics: Mapping[str, int]
+    ) -> None:
         """See `TableFormat`."""
         from deltalake import write_deltalake
 
         commits = self._commits(path)
+        numbers = {self._topic_mark(each): topics.get(each.topic, _UNKNOWN) for each in ends}
         write_deltalake(
             path if table is None else table,
             rows.arrow(),
@@ -72,17 +85,22 @@ class DeltaFormat:
             schema_mode="merge",
             partition_by=self._partition_by or None,
             storage_options=commits.storage,
-            commit_properties=commits.properties(ends),
+            commit_properties=commits.properties(ends, numbers),
         )
 
     def move(self, table: Any, positions: Mapping[TopicPartition, int | None]) -> None:
         """See `TableFormat`."""
+        unknown = {self._topic_mark(each): _UNKNOWN for each in positions}
         table.create_write_transaction(
-            [], "append", table.schema(), commit_properties=self._commits("").properties(positions)
+            [], "append", table.schema(), commit_properties=self._commits("").properties(positions, unknown)
         )
 
     def close(self) -> None:
         """See `TableFormat`. Nothing is open between two calls."""
+
+    def _topic_mark(self, partition: TopicPartition) -> str:
+        """The application's id of the number of the topic that a partition's position belongs to."""
+        return f"{self._commits('').mark(partition)}/topic-id"
 
     def _commits(self, path: str) -> DeltaCommits:
         return DeltaCommits(path, self._storage, self._writer)

@@ -50,6 +50,11 @@ def file_name(partition: TopicPartition, first: int, last: int, suffix: str) -> 
     return f"{quote(partition.topic, safe='')}+{partition.partition}+{first:020d}-{last:020d}{suffix}"
 
 
+def topic_id_name(partition: TopicPartition) -> str:
+    """The name of the file with the id of the topic that the files of a partition belong to; readers ignore it."""
+    return f".{quote(partition.topic, safe='')}+{partition.partition}.topic-id"
+
+
 def positions_in(names: Collection[str]) -> dict[TopicPartition, int]:
     """Offsets of the next records, by the names of files."""
     found: dict[TopicPartition, int] = {}
@@ -169,6 +174,7 @@ class FilesSink:
         self._suffix = SUFFIXES[values["format"]]
         self._thread = WorkerThread(f"connect-{connector}")
         self._held: dict[TopicPartition, int] = {}
+        self._topics: dict[str, str] = {}
         self.batch_records: int = values["flush.size"]
         """Records of one write."""
         self.batch_wait_s: float = values["rotate.interval.ms"] / 1000
@@ -181,7 +187,7 @@ class FilesSink:
 
     async def positions(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """See `Sink`."""
-        found = positions_in(await self._thread.run(os.listdir, self._folder))
+        found = await self._thread.run(self._read_positions, partitions)
         self._held.update({each: found.get(each, 0) for each in partitions})
         return {each: found[each] for each in partitions if each in found}
 
@@ -190,9 +196,42 @@ class FilesSink:
         for partition, records in by_origin(batch.records).items():
             await self._thread.run(self._write, partition, records)
 
+    def note_topics(self, topic_ids: Mapping[str, bytes]) -> None:
+        """See `TopicBoundSink`."""
+        self._topics.update({topic: topic_id.hex() for topic, topic_id in topic_ids.items()})
+
     async def close(self) -> None:
         """See `Sink`."""
         await self._thread.close()
+
+    # --- in the thread ---
+
+    def _read_positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        found = positions_in(os.listdir(self._folder))
+        for each in partitions:
+            if each in found:
+                topic_id = self._read_topic_id(each)
+                if topic_id and self._topics.get(each.topic, topic_id) != topic_id:
+                    raise created_again(each, 0, found[each], self._folder)
+        return found
+
+    def _read_topic_id(self, partition: TopicPartition) -> str:
+        """The id of the topic that the files of a partition belong to; empty where it is not known."""
+        try:
+            return (self._folder / topic_id_name(partition)).read_text().strip()
+        except FileNotFoundError:
+            return ""
+
+    def _keep_topic_id(self, partition: TopicPartition) -> None:
+        topic_id = self._topics.get(partition.topic, "")
+        if topic_id and topic_id != self._read_topic_id(partition):
+            path = self._folder / topic_id_name(partition)
+            part = path.with_name(f"{path.name}.part")
+            with part.open("w") as file:
+                file.write(f"{topic_id}\n")
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(path)
 
     def _write(self, partition: TopicPartition, records: list[tuple[int, SinkRecord]]) -> None:
         data = encoded(self._encode, records)
@@ -223,6 +262,7 @@ class FilesSink:
                 if position == self._held.get(partition):
                     raise created_again(partition, first, position, self._folder)
                 raise PositionMoved(f"{partition}: another task has written to {self._folder} since")
+            self._keep_topic_id(partition)
             part.replace(path)
             os.fsync(descriptor)
         finally:

@@ -35,6 +35,9 @@ SETTINGS: Final = (
     *tables.SETTINGS,
 )  # fmt: skip
 
+_TOPIC_OF: Final = "topic of {}"
+"""The name of the number of a partition's topic, beside the partition's position, in the mark of a snapshot."""
+
 
 def check(values: Mapping[str, Any]) -> dict[str, list[str]]:
     """What is wrong with settings that are right one by one."""
@@ -78,15 +81,25 @@ class IcebergFormat:
 
     def positions(self, table: Any, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """See `TableFormat`."""
+        return self._marked(table, partitions, "{}")
+
+    def topics(self, table: Any, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """See `TableFormat`."""
+        return self._marked(table, partitions, _TOPIC_OF)
+
+    def _marked(self, table: Any, partitions: Collection[TopicPartition], name: str) -> dict[TopicPartition, int]:
+        """The numbers of partitions in the table's mark, by names that are made of theirs."""
         by_topic = {} if table is None else marks(table, self._mark)
-        found = {each: by_topic.get(each.topic, {}).get(str(each.partition)) for each in partitions}
-        return {each: at for each, at in found.items() if at is not None}
+        found = {each: by_topic.get(each.topic, {}).get(name.format(each.partition)) for each in partitions}
+        return {each: number for each, number in found.items() if number is not None}
 
     def kinds(self, table: Any) -> dict[str, str]:
         """See `TableFormat`."""
         return kinds_of(table.schema().as_arrow())
 
-    def append(self, path: str, table: Any, rows: Rows, ends: Mapping[TopicPartition, int]) -> None:
+    def append(
+        self, path: str, table: Any, rows: Rows, ends: Mapping[TopicPartition, int], topics: Mapping[str, int]
+    ) -> None:
         """See `TableFormat`."""
         if table is None:
             table = self._create(path, rows)
@@ -98,7 +111,11 @@ class IcebergFormat:
             add_columns(transaction, missing)
         by_topic = marks(table, self._mark)
         for each, end in ends.items():
-            by_topic.setdefault(each.topic, {})[str(each.partition)] = end
+            of_topic = by_topic.setdefault(each.topic, {})
+            of_topic[str(each.partition)] = end
+            of_topic.pop(_TOPIC_OF.format(each.partition), None)
+            if each.topic in topics:
+                of_topic[_TOPIC_OF.format(each.partition)] = topics[each.topic]
         transaction.append(rows.arrow(), snapshot_properties={self._mark: json.dumps(by_topic)})
         transaction.commit_transaction()
 
@@ -108,6 +125,7 @@ class IcebergFormat:
         for each, offset in positions.items():
             of_topic = by_topic.setdefault(each.topic, {})
             of_topic.pop(str(each.partition), None)
+            of_topic.pop(_TOPIC_OF.format(each.partition), None)
             if offset is not None:
                 of_topic[str(each.partition)] = offset
         transaction = exclusive(table)

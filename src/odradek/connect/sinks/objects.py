@@ -21,6 +21,8 @@ from odradek.records.topic_partition import TopicPartition
 
 NEXT_OFFSET: Final = "odradek-next-offset"
 """The metadata with the position after an object."""
+TOPIC_ID: Final = "odradek-topic-id"
+"""The metadata with the id of the topic that the position belongs to, where it is known."""
 _NAME: Final = re.compile(r".*\+\d+\+\d{20}\.(?:jsonl|csv|parquet)")
 
 
@@ -46,6 +48,7 @@ class ObjectsSink:
         self._thread = WorkerThread(f"connect-{connector}")
         self._held: dict[TopicPartition, int] = {}
         self._made: set[TopicPartition] = set()
+        self._topics: dict[str, str] = {}
         self.batch_records: int = values["flush.size"]
         """Records of one write."""
         self.batch_wait_s: float = values["rotate.interval.ms"] / 1000
@@ -76,6 +79,10 @@ class ObjectsSink:
             self._made.add(partition)
         self._made.clear()
 
+    def note_topics(self, topic_ids: Mapping[str, bytes]) -> None:
+        """See `TopicBoundSink`."""
+        self._topics.update({topic: topic_id.hex() for topic, topic_id in topic_ids.items()})
+
     async def close(self) -> None:
         """See `Sink`."""
         await self._thread.close()
@@ -89,15 +96,22 @@ class ObjectsSink:
             last = max((name for name in names if _NAME.fullmatch(name)), default=None)
             if last is None:
                 continue
-            text = self._folder.attributes(last).get(NEXT_OFFSET, "")
+            attributes = self._folder.attributes(last)
+            text = attributes.get(NEXT_OFFSET, "")
             if not text.isdecimal():
                 raise ConnectError(
                     f"{self._folder.url}/{last}: its metadata has no {NEXT_OFFSET}: it is not this sink's"
                 )
             found[each] = int(text)
+            topic_id = attributes.get(TOPIC_ID, "")
+            if topic_id and self._topics.get(each.topic, topic_id) != topic_id:
+                raise created_again(each, 0, found[each], f"{self._folder.url}/{folder_of(each)}")
         return found
 
     def _write(self, partition: TopicPartition, position: int, records: list[tuple[int, SinkRecord]], end: int) -> None:
         name = object_name(partition, position, self._suffix)
-        if not self._folder.create(name, encoded(self._encode, records), {NEXT_OFFSET: str(end)}):
+        attributes = {NEXT_OFFSET: str(end)}
+        if partition.topic in self._topics:
+            attributes[TOPIC_ID] = self._topics[partition.topic]
+        if not self._folder.create(name, encoded(self._encode, records), attributes):
             raise PositionMoved(f"{partition}: another task has written {self._folder.url}/{name}")

@@ -17,6 +17,7 @@ from odradek.connect.databases import FORMS, check_database, database_of, dialec
 from odradek.connect.errors import ConnectError, PositionMoved, RecordRejected, TargetAway
 from odradek.connect.model import Batch, SinkRecord
 from odradek.connect.settings import REQUIRED, Importance, Setting, Type
+from odradek.connect.sinks.sink import of_a_former_topic
 from odradek.connect.worker_thread import WorkerThread
 from odradek.records.topic_partition import TopicPartition
 from odradek.spark.stores.databases import Database, StoreError
@@ -45,6 +46,8 @@ SETTINGS: Final = (
 
 COORDINATES: Final = ("__connect_topic", "__connect_partition", "__connect_offset")
 POSITIONS_TABLE: Final = "odradek_connect_positions"
+TOPIC_ID: Final = "topic_id"
+"""The column of that table with the id of the topic, null where unknown: tables of earlier releases lack it."""
 
 
 class Row(NamedTuple):
@@ -135,6 +138,7 @@ class SqlSink:
         self._thread = WorkerThread(f"connect-{connector}")
         self._connection: Any = None
         self._held: dict[TopicPartition, int | None] = {}
+        self._topics: dict[str, str] = {}
         self.batch_records: int = values["batch.size"]
         """Records of one transaction."""
         self.batch_wait_s = 0.0
@@ -159,6 +163,10 @@ class SqlSink:
             if row is not None:
                 rows.append((index, row))
         await self._thread.run(self._guarded, self._write, rows, batch.ends)
+
+    def note_topics(self, topic_ids: Mapping[str, bytes]) -> None:
+        """See `TopicBoundSink`."""
+        self._topics.update({topic: topic_id.hex() for topic, topic_id in topic_ids.items()})
 
     async def move(self, positions: Mapping[TopicPartition, int | None]) -> None:
         """See `MovableSink`."""
@@ -192,6 +200,8 @@ class SqlSink:
             self._tables.database.begin(connection)
             self._tables.sql.prepare(connection)
             connection.execute(self._tables.sql.positions_table(POSITIONS_TABLE))
+            if TOPIC_ID not in self._tables.sql.columns(connection, POSITIONS_TABLE):
+                self._tables.sql.add_column(connection, POSITIONS_TABLE, TOPIC_ID, "string")
             connection.execute("COMMIT")
         return self._connection
 
@@ -206,10 +216,14 @@ class SqlSink:
         connection = self._connect()
         mark = self._tables.database.placeholder
         found = connection.execute(
-            f"SELECT topic, part, next_offset FROM {POSITIONS_TABLE} WHERE connector = {mark}",  # noqa: S608 - constants
+            f"SELECT topic, part, next_offset, {TOPIC_ID} FROM {POSITIONS_TABLE} WHERE connector = {mark}",  # noqa: S608 - constants
             (self._connector,),
         ).fetchall()
-        stored = {TopicPartition(topic, part): offset for topic, part, offset in found}
+        stored = {TopicPartition(topic, part): offset for topic, part, offset, _ in found}
+        for topic, part, offset, topic_id in found:
+            place = TopicPartition(topic, part)
+            if place in partitions and topic_id and self._topics.get(topic, topic_id) != topic_id:
+                raise of_a_former_topic(place, offset, "the database")
         self._held.update({each: stored.get(each) for each in partitions})
         return {each: stored[each] for each in partitions if each in stored}
 
@@ -240,17 +254,17 @@ class SqlSink:
         """
         mark = self._tables.database.placeholder
         for each, end in ends.items():
-            held = self._held.get(each)
+            held, topic_id = self._held.get(each), self._topics.get(each.topic)
             if held is None:
                 # The second of two tasks that both found no position waits here for the first, and changes nothing.
                 moved = connection.execute(
-                    self._tables.sql.insert_position(POSITIONS_TABLE), (self._connector, *each, end)
+                    self._tables.sql.insert_position(POSITIONS_TABLE), (self._connector, *each, end, topic_id)
                 )
             else:
                 moved = connection.execute(
-                    f"UPDATE {POSITIONS_TABLE} SET next_offset = {mark} WHERE connector = {mark} "  # noqa: S608 - constants
-                    f"AND topic = {mark} AND part = {mark} AND next_offset = {mark}",
-                    (end, self._connector, each.topic, each.partition, held),
+                    f"UPDATE {POSITIONS_TABLE} SET next_offset = {mark}, {TOPIC_ID} = {mark} "  # noqa: S608 - constants
+                    f"WHERE connector = {mark} AND topic = {mark} AND part = {mark} AND next_offset = {mark}",
+                    (end, topic_id, self._connector, each.topic, each.partition, held),
                 )
             if moved.rowcount != 1:
                 raise PositionMoved(f"{each}: another task has written to the database since")
@@ -265,7 +279,10 @@ class SqlSink:
             if offset is None:
                 connection.execute(f"DELETE FROM {POSITIONS_TABLE} {this}", place)  # noqa: S608 - constants
             else:
-                connection.execute(f"UPDATE {POSITIONS_TABLE} SET next_offset = {mark} {this}", (offset, *place))  # noqa: S608 - constants
+                connection.execute(
+                    f"UPDATE {POSITIONS_TABLE} SET next_offset = {mark}, {TOPIC_ID} = NULL {this}",  # noqa: S608 - constants
+                    (offset, *place),
+                )
         connection.execute("COMMIT")
 
     def _prepare(self, connection: Any, group: Sequence[tuple[int, Row]]) -> None:

@@ -18,6 +18,7 @@ from odradek.connect.errors import PositionMoved, RecordRejected
 from odradek.connect.model import Batch, SinkRecord
 from odradek.connect.settings import Setting, Type
 from odradek.connect.sinks.rows import Rows
+from odradek.connect.sinks.sink import of_a_former_topic
 from odradek.connect.worker_thread import WorkerThread
 from odradek.records.topic_partition import TopicPartition
 
@@ -30,6 +31,11 @@ SETTINGS: Final = (
 """Settings of every format."""
 ATTEMPTS: Final = 5
 """How often a commit is tried while other tasks commit to the same table."""
+
+
+def topic_number(topic_id: bytes) -> int:
+    """As much of a topic's id as the version of a `txn` action of a Delta table holds."""
+    return int.from_bytes(topic_id) >> 65
 
 
 class TableFormat(Protocol):
@@ -47,19 +53,25 @@ class TableFormat(Protocol):
         """Where reading continues, of the partitions that the table (or None) has a position of."""
         ...
 
+    def topics(self, table: Any, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """The numbers of topics (see `topic_number`) that the positions of these partitions belong to, where known."""
+        ...
+
     def kinds(self, table: Any) -> dict[str, str]:
         """The types of the table's own columns. Raises ConnectError for a column that no field of JSON fits."""
         ...
 
-    def append(self, path: str, table: Any, rows: Rows, ends: Mapping[TopicPartition, int]) -> None:
-        """Commit rows, their new columns and positions; the commit fails if a rival one came since `load`.
+    def append(
+        self, path: str, table: Any, rows: Rows, ends: Mapping[TopicPartition, int], topics: Mapping[str, int]
+    ) -> None:
+        """Commit rows, their new columns and positions with the numbers of their topics, where known.
 
-        A table that is None is created.
+        The commit fails if a rival one came since `load`. A table that is None is created.
         """
         ...
 
     def move(self, table: Any, positions: Mapping[TopicPartition, int | None]) -> None:
-        """Commit positions of the connector, without rows; None removes one."""
+        """Commit positions of the connector, of no known topic and without rows; None removes one."""
         ...
 
     def close(self) -> None:
@@ -83,6 +95,7 @@ class TableSink:
         self._evolves: bool = values["auto.evolve"]
         self._thread = WorkerThread(f"connect-{connector}")
         self._held: dict[TopicPartition, int] = {}
+        self._topics: dict[str, int] = {}
         self.batch_records: int = values["flush.size"]
         """Records of one commit."""
         self.batch_wait_s: float = values["rotate.interval.ms"] / 1000
@@ -107,6 +120,10 @@ class TableSink:
             ends = {each: end for each, end in batch.ends.items() if self._path(each.topic) == path}
             if any(self._held.get(each) != end for each, end in ends.items()):
                 await self._thread.run(self._write, path, records, ends)
+
+    def note_topics(self, topic_ids: Mapping[str, bytes]) -> None:
+        """See `TopicBoundSink`. A table of routed records has none of a topic whose id it does not know."""
+        self._topics.update({topic: topic_number(topic_id) for topic, topic_id in topic_ids.items()})
 
     async def move(self, positions: Mapping[TopicPartition, int | None]) -> None:
         """See `MovableSink`. Where transforms route records, the group has the positions, and tables skip what they
@@ -134,11 +151,19 @@ class TableSink:
             path = self._path(topic)
             with self._format.failures(path):
                 table = self._format.load(path)
-                found.update(self._format.positions(table, [each for each in partitions if each.topic == topic]))
+                held = self._format.positions(table, [each for each in partitions if each.topic == topic])
+                for each in self._former(table, held):
+                    raise of_a_former_topic(each, held[each], path)
+                found.update(held)
         for each in partitions:
             self._held.pop(each, None)
         self._held.update(found)
         return found
+
+    def _former(self, table: Any, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
+        """Partitions whose positions in the table are those of a topic that was deleted and created again."""
+        known = self._format.topics(table, partitions)
+        return [each for each, number in known.items() if self._topics.get(each.topic, number) != number]
 
     def _write(self, path: str, records: Sequence[tuple[int, SinkRecord]], ends: Mapping[TopicPartition, int]) -> None:
         """Commit rows and positions, behind the commits of tasks that have other partitions."""
@@ -169,6 +194,8 @@ class TableSink:
         with self._format.failures(path):
             table = self._format.load(path)
             held = self._format.positions(table, {record.origin for _, record in records})
+            for each in self._former(table, held):
+                del held[each]  # it has no record of the topic that is read now
         new = [(index, record) for index, record in records if record.offset >= held.get(record.origin, 0)]
         if new:
             origins = {record.origin for _, record in new}
@@ -189,4 +216,4 @@ class TableSink:
                     rows.add(record)
                 except ValueError as error:
                     raise RecordRejected(index, str(error)) from error
-            self._format.append(path, table, rows, ends)
+            self._format.append(path, table, rows, ends, self._topics)
