@@ -117,6 +117,20 @@ def test_recreated_topic_with_more_records_is_noticed(topics: Topics) -> None:
         strict.partitions(start, end)
 
 
+def test_starting_offsets_of_a_recreated_topic_are_noticed(topics: Topics) -> None:
+    """`SqlSink.starting_offsets` gives the ids of topics, too: the new topic's first records were left out."""
+    topic = topics.create(1)
+    topics.fill(topic, [Record(b"old")] * 3)
+    before = stream(topics, topic)
+    given = json.dumps(before.latestOffset(before.initialOffset(), ReadAllAvailable()))
+    assert from_json(stream(topics, topic, startingOffsets=given).initialOffset()) == {TopicPartition(topic, 0): 3}
+    recreate(topics, topic, 5)
+    with pytest.raises(SourceError, match=f"a topic {topic} that was deleted and created again"):
+        stream(topics, topic, startingOffsets=given).initialOffset()
+    lenient = stream(topics, topic, startingOffsets=given, failOnDataLoss="false")
+    assert from_json(lenient.initialOffset()) == {TopicPartition(topic, 0): 0}
+
+
 def test_recreated_topic_is_read_from_its_beginning_when_loss_is_allowed(topics: Topics) -> None:
     topic = topics.create(1)
     topics.fill(topic, [Record(b"old")] * 3)

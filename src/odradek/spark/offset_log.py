@@ -32,6 +32,8 @@ class SourceEnd(NamedTuple):
     offsets: Offsets
     resumed_from: str | None = None
     """The point of a store at which the query began; None if it began elsewhere."""
+    topic_ids: Mapping[str, str] = {}
+    """The ids of the topics, where the source has noted them."""
 
 
 def parse_entry(text: str) -> list[SourceEnd]:
@@ -54,7 +56,7 @@ def parse_entry(text: str) -> list[SourceEnd]:
         content = _parse_line(text, number + 3)
         if _is_kafka(content, number + 3):
             origin = origin_of(content)
-            found.append(SourceEnd(source, origin.cluster, from_json(content), origin.resumed_from))
+            found.append(SourceEnd(source, origin.cluster, from_json(content), origin.resumed_from, origin.topic_ids))
     return found
 
 
@@ -98,12 +100,26 @@ def offsets_on(cluster: str | None, ends: Iterable[SourceEnd]) -> Offsets:
 
 
 def to_document(ends: Iterable[SourceEnd]) -> list[dict[str, Any]]:
-    """The ends of sources as JSON: [{"source": "0", "cluster": "…", "offsets": {"topic": {"0": 23}}}]."""
-    return [{"source": each.source, "cluster": each.cluster, "offsets": to_json(each.offsets)} for each in ends]
+    """The ends of sources as JSON: [{"source": "0", "cluster": "…", "offsets": {"topic": {"0": 23}}, "topics": {…}}].
+
+    `topics` are ids by name.
+    """
+    return [
+        {
+            "source": each.source,
+            "cluster": each.cluster,
+            "offsets": to_json(each.offsets),
+            "topics": dict(each.topic_ids),
+        }
+        for each in ends
+    ]
 
 
 def from_document(content: Any) -> list[SourceEnd]:
-    """What `to_document` made. Earlier releases kept one map of all topics: a source of an unknown cluster."""
+    """What `to_document` made. Earlier releases kept no ids; or one map of topics: a source of an unknown cluster."""
     if isinstance(content, Mapping):
         return [SourceEnd("0", None, from_json(content))] if content else []
-    return [SourceEnd(each["source"], each["cluster"], from_json(each["offsets"])) for each in content]
+    return [
+        SourceEnd(each["source"], each["cluster"], from_json(each["offsets"]), topic_ids=each.get("topics", {}))
+        for each in content
+    ]

@@ -140,8 +140,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The offsets at which a new query starts, as `startingOffsets` says."""
         starting = self._options.starting
         offsets = self._known.resolve(starting, "starting")
-        resumed_from = origin_of(starting.offsets or {}).resumed_from
-        return to_json(offsets, self._known.origin()._replace(resumed_from=resumed_from))
+        given, now = origin_of(starting.offsets or {}), self._known.origin()
+        again = given.recreated(now)
+        for topic in sorted(again):
+            self._lost(f"startingOffsets are those of a topic {topic} that was deleted and created again")
+        if again:
+            offsets |= self._known.earliest([key for key in offsets if key.topic in again])
+        return to_json(offsets, now._replace(resumed_from=given.resumed_from))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """The limit of a micro-batch, from `maxOffsetsPerTrigger` and its kin."""

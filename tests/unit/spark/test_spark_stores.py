@@ -267,6 +267,24 @@ def test_same_topic_of_two_clusters_has_two_starting_offsets(checkpoint: Checkpo
         SqlSink(database, "views", moved.location, key=("page",), resumed=True)(Frame([("a", 2)], *COUNTS), 0)
 
 
+def test_starting_offsets_name_the_ids_of_topics(checkpoint: Checkpoint, database: Sqlite, tmp_path: Path) -> None:
+    """A query that resumed in a topic that was created again left out the records before the former one's end."""
+    (Path(checkpoint.location) / "offsets" / "0").write_text('v1\n{}\n{"in":{"0":7},"topic.id:in:former":{}}')
+    sink = SqlSink(database, "views", checkpoint.location, key=("page",))
+    sink(Frame([("a", 1)], *COUNTS), 0)
+    starting = json.loads(sink.starting_offsets())
+    assert starting == {"in": {"0": 7}, "topic.id:in:former": {}, f"resumed.from:{QUERY}:0:*": {}}
+    fresh = Checkpoint(tmp_path / "fresh", OTHER)
+    mark = f'"resumed.from:{QUERY}:0:*":{{}}'
+    entry = Path(fresh.location) / "offsets" / "0"
+    resumed = SqlSink(database, "views", fresh.location, key=("page",), resumed=True)
+    entry.write_text(f'v1\n{{}}\n{{"in":{{"0":2}},"topic.id:in:former":{{}},{mark}}}')
+    with pytest.raises(StoreError, match="before those that the database has"):
+        resumed(Frame([("b", 2)], *COUNTS), 0)
+    entry.write_text(f'v1\n{{}}\n{{"in":{{"0":2}},"topic.id:in:present":{{}},{mark}}}')
+    assert resumed(Frame([("b", 2)], *COUNTS), 0)
+
+
 def test_offsets_that_an_earlier_release_wrote_are_read(checkpoint: Checkpoint, database: Sqlite) -> None:
     sink = SqlSink(database, "views", checkpoint.location, key=("page",))
     sink(Frame([("a", 1)], *COUNTS), 0)

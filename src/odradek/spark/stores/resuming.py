@@ -75,7 +75,16 @@ def _before_recorded(before: Sequence[SourceEnd], ends: Sequence[SourceEnd]) -> 
         reached = offsets_on(cluster, ends)
         recorded = offsets_on(cluster, [each for each in before if each.cluster == cluster])
         back |= {key for key, offset in recorded.items() if reached.get(key, offset) < offset}
-    return sorted(back)
+    # our source has noticed topics that were created again, and failOnDataLoss=false lets it begin with them
+    again = {
+        topic
+        for was in before
+        for now in ends
+        if _same_cluster(was, now)
+        for topic, topic_id in now.topic_ids.items()
+        if was.topic_ids.get(topic, topic_id) != topic_id
+    }
+    return sorted(key for key in back if key.topic not in again)
 
 
 def _same_cluster(one: SourceEnd, other: SourceEnd) -> bool:

@@ -87,7 +87,8 @@ class Ledger:
                 f"{', '.join(each.source for each in ends)}"
             )
         offsets = {key: offset for each in ends for key, offset in each.offsets.items()}
-        return json.dumps(to_json(offsets, Origin(resumed_from=recorded.point(source))))
+        topic_ids = {topic: topic_id for each in ends for topic, topic_id in each.topic_ids.items()}
+        return json.dumps(to_json(offsets, Origin(topic_ids=topic_ids, resumed_from=recorded.point(source))))
 
     @contextlib.contextmanager
     def batch(self, connection: Any, batch_id: int, session: Any = None) -> Iterator[bool]:
