@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from odradek.cli.actions.cluster_balance import execute
+from odradek.cli.actions.cluster_balance import execute, replicas_to_balance
 from odradek.cli.actions.reassignment_plan import begin_moves
 from odradek.cli.arguments.errors import CommandError
+from odradek.client.admin import PartitionReassignment
 from odradek.client.network.metadata import PartitionInfo, TopicInfo
 from odradek.client.reports.balance_plan import Proposal
 from odradek.records.topic_partition import TopicPartition
@@ -35,20 +36,25 @@ class Admin:
         self.found = {**TARGETS, **(replicas or {})}
         self.elected: list[TopicPartition] = []
         self.replicas = self
+        self.log_dirs = self
+        self.running: dict[TopicPartition, PartitionReassignment] = {}
+
+    async def describe(self) -> dict[int, Any]:
+        return {}
 
     async def reassign(self, targets: dict[TopicPartition, Any]) -> dict[TopicPartition, Any]:
         return {each: KafkaError(self.rejects[each]) if each in self.rejects else None for each in targets}
 
     async def reassignments(self) -> dict[TopicPartition, Any]:
-        return {}
+        return self.running
 
     async def elect(self, places: list[TopicPartition]) -> dict[TopicPartition, Any]:
         self.elected += places
         return {each: KafkaError(self.elections[each]) if each in self.elections else None for each in places}
 
-    async def describe_topics(self, names: list[str]) -> dict[str, Any]:
+    async def describe_topics(self, names: list[str] | None) -> dict[str, Any]:
         partitions = [PartitionInfo(p.partition, 1, 0, list(found), [], []) for p, found in self.found.items()]
-        return {name: TopicInfo(name, bytes(16), False, partitions) for name in names}
+        return {name: TopicInfo(name, bytes(16), False, partitions) for name in names or ["t"]}
 
     async def describe_cluster(self) -> Any:
         return SimpleNamespace(brokers=[])
@@ -87,3 +93,18 @@ def test_balance_names_moves_that_were_cancelled_meanwhile() -> None:
     with pytest.raises(CommandError, match=r"^1 moves were cancelled meanwhile: t-2$"):
         run(admin)
     assert admin.elected == []
+
+
+def test_balance_plans_running_reassignments_as_they_will_be() -> None:
+    """Of two replicas that move, both brokers were counted: the plan left the partition with three replicas."""
+    admin: Any = Admin({}, replicas={A: (1, 2, 3)})
+    admin.running[A] = PartitionReassignment([1, 2, 3], [3], [2])
+    found = asyncio.run(replicas_to_balance(admin, execute=False))
+    assert {place: each.replicas for place, each in found.items()} == {A: (1, 3), B: (2, 3), C: (3, 1)}
+
+
+def test_balance_moves_nothing_beside_other_reassignments() -> None:
+    admin: Any = Admin({}, replicas={A: (1, 2, 3)})
+    admin.running[A] = PartitionReassignment([1, 2, 3], [3], [2])
+    with pytest.raises(CommandError, match="1 reassignments run"):
+        asyncio.run(replicas_to_balance(admin, execute=True))

@@ -49,7 +49,7 @@ def balance(arguments: argparse.Namespace) -> int:
 
     async def work(admin: Admin) -> tuple[dict[TopicPartition, Replica], list[Proposal], list[int]]:
         brokers = (await admin.describe_cluster()).brokers
-        partitions = await sized_replicas(admin)
+        partitions = await replicas_to_balance(admin, execute=arguments.execute)
         racks = {each.node_id: each.rack for each in brokers}
         known = {*racks, *(broker for each in partitions.values() for broker in each.replicas)}
         for broker in leaving - known:
@@ -65,6 +65,19 @@ def balance(arguments: argparse.Namespace) -> int:
     partitions, proposals, brokers = run_admin(arguments, work)
     _show(arguments, partitions, proposals, brokers)
     return 0
+
+
+async def replicas_to_balance(admin: Admin, *, execute: bool) -> dict[TopicPartition, Replica]:
+    """All partitions, those in reassignment as they will be. Raises CommandError to execute moves beside such ones."""
+    running = await admin.replicas.reassignments()
+    if running and execute:
+        raise CommandError(
+            f"{len(running)} reassignments run: wait for their end, or cancel them first", "REASSIGNMENT_IN_PROGRESS"
+        )
+    partitions = await sized_replicas(admin)
+    for place in running.keys() & partitions.keys():
+        partitions[place] = partitions[place]._replace(replicas=tuple(running[place].target))
+    return partitions
 
 
 async def execute(admin: Admin, proposals: list[Proposal]) -> None:
