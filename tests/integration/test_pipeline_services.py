@@ -8,7 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from deltalake import DeltaTable
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
 
 from odradek.testing.blocking import BlockingBroker
 from tests.integration.waiting import until
@@ -47,3 +48,28 @@ def test_file_of_a_connector_and_a_table_runs_in_one_process(tmp_path: Path) -> 
             process.kill()
             process.communicate()
     assert DeltaTable(str(tmp_path / "lake")).to_pyarrow_table().column("id").to_pylist() == [1]
+
+
+def test_stopped_pipeline_with_a_failed_table_is_not_started_again(tmp_path: Path) -> None:
+    """A signal to stop was followed by a restart, as the table had failed before."""
+    sink = {"connector.class": "FileStreamSink", "topics": "lines", "file": str(tmp_path / "lines")}
+    table = {"topic": "lines", "path": str(tmp_path / "lake"), "commit.interval.ms": 0}
+    write_deltalake(tmp_path / "lake", pa.table({"other": [1]}))
+    path = tmp_path / "lines.yml"
+    path.write_text(json.dumps({"connectors": {"to-file": sink}, "tables": {"lines": table}}))
+    with BlockingBroker() as broker:
+        broker.topic("lines")
+        broker.produce("lines", '{"n": 1}')
+        line = [sys.executable, "-m", "odradek.cli.main", "pipeline", "run", "--restarts", "3", "--backoff", "600",
+                "--bootstrap-server", broker.bootstrap_servers, str(path)]  # fmt: skip
+        process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        try:
+            assert process.stderr is not None
+            assert any("table lines stops" in each for each in iter(process.stderr.readline, ""))
+            process.terminate()
+            _, err = process.communicate(timeout=60)
+            assert process.returncode == 1
+            assert "restart 1 of 3" not in err
+        finally:
+            process.kill()
+            process.communicate()

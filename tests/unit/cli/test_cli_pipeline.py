@@ -4,6 +4,8 @@ import json
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import pytest
 from pyspark.errors import AnalysisException
@@ -13,6 +15,7 @@ from odradek.cli.arguments.errors import CommandError
 from odradek.cli.commands import pipeline
 from odradek.cli.commands.pipeline import _essence, reason
 from odradek.cli.main import main
+from odradek.spark import progress, session
 
 STREAM_FAILED = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted due to stage failure
 org.apache.spark.api.python.PythonException: Traceback (most recent call last):
@@ -111,6 +114,48 @@ def test_slow_start_of_a_python_process_is_tried_again_without_the_option() -> N
     starts = [next_restart(reason, 15, restarts=0, backoff_s=5, earlier=earlier) for earlier in range(4)]
     assert [each is None for each in starts] == [False, False, False, True]
     assert next_restart("boom", 15, restarts=0, backoff_s=5, earlier=0) is None
+
+
+class EndedQuery:
+    """A query that ends as soon as it is asked to."""
+
+    lastProgress = None  # noqa: N815 - Spark's name
+    isActive = False  # noqa: N815 - Spark's name
+
+    def stop(self) -> None:
+        return
+
+
+class QuietFollower:
+    """A follower of queries that reports nothing."""
+
+    failures: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, *_: object) -> None:
+        return
+
+    def start(self) -> None:
+        return
+
+    def close(self) -> None:
+        return
+
+
+def test_program_that_fails_at_a_stop_is_not_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a query that waits for its store is stopped."""
+    program, started = tmp_path / "mine.py", []
+    program.write_text(
+        "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\nraise RuntimeError('its store is away')\n"
+    )
+    streams = SimpleNamespace(active=[EndedQuery()])
+    context = SimpleNamespace(setLogLevel=lambda _level: None)
+    session_of_test = SimpleNamespace(streams=streams, sparkContext=context, stop=lambda: None)
+    monkeypatch.setattr(session, "start_session", lambda *_: session_of_test)
+    monkeypatch.setattr(session, "prepare_environment", lambda *_: None)
+    monkeypatch.setattr(progress, "Follower", QuietFollower)
+    monkeypatch.setattr(os, "execve", lambda *given: started.append(given))
+    assert main(f"pipeline run --restarts 2 --backoff 0.001 {program}".split()) == 1
+    assert started == []
 
 
 def test_restart_runs_the_same_command_with_the_failures_counted(

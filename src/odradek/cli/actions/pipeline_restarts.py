@@ -11,6 +11,8 @@ import sys
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from odradek.cli.arguments.errors import CommandError
+
 FAILURES_VARIABLE: Final = "ODRADEK_PIPELINE_FAILURES"
 """Failures in a row before this start."""
 MOST_S: Final = 300.0
@@ -20,6 +22,10 @@ SLOW_STARTS: Final = 3
 """So often a pipeline is started again that Spark gave no time to start, without --restarts, too."""
 SLOW_START: Final = "failed to connect back"
 """Spark gives its Python processes ten seconds, however busy the machine is, and says this."""
+
+
+class FailedAtStop(CommandError):
+    """The failure of a pipeline that was asked to stop, which is not started again."""
 
 
 class Restart(NamedTuple):

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from odradek.cli.actions.pipeline_restarts import FailedAtStop
 from odradek.cli.arguments.errors import CommandError, UsageError, client_log
 from odradek.cli.arguments.options import client_settings
 from odradek.client.config import ADMIN_DEFAULTS, CONSUMER_DEFAULTS
@@ -105,18 +106,24 @@ def run_services(arguments: argparse.Namespace, conf: Mapping[str, str], on_comm
     configure_logging("info", "text")
     try:
         with client_log("pipeline"):
-            failures = asyncio.run(_serve(services, settings, client_settings(options, CONSUMER_DEFAULTS), on_commit))
+            failures, is_stopped = asyncio.run(
+                _serve(services, settings, client_settings(options, CONSUMER_DEFAULTS), on_commit)
+            )
     except (ConnectError, KafkaError, ClientError) as error:
         raise CommandError(str(error)) from error
     if failures:
-        raise CommandError("; ".join(f"table {name}: {error}" for name, error in failures.items()))
+        kind = FailedAtStop if is_stopped else CommandError
+        raise kind("; ".join(f"table {name}: {error}" for name, error in failures.items()))
     return 0
 
 
 async def _serve(
     services: Services, settings: WorkerSettings, consumer: Mapping[str, Any], on_commit: OnCommit
-) -> Mapping[str, Exception]:
-    """Work until SIGTERM or SIGINT, or until all tables have failed where there are no connectors; the failures."""
+) -> tuple[Mapping[str, Exception], bool]:
+    """Work until SIGTERM or SIGINT, or until all tables have failed where there are no connectors.
+
+    The failures, and whether it was a signal.
+    """
     from odradek.connect.worker import Worker
     from odradek.tables.process import run_tables
 
@@ -136,6 +143,6 @@ async def _serve(
         failures = await run_tables(services.tables.values(), consumer, stopping, on_commit)
         if services.connectors:
             await stopping.wait()
-        return failures
+        return failures, stopping.is_set()
     finally:
         await worker.close()

@@ -28,7 +28,13 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from odradek.cli.actions.pipeline_lineage import lineage_of
-from odradek.cli.actions.pipeline_restarts import SLOW_START, earlier_failures, next_restart, start_again
+from odradek.cli.actions.pipeline_restarts import (
+    SLOW_START,
+    FailedAtStop,
+    earlier_failures,
+    next_restart,
+    start_again,
+)
 from odradek.cli.actions.pipeline_services import is_services, run_services
 from odradek.cli.arguments.errors import CommandError, UsageError
 from odradek.cli.arguments.examples import add_examples
@@ -165,6 +171,8 @@ def run(arguments: argparse.Namespace) -> int:
     began = time.monotonic()
     try:
         return _run(arguments)
+    except FailedAtStop:
+        raise
     except CommandError as error:
         earlier = earlier_failures(os.environ)
         ran_s = time.monotonic() - began
@@ -348,7 +356,8 @@ def _run_program(arguments: argparse.Namespace, name: str, settings: dict[str, s
     except Exception as error:
         if arguments.traceback:
             traceback.print_exc()
-        raise CommandError(f"{reason(error)}; Spark's messages: {log}") from error
+        kind = FailedAtStop if stopping.asked else CommandError
+        raise kind(f"{reason(error)}; Spark's messages: {log}") from error
     finally:
         stopping.close()
         follower.close()
