@@ -20,6 +20,7 @@ from odradek.tables.gathering import Gathered
 from odradek.tables.specification import Start, TableSpec
 from odradek.tables.store import TableStore, Written
 from odradek.wire.errors import KafkaError
+from odradek.wire.primitives import ZERO_UUID
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +48,7 @@ class TableRunner:
         self._tables: AsyncGenerator[Any, None] | None = None
         self._next: asyncio.Task[Any] | None = None
         self._goal: dict[int, int] = {}
+        self._topic_id = ZERO_UUID
 
     async def run(self, stopping: asyncio.Event, *, once: bool = False) -> None:
         """Work until `stopping` is set, or with `once` until the records that are there now are in the table.
@@ -90,6 +92,7 @@ class TableRunner:
         await self._close_tables()
         self._gathered = Gathered()
         info = await self._consumer.cluster.topic(self._spec.topic)
+        self._topic_id = info.topic_id
         partitions = [TopicPartition(self._spec.topic, each.partition) for each in info.partitions]
         numbers = sorted(each.partition for each in partitions)
         found = dict(await self._thread.run(self._store.open, numbers, info.topic_id))
@@ -168,7 +171,9 @@ class TableRunner:
     async def _look_for_partitions(self) -> None:
         await self._consumer.cluster.refresh_metadata()
         info = await self._consumer.cluster.topic(self._spec.topic)
-        if {each.partition for each in info.partitions} != {each.partition for each in self._consumer.assignment()}:
+        if self._is_created_again():
+            await self._write_and_locate()
+        elif {each.partition for each in info.partitions} != {each.partition for each in self._consumer.assignment()}:
             await self._commit()
             await self._locate()
 
@@ -185,14 +190,29 @@ class TableRunner:
         if self._next.done():
             task, self._next = self._next, None
             try:
-                self._gathered.add(task.result())
+                table = task.result()
+                if self._is_created_again():
+                    await self._write_and_locate()
+                else:
+                    self._gathered.add(table)
             except OffsetOutOfRange:
-                # deleted while they were being read; the positions are compared with the log again
-                await self._locate()
+                # deleted while they were being read
+                await self._write_and_locate()
             except Exception:
                 # an iteration ends with its failure; the next one continues at the consumer's positions
                 self._tables = self._consumer.arrow()
                 raise
+
+    def _is_created_again(self) -> bool:
+        """Whether the topic has another id than the one whose positions the table has."""
+        now = self._consumer.cluster.metadata.topic_id(self._spec.topic)
+        return ZERO_UUID not in (now, self._topic_id) and now != self._topic_id
+
+    async def _write_and_locate(self) -> None:
+        """Write what was gathered, which may be in the log no longer, and compare the positions with the log again."""
+        if self._gathered.ends:
+            await self._write_gathered()
+        await self._locate()
 
     def _is_due(self, waited_s: float) -> bool:
         return self._gathered.records >= self._spec.commit_records or waited_s >= self._spec.commit_interval_s
@@ -201,9 +221,12 @@ class TableRunner:
         """Write what was gathered."""
         if not self._gathered.ends:
             return
-        if self._next is None or not self._next.done():
+        if not self._is_created_again() and (self._next is None or not self._next.done()):
             # no table is on its way, so that the positions are behind gathered records and markers only
             self._gathered.advance(self._positions())
+        await self._write_gathered()
+
+    async def _write_gathered(self) -> None:
         ends = dict(self._gathered.ends)
         written = await self._thread.run(self._write, self._gathered.tables, ends)
         self._gathered = Gathered()
