@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import pytest
 
+from odradek.client.admin import raise_first
 from odradek.client.admin.admin import Admin
 from odradek.client.consumer.consumer import Consumer
 from odradek.client.errors import CallTimedOut
@@ -117,6 +118,56 @@ def test_source_continues_with_the_first_record_where_older_ones_expired(broker:
         return found
 
     assert asyncio.run(run()) == [3, 4]
+
+
+@pytest.mark.parametrize("restarts", [True, False], ids=["at-its-start", "while-it-runs"])
+def test_source_reads_a_topic_that_was_created_again_from_its_beginning(
+    broker: BlockingBroker, name: str, restarts: bool
+) -> None:
+    """It continued at the offset in the former topic, and left out the records before it."""
+    clients: dict[str, Any] = {"bootstrap_servers": broker.bootstrap_servers}
+    plugin = find("ClusterSource")
+    assert plugin is not None
+    config = {
+        "name": name,
+        "connector.class": "ClusterSource",
+        "source.bootstrap.servers": broker.bootstrap_servers,
+        "topics": name,
+    }
+
+    async def produce(*numbers: int) -> None:
+        async with Producer[Any, Any](**clients) as producer:
+            for number in numbers:
+                await producer.send_and_wait(name, b"%d" % number, partition=0)
+
+    async def read(source: Any, count: int, stored: StoredOffsets) -> list[int]:
+        found: list[int] = []
+        async with asyncio.timeout(30):
+            while len(found) < count:
+                for each in await source.poll():
+                    stored.set(each.source_partition, each.source_offset)
+                    found.append(int(each.value))
+        return found
+
+    async def run() -> list[int]:
+        source: Any = plugin.make(check_config(plugin, config).valid(), config, TaskPlace(name, 0, 1))
+        stored = StoredOffsets()
+        await produce(0, 1)
+        await source.open(stored)
+        assert await read(source, 2, stored) == [0, 1]
+        async with Admin(**clients) as admin:
+            raise_first(await admin.delete_topics([name]))
+            while name in await admin.list_topics():
+                await asyncio.sleep(0.05)
+        await produce(*range(10, 15))
+        if restarts:
+            await source.open(stored)
+        try:
+            return await read(source, 5, stored)
+        finally:
+            await source.close()
+
+    assert asyncio.run(run()) == [10, 11, 12, 13, 14]
 
 
 async def wait_until_forgotten(admin: Admin, transactional_id: str) -> None:

@@ -1,11 +1,15 @@
-"""Topics of another cluster as records, exactly once: keys, values, timestamps, headers and partitions are kept."""
+"""Topics of another cluster as records, exactly once: keys, values, timestamps, headers and partitions are kept.
+
+A source offset has the id of its topic beside it: a topic that was created again is read from its beginning.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from odradek.client.consumer.consumer import Consumer
@@ -16,8 +20,13 @@ from odradek.connect.settings import REQUIRED, Importance, Setting, Type
 from odradek.connect.sources.source import StoredOffsets
 from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import KafkaError
+from odradek.wire.primitives import ZERO_UUID
+
+logger = logging.getLogger(__name__)
 
 PREFIX: Final = "source."
+_TOPIC_ID: Final = "topic.id"
+"""The id of the topic in a source offset, where the cluster has ids."""
 _CONSUMER_ONLY: Final = frozenset({"isolation_level", "max_poll_records", "auto_offset_reset"})
 _DEFAULT_CONSUMER: Final[Mapping[str, Any]] = {"isolation_level": "read_committed", "auto_offset_reset": "earliest"}
 """A consumer of the other cluster, unless the configuration says otherwise, as MirrorMaker's."""
@@ -59,6 +68,7 @@ class ClusterSource:
         self._consumer: Consumer[Any, Any] | None = None
         self._offsets = StoredOffsets()
         self._assigned: set[TopicPartition] = set()
+        self._ids: dict[str, str] = {}
         self._looked = 0.0
 
     async def open(self, offsets: StoredOffsets) -> None:
@@ -66,6 +76,7 @@ class ClusterSource:
         await self.close()
         self._offsets = offsets
         self._assigned = set()
+        self._ids = {}
         self._consumer = Consumer(**{**_DEFAULT_CONSUMER, **self._options})
         try:
             await self._consumer.start()
@@ -84,10 +95,11 @@ class ClusterSource:
             records = await self._consumer.poll(timeout_ms=500, max_records=self._limit)
         except (KafkaError, ClientError) as error:
             raise failure_of(error, "the other cluster") from error
+        again = self._read_again({each.topic for each in records})
         return [
             SourceRecord(
                 {"partition": each.partition, "topic": each.topic},
-                {"offset": each.offset + 1},
+                {"offset": each.offset + 1, **self._mark(each.topic)},
                 self._layout.replace("${topic}", each.topic),
                 each.key,
                 each.value,
@@ -96,6 +108,7 @@ class ClusterSource:
                 each.headers,
             )
             for each in records
+            if each.topic not in again
         ]
 
     async def close(self) -> None:
@@ -104,6 +117,25 @@ class ClusterSource:
         if consumer is not None:
             with contextlib.suppress(KafkaError, ClientError):
                 await consumer.close()
+
+    def _id_of(self, topic: str) -> str:
+        """The id of a topic as the consumer reads it; empty if the cluster has none."""
+        assert self._consumer is not None
+        topic_id = self._consumer.cluster.metadata.topic_id(topic)
+        return "" if topic_id == ZERO_UUID else topic_id.hex()
+
+    def _mark(self, topic: str) -> dict[str, str]:
+        return {_TOPIC_ID: self._ids[topic]} if self._ids.get(topic) else {}
+
+    def _read_again(self, topics: Iterable[str]) -> set[str]:
+        """Those of the topics that were created again since they were assigned; they are read from their beginning."""
+        assert self._consumer is not None
+        found = {each for each in topics if self._ids.get(each) and self._id_of(each) not in ("", self._ids[each])}
+        for topic in found:
+            logger.warning("topic %s of the other cluster was created again: reading it from its beginning", topic)
+            self._ids[topic] = self._id_of(topic)
+            self._consumer.seek_to_beginning([each for each in self._assigned if each.topic == topic])
+        return found
 
     async def _look(self) -> None:
         """Add partitions that are new."""
@@ -121,13 +153,17 @@ class ClusterSource:
         positions = {key: at.offset for key, at in consumer.positions().items() if key in self._assigned}
         self._assigned |= new
         consumer.assign(self._assigned)
+        for topic in {each.topic for each in new}:
+            self._ids.setdefault(topic, self._id_of(topic))
         for key in self._assigned:
             stored = self._offsets.of({"partition": key.partition, "topic": key.topic})
             if key in positions:
                 consumer.seek(key, positions[key])
-            elif stored is not None:
+            elif stored is not None and self._ids[key.topic] in ("", stored.get(_TOPIC_ID, self._ids[key.topic])):
                 consumer.seek(key, int(stored["offset"]))
             else:
+                if stored is not None:
+                    logger.warning("%s of the other cluster was created again: reading it from its beginning", key)
                 consumer.seek_to_beginning([key])
 
     async def _names(self) -> list[str]:
