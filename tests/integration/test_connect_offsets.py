@@ -110,6 +110,7 @@ def change(rest: TestClient, name: str, offset: int | None) -> Any:
     return rest.patch(f"/connectors/{name}/offsets", json={"offsets": [{"partition": partition, "offset": given}]})
 
 
+@pytest.mark.parametrize("is_stopped", [True, False], ids=["at-its-start", "while-it-runs"])
 @pytest.mark.parametrize("kind", [sqlite, delta, iceberg, cluster])
 def test_sink_of_a_topic_that_was_created_again_fails_until_its_offsets_go(
     broker: BlockingBroker,
@@ -118,18 +119,21 @@ def test_sink_of_a_topic_that_was_created_again_fails_until_its_offsets_go(
     tmp_path: Path,
     other: BlockingBroker,
     kind: Callable[[Path, str, BlockingBroker], Target],
+    is_stopped: bool,
 ) -> None:
     """It left out the first records of the new topic, up to the position in the former one."""
     target = kind(tmp_path, name, other)
     produce(broker, name, [{"n": n} for n in range(3)])
     assert rest.put(f"/connectors/{name}/config", json={**target.config, "topics": name}).status_code == 201
     until(lambda: target.numbers() == [0, 1, 2], "the numbers of the former topic")
-    rest.put(f"/connectors/{name}/stop")
+    if is_stopped:
+        rest.put(f"/connectors/{name}/stop")
     with BlockingAdmin(bootstrap_servers=broker.bootstrap_servers) as admin:
         raise_first(admin.delete_topics([name]))
         until(lambda: name not in admin.list_topics(), "the end of the topic")
     produce(broker, name, [{"n": n} for n in range(10, 15)])
-    rest.put(f"/connectors/{name}/resume")
+    if is_stopped:
+        rest.put(f"/connectors/{name}/resume")
     until(lambda: state(rest, name) == ["RUNNING", "FAILED"], "a failed task")
     trace = rest.get(f"/connectors/{name}/status").json()["tasks"][0]["trace"]
     assert "the topic was deleted and created again" in trace

@@ -106,6 +106,8 @@ class SinkTask:
         self._waits = False
         self._schema_retries = Retries(policy)
         self._failure: ConnectError | None = None
+        self._topic_ids: dict[str, bytes] = {}
+        self._is_at_new_topic = False
         self.topics: set[str] = set()
         """Topics of records that were read."""
 
@@ -128,11 +130,18 @@ class SinkTask:
             self._ends.pop(each, None)
 
     def _note_topics(self, partitions: Iterable[TopicPartition]) -> None:
-        """Let the sink know the ids of the topics as the consumer knows them, where the brokers have any."""
+        """Keep the ids of the topics whose positions are read now, where the brokers have any."""
+        metadata = self._consumer.cluster.metadata
+        ids = {each.topic: metadata.topic_id(each.topic) for each in partitions}
+        known = {topic: topic_id for topic, topic_id in ids.items() if topic_id != ZERO_UUID}
+        self._topic_ids.update(known)
         if isinstance(self._sink, TopicBoundSink):
-            metadata = self._consumer.cluster.metadata
-            ids = {each.topic: metadata.topic_id(each.topic) for each in partitions}
-            self._sink.note_topics({topic: topic_id for topic, topic_id in ids.items() if topic_id != ZERO_UUID})
+            self._sink.note_topics(known)
+
+    def _is_created_again(self, topic: str) -> bool:
+        """Whether the consumer reads another topic of that name than the one whose positions were read."""
+        now = self._consumer.cluster.metadata.topic_id(topic)
+        return now not in (ZERO_UUID, self._topic_ids.get(topic, now))
 
     async def _seek(self, partitions: set[TopicPartition]) -> None:
         self._note_topics(partitions)
@@ -154,7 +163,9 @@ class SinkTask:
             if records and not self._records:
                 self._since = time.monotonic()
             await self._gather_all(records, stopping)
-            if self._is_due():
+            if self._is_at_new_topic:
+                await self._leave_former_topic(stopping)
+            elif self._is_due():
                 await self._write(stopping)
 
     async def close(self) -> None:
@@ -173,6 +184,13 @@ class SinkTask:
         failure, self._failure = self._failure, None
         if failure is not None and not isinstance(failure, TargetAway):
             raise failure
+        await self._read_positions_again(stopping)
+
+    async def _leave_former_topic(self, stopping: asyncio.Event) -> None:
+        """Write what was gathered, and read the positions again: a topic was deleted and created again."""
+        self._is_at_new_topic = False
+        if self._ends:
+            await self._write(stopping)
         await self._read_positions_again(stopping)
 
     async def _read_positions_again(self, stopping: asyncio.Event) -> None:
@@ -203,7 +221,14 @@ class SinkTask:
                 self._consumer.seek_to_beginning([partition])
 
     async def _gather_all(self, records: Sequence[ConsumerRecord[Any, Any]], stopping: asyncio.Event) -> None:
-        """Gather records; from the first on whose schema is away, they are polled again after a pause."""
+        """Gather records; from the first on whose schema is away, they are polled again after a pause.
+
+        Those of a topic that was created again are left until the positions are read again.
+        """
+        again = {topic for topic in {each.topic for each in records} if self._is_created_again(topic)}
+        if again:
+            self._is_at_new_topic = True
+            records = [each for each in records if each.topic not in again]
         for index, record in enumerate(records):
             try:
                 await self._gather(record)
@@ -265,7 +290,6 @@ class SinkTask:
                 await self._letters.flush()
             try:
                 if self._records:
-                    self._note_topics(self._ends)
                     await self._sink.write(Batch(tuple(self._records), dict(self._ends)))
                 break
             except RecordRejected as error:
@@ -278,7 +302,8 @@ class SinkTask:
                 await self._pause(retries.pause_s(error), error, stopping)
                 if stopping.is_set():
                     return
-        ends = dict(self._ends)
+        # the group has no offsets of a deleted topic, and those of the next one are others
+        ends = {each: end for each, end in self._ends.items() if not self._is_created_again(each.topic)}
         self._records.clear()
         self._ends.clear()
         await self._commit(ends, stopping)

@@ -17,6 +17,7 @@ from odradek.connect.model import Batch, SinkRecord
 from odradek.connect.sink_task import SinkTask
 from odradek.connect.transforms import transforms_of
 from odradek.records.topic_partition import TopicPartition
+from odradek.wire.primitives import ZERO_UUID
 
 ORDERS = TopicPartition("orders", 0)
 TEAS = TopicPartition("teas", 0)
@@ -36,7 +37,13 @@ class Polls:
         self._asked = 0
         self.task: SinkTask | None = None
         self.stopping = asyncio.Event()
-        self.committed: list[dict[TopicPartition, int]] = []
+        self.commits: list[dict[TopicPartition, int]] = []
+        self.topic_ids: dict[str, bytes] = {}
+        self.cluster = self
+        self.metadata = self
+
+    def topic_id(self, topic: str) -> bytes:
+        return self.topic_ids.get(topic, ZERO_UUID)
 
     async def poll(self, **_options: Any) -> list[ConsumerRecord[Any, Any]]:
         self._asked += 1
@@ -47,7 +54,7 @@ class Polls:
         return self._polls.pop(0) if self._polls else []
 
     async def commit(self, ends: dict[TopicPartition, int]) -> None:
-        self.committed.append(ends)
+        self.commits.append(ends)
         self.stopping.set()
 
 
@@ -88,7 +95,7 @@ def test_routed_records_of_a_lost_partition_are_not_written() -> None:
             ("all", TEAS, 7),
             ("all", TEAS, 8),
         ]
-        assert consumer.committed == [{TEAS: 9}]
+        assert consumer.commits == [{TEAS: 9}]
 
     asyncio.run(run())
 
@@ -141,7 +148,7 @@ def test_dead_letters_are_written_before_the_position_moves() -> None:
             await task.run(consumer.stopping)
         assert sink.without_letter == []
         assert letters.kept == [0, 1]
-        assert consumer.committed == [{ORDERS: 3}]
+        assert consumer.commits == [{ORDERS: 3}]
 
     asyncio.run(run())
 
@@ -191,6 +198,52 @@ def test_commit_is_repeated_once_the_brokers_answer() -> None:
         async with asyncio.timeout(60):
             await task.run(consumer.stopping)
         assert len(sink.batches) == 1
-        assert consumer.committed == [{TEAS: 8}]
+        assert consumer.commits == [{TEAS: 8}]
+
+    asyncio.run(run())
+
+
+class Recreated(Unanswered):
+    """A consumer that reads a topic of the same name, created again, from its second poll on."""
+
+    def __init__(self, polls: Iterable[list[ConsumerRecord[Any, Any]]]) -> None:
+        super().__init__(polls, set())
+        self._fails = False
+        self._owned = {ORDERS}
+        self.topic_ids = {"orders": b"\1" * 16}
+        self.begun: list[TopicPartition] = []
+
+    async def poll(self, **options: Any) -> list[ConsumerRecord[Any, Any]]:
+        if self._asked == 0:
+            assert self.task is not None
+            await self.task.on_partitions_assigned({ORDERS})
+        if self._asked == 1:
+            self.topic_ids = {"orders": b"\2" * 16}
+        return await super().poll(**options)
+
+    async def committed(self, _partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Any]:
+        return {}
+
+    def seek_to_beginning(self, partitions: Iterable[TopicPartition]) -> None:
+        self.begun += partitions
+        self._polls = [[record(ORDERS, 0, 10), record(ORDERS, 1, 11)]]
+
+
+def test_topic_that_is_created_again_is_read_from_its_beginning() -> None:
+    """The new topic has more records than were read of the former one, so that the consumer continues in its middle."""
+
+    async def run() -> None:
+        conversion = Conversion(StringConverter(), JsonConverter(), ())
+        consumer, sink = Recreated([[record(ORDERS, 0, 1)], [record(ORDERS, 1, 11)]]), Kept()
+        task = SinkTask("c-0", consumer, sink, conversion, POLICY, None)  # type: ignore[arg-type]
+        consumer.task = task
+        async with asyncio.timeout(60):
+            await task.run(consumer.stopping)
+        assert [[each.value for each in batch.records] for batch in sink.batches] == [
+            [{"n": 1}],
+            [{"n": 10}, {"n": 11}],
+        ]
+        assert consumer.begun == [ORDERS]
+        assert consumer.commits == [{ORDERS: 2}]
 
     asyncio.run(run())
