@@ -201,14 +201,14 @@ class LogDirectories:
             )
         directory = self.placement.choose(key)
         path = f"{directory.path}/{topic}-{partition}"
-        late = self._late.pop(path, None)
+        late = self._late.get(path)
         if late is not None and late.has_queued:
             # The thread of the write queue knows them by their paths, and would make them in the next directory.
-            self._late[path] = late
             raise KafkaError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
                 f"the deleted log at {path} has files that are still to be made; try again",
             )
+        self._late.pop(path, None)
         self._places.sync_ends(key, directory)
         try:
             self.checkpoints.clear(directory, key)
