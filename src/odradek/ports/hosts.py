@@ -31,6 +31,15 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+def is_address(host: str) -> bool:
+    """Whether the text is an address, and not a name."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 def normalized(host: str) -> str:
     """The one spelling of an address that is compared; any other text as it is."""
     address = host.partition("%")[0]

@@ -18,6 +18,7 @@ from odradek.broker.network.repeated_lines import RepeatedLines
 from odradek.broker.network.tls_listeners import TlsListeners
 from odradek.broker.network.turns import Turns
 from odradek.broker.security.logins import Logins
+from odradek.metadata.configs.catalog import address_limit
 from odradek.ports.clock import Clock
 from odradek.ports.hosts import normalized
 from odradek.ports.network import Listener, Network, Stream
@@ -192,10 +193,11 @@ class Server:
 
     def _most_from(self, host: str) -> int:
         """`max.connections.per.ip`, or the address's own number in `max.connections.per.ip.overrides`."""
-        for override in self._config.words("max.connections.per.ip.overrides"):
-            address, _, most = override.rpartition(":")
-            if normalized(address.strip("[] ")) == normalized(host) and most.strip().isdecimal():
-                return int(most)
+        if overrides := self._config.words("max.connections.per.ip.overrides"):
+            own = normalized(host)
+            for address, most in map(address_limit, overrides):
+                if address == own:
+                    return most
         return self._config.number("max.connections.per.ip")
 
     def _next_waiting(self) -> None:

@@ -21,6 +21,7 @@ from odradek.metadata.configs.definitions import (
 from odradek.metadata.configs.group_configs import GROUP_CONFIGS
 from odradek.metadata.configs.own_configs import LEGACY_CONFIGS, ODRADEK_CONFIGS
 from odradek.metadata.configs.topic_configs import TOPIC_CONFIGS
+from odradek.ports.hosts import is_address, normalized
 
 TOPIC: Mapping[str, ConfigDefinition] = by_name(TOPIC_CONFIGS)
 GROUP: Mapping[str, ConfigDefinition] = by_name(GROUP_CONFIGS)
@@ -238,22 +239,23 @@ def check_broker_value(definition: ConfigDefinition, text: str) -> Value:
     elif name == "log.roll.jitter.ms" and isinstance(value, int) and value < 0:
         raise InvalidConfig("requirement failed: log.roll.jitter.ms must be greater than or equal to 0")
     elif name == "max.connections.per.ip.overrides" and isinstance(value, str):
-        _check_addresses(name, value)
+        for part in split_list(value):
+            address_limit(part)
     return value
 
 
-def _check_addresses(name: str, text: str) -> None:
-    """Raise InvalidConfig for an override that would limit no address. Kafka resolves names of hosts; we do not."""
-    from ipaddress import ip_address  # most brokers have no override
+def address_limit(text: str) -> tuple[str, int]:
+    """The address and its limit of an element of `max.connections.per.ip.overrides`, the address as `normalized` is.
 
-    for part in split_list(text):
-        address, _, most = part.rpartition(":")
-        try:
-            ip_address(address.strip("[] "))
-        except ValueError:
-            most = ""
-        if not most.strip().isdecimal():
-            raise InvalidConfig(f"Invalid value {part} for configuration {name}: ADDRESS:NUMBER expected")
+    Raises InvalidConfig for an element that would limit no address. Kafka resolves names of hosts; we do not.
+    """
+    name, _, most = text.rpartition(":")
+    address = name.strip("[] ")
+    if not is_address(address) or not most.strip().isdecimal():
+        raise InvalidConfig(
+            f"Invalid value {text} for configuration max.connections.per.ip.overrides: ADDRESS:NUMBER expected"
+        )
+    return normalized(address), int(most)
 
 
 def is_list(definition: ConfigDefinition | None) -> bool:

@@ -140,7 +140,7 @@ DOCUMENTATION: dict[str, str] = {
     "socket.request.max.bytes": "Largest request; a larger one ends the connection.",
     "socket.listen.backlog.size": "Connections that may wait to be accepted.",
     "max.connections.per.ip": "Most connections from one address.",
-    "max.connections.per.ip.overrides": "Other limits for some addresses, as HOST:COUNT.",
+    "max.connections.per.ip.overrides": "Other limits for some addresses, as ADDRESS:NUMBER.",
     "max.connections": "Most connections at one time.",
     "max.connection.creation.rate": "Most new connections a second.",
     "connections.max.idle.ms": "Idle time after which a connection is closed.",
