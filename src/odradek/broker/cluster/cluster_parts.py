@@ -21,8 +21,7 @@ from odradek.broker.storage.partitions import Partitions
 from odradek.controller.election_counts import ElectionCounts
 from odradek.controller.in_sync import IsrChange, IsrChanged
 from odradek.log.config import LogConfig
-from odradek.metadata.configs.catalog import TOPIC
-from odradek.metadata.configs.definitions import InvalidConfig
+from odradek.metadata.configs.catalog import rejected_topic_settings
 from odradek.metadata.image import Broker, ClusterImage, Topic
 from odradek.metrics.invariants import InvariantCounters
 from odradek.ports.store import MetadataStore
@@ -169,16 +168,10 @@ def _valid(topic: Topic) -> dict[str, str]:
 
     Another version, a controller of Apache Kafka or an administrator of ZooKeeper may have stored them.
     """
-    found = {}
-    for name, text in topic.configs.items():
-        try:
-            if name in TOPIC:
-                TOPIC[name].parse(text)
-        except InvalidConfig as error:
-            logger.warning("setting %s of topic %s is ignored: %s", name, topic.name, error)
-        else:
-            found[name] = text
-    return found
+    rejected = rejected_topic_settings(topic.configs)
+    for name, error in rejected.items():
+        logger.warning("setting %s of topic %s is ignored: %s", name, topic.name, error)
+    return {name: text for name, text in topic.configs.items() if name not in rejected}
 
 
 class LogConfigs:

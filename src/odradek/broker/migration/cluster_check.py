@@ -7,8 +7,7 @@ from typing import Final, NamedTuple
 
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.configuration.config_errors import ConfigError
-from odradek.metadata.configs.catalog import TOPIC
-from odradek.metadata.configs.definitions import InvalidConfig
+from odradek.metadata.configs.catalog import rejected_topic_settings
 from odradek.metadata.configs.effect_rules import Effect, topic_effect
 from odradek.metadata.features import BROKER_FEATURES
 
@@ -82,6 +81,7 @@ def _shown(name: str) -> str:
 
 
 def _topic(topic: str, settings: Mapping[str, str]) -> Iterator[Finding]:
+    rejected = rejected_topic_settings(settings)
     for name, value in sorted(settings.items()):
         if name == "remote.storage.enable" and value == "true":
             yield Finding(
@@ -89,9 +89,5 @@ def _topic(topic: str, settings: Mapping[str, str]) -> Iterator[Finding]:
             )
         elif topic_effect(name) is Effect.REFUSED and value not in ("", "false"):
             yield Finding("obstacle", f"topic {topic}", f"{name}={value} is not supported")
-        else:
-            try:
-                if name in TOPIC:
-                    TOPIC[name].parse(value)
-            except InvalidConfig as error:
-                yield Finding("note", f"topic {topic}", f"ignored: {error}")
+        elif name in rejected:
+            yield Finding("note", f"topic {topic}", f"ignored: {rejected[name]}")

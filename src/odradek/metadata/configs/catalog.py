@@ -177,6 +177,18 @@ def validate_topic_configs(
     return kept
 
 
+def rejected_topic_settings(configs: Mapping[str, str]) -> dict[str, InvalidConfig]:
+    """Why this version rejects stored settings of a topic, by name; names that it does not know are none of them."""
+    found = {}
+    for name, text in configs.items():
+        try:
+            if name in TOPIC:
+                TOPIC[name].parse(text)
+        except InvalidConfig as error:
+            found[name] = error
+    return found
+
+
 def validate_group_configs(configs: Mapping[str, str], broker_value: Callable[[str], Value]) -> None:
     """Raises InvalidConfig; limits of the broker (`group.consumer.min.session.timeout.ms` ...) hold too."""
     for name, text in configs.items():
