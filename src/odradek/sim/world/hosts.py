@@ -245,7 +245,7 @@ class BrokerHost(Machine):
         # A process that is killed early in its start leaves the marks of the stop before it.
         self.may_be_clean = self.is_stopping or (self.may_be_clean and not self.serves)
         self.serves = self.is_stopping = False
-        faults_before = self.volume.faults.suffered + world.store_faults.injected
+        suffered = self.volume.faults.suffered
         process, disk = self.boot()
         name = process.name
         if world.controllers is None:
@@ -268,7 +268,7 @@ class BrokerHost(Machine):
             raise Violation("broker starts", f"{name} does not serve {START_SECONDS} s after its start")
         error = task.exception()
         if error is not None:
-            faulty = self.volume.faults.suffered + world.store_faults.injected > faults_before
+            faulty = self.volume.faults.suffered > suffered or (self.store is not None and self.store.injected > 0)
             if not (faulty and isinstance(error, StartError | OSError)):
                 raise Violation("broker starts", f"{name} refuses to start: {error!r}") from error
             world.note(f"{name} does not start: {error}")

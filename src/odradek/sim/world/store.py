@@ -17,12 +17,11 @@ _CUT_TIMEOUT_SECONDS = 1.0
 class StoreFaults:
     """Chances per call: the answer is lost before or after the change took effect."""
 
-    __slots__ = ("_listener", "injected", "lost", "max_transaction_bytes", "slow")
+    __slots__ = ("_listener", "lost", "max_transaction_bytes", "slow")
 
     def __init__(self) -> None:
         self.lost = 0.0
         self.slow = 0.0
-        self.injected = 0
         self.max_transaction_bytes = 0
         """How large a transaction may be, as ZooKeeper limits it; 0 is no limit."""
         self._listener: Callable[[Sequence[Operation]], None] = _ignored
@@ -55,6 +54,7 @@ class SimulatedStore:
         "_session_seconds",
         "cut_until",
         "dies_in",
+        "injected",
         "max_transaction_bytes",
         "patience",
         "slow",
@@ -83,6 +83,8 @@ class SimulatedStore:
         self.max_transaction_bytes = faults.max_transaction_bytes
         self.dies_in = 0
         """The process dies right after so many writes from now on; 0 is never."""
+        self.injected = 0
+        """How many requests of the process have failed by a fault."""
         self.cut_until = 0.0
         """Until then the process does not reach the store, and is not notified of anything."""
         self.patience = _CUT_TIMEOUT_SECONDS
@@ -166,17 +168,20 @@ class SimulatedStore:
         left = self.cut_until - self._loop.time()
         if left > 0:
             await asyncio.sleep(min(left, self.patience))
-            self.troubled_at = self._loop.time()
+            self._inject()
             raise ConnectionLost("the store cannot be reached")
         slow = self._faults.slow + self.slow
         await asyncio.sleep(self._rng.uniform(0, 0.002) + self._rng.uniform(0, slow))
         if slow:
             self.troubled_at = self._loop.time()
 
+    def _inject(self) -> None:
+        self.injected += 1
+        self.troubled_at = self._loop.time()
+
     def _lost(self) -> bool:
         if self._faults.lost and self._rng.random() < self._faults.lost:
-            self._faults.injected += 1
-            self.troubled_at = self._loop.time()
+            self._inject()
             return True
         return False
 
