@@ -9,7 +9,7 @@ from typing import Final
 from odradek.broker.kraft.metadata_follower import MetadataFollower
 from odradek.broker.kraft.quorum_participation import QuorumParticipation
 from odradek.broker.lifecycle import Inspection
-from odradek.metadata.image import ClusterImage
+from odradek.metadata.image import Broker, ClusterImage
 from odradek.metadata.kraft.difference import difference
 from odradek.sim.checkers.heartbeats import check_report
 from odradek.sim.checkers.history import Violation
@@ -59,10 +59,12 @@ class QuorumBrokersWatch:
                 return
 
     def committed(self, batch: ModelBatch) -> None:
-        """Note what a committed batch says of leaders and ISRs."""
+        """Note what a committed batch says of leaders and ISRs, and check the epochs of brokers that register."""
         before, self._image = self._image, batch.image
         for broker in batch.image.brokers.values():
             known = before.brokers.get(broker.id)
+            if known is None or (known.epoch, known.incarnation_id) != (broker.epoch, broker.incarnation_id):
+                self._check_epoch(broker, batch)
             if (known is None or known.epoch != broker.epoch) and broker.id in self._asked_boots:
                 self._judged_boots[broker.id] = self._asked_boots[broker.id]
         for broker_id, was in before.brokers.items():
@@ -77,6 +79,13 @@ class QuorumBrokersWatch:
             for index, state in enumerate(topic.partitions):
                 self._leader_epochs.setdefault((topic.id, index, state.leader_epoch), batch.base)
                 self._isrs[topic.id, index, state.partition_epoch] = frozenset(state.isr)
+
+    def _check_epoch(self, broker: Broker, batch: ModelBatch) -> None:
+        if not batch.base <= broker.epoch < batch.end:
+            self._world.loop.broken = Violation(
+                "a broker's epoch is the offset of its registration",
+                f"broker {broker.id} registered at offset {batch.base}, with epoch {broker.epoch}",
+            )
 
     def reported(self, request: BrokerRegistrationRequest | BrokerHeartbeatRequest) -> None:
         """Check what a broker reports of itself at the moment at which a controller accepts it."""
