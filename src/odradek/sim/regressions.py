@@ -171,8 +171,8 @@ ONCE_FAILED: Final = {
     "before that did not know of either, and led on",
     "kraft-dark-348998100005": "checker: a killed leader was expected to be replaced within 12 s, and three "
     "controllers elected one after the other gave its registration a session each",
-    "audit-348998000035": "simulator: the whole store was away while a broker started, and its refusal did not count as "
-    "one with a fault",
+    "audit-348998000035": "simulator: the whole store was away while a broker started, and its refusal did not count "
+    "as one with a fault",
 }
 """Seed -> the fault that it found, in short; "simulator" and "checker" are faults of the test itself."""
 
