@@ -4,13 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from odradek.log.config import LogConfig
 from odradek.log.directories.log_directories import LogDirectories
 from odradek.log.directories.log_directory import LogDirectoryError
 from odradek.log.directories.scan import note_promise
 from odradek.ports.clock import SystemClock
 from odradek.ports.disk import SystemDisk
 from odradek.ports.randomness import SystemRandom
-from tests.unit.log.support import LackingDisk
+from tests.unit.log.support import LackingDisk, batch, put
 
 
 class RebootingDisk(SystemDisk):
@@ -152,6 +153,35 @@ def test_loss_is_reported_at_every_start_until_it_is_accepted(tmp_path: Path, cl
         last = start()
         assert not last.startup.records_may_be_lost
         await last.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(("boots", "watermark"), [("first", 2), ("second", 1)])
+def test_high_watermark_after_a_reboot_covers_no_records_that_were_not_synced(
+    tmp_path: Path, boots: str, watermark: int
+) -> None:
+    """The truncation of records at these offsets may be undone, while the checkpoint is on the disk."""
+
+    async def run() -> None:
+        disk = RebootingDisk()
+        first = LogDirectories(disk, SystemClock(), SystemRandom(), [str(tmp_path)])
+        first.startup.load(cluster_id="c", node_id=1)
+        first.create("t", 0, bytes(16))
+        first.create("never-flushed", 0, bytes(16))
+        log = first.open("t", 0, bytes(16), LogConfig())
+        put(log, batch())
+        log.durability.flush()
+        put(log, batch())
+        first.checkpoints.note_watermarks({("t", 0): 2, ("never-flushed", 0): 2})
+        await first.checkpoints.persist_all()
+        await first.close(clean=False)
+        disk.boots = boots
+        second = LogDirectories(disk, SystemClock(), SystemRandom(), [str(tmp_path)])
+        second.startup.load(cluster_id="c", node_id=1)
+        assert second.high_watermark("t", 0) == watermark
+        assert second.high_watermark("never-flushed", 0) == (2 if boots == "first" else 0)
+        await second.close()
 
     asyncio.run(run())
 

@@ -73,6 +73,14 @@ class LogDirectory:
             return self.log_starts
         return self.watermarks if name == HIGH_WATERMARKS else self.cleaner_offsets
 
+    def bound_watermarks(self) -> None:
+        """Take no record for committed that may not be the one that was: what is not synced may be gone.
+
+        A loss of power may bring back records that were truncated, at the offsets of committed ones.
+        """
+        for key, offset in self.watermarks.items():
+            self.watermarks[key] = min(offset, self.recovery_points.get(key, 0))
+
     def forget(self, key: PartitionKey) -> None:
         """The partition left the directory."""
         self.known -= 1

@@ -129,6 +129,7 @@ class DirectoriesStartup:
         self.promised_until = max(self.promised_until, promised_until(places.disk, found, directory.path))
         if may_have_lost_records(places.disk, found, directory.path):
             self.records_may_be_lost = True
+            directory.bound_watermarks()
         for path in found.doomed:
             places.pending.delete_later((path,), 0)
         for key, path in found.futures:
