@@ -158,9 +158,7 @@ def test_loss_is_reported_at_every_start_until_it_is_accepted(tmp_path: Path, cl
 
 
 @pytest.mark.parametrize(("boots", "watermark"), [("first", 2), ("second", 1)])
-def test_high_watermark_after_a_reboot_covers_no_records_that_were_not_synced(
-    tmp_path: Path, boots: str, watermark: int
-) -> None:
+def test_high_watermark_after_a_reboot_covers_synced_records(tmp_path: Path, boots: str, watermark: int) -> None:
     """The truncation of records at these offsets may be undone, while the checkpoint is on the disk."""
 
     async def run() -> None:
