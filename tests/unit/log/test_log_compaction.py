@@ -32,6 +32,7 @@ from odradek.records.batch import parse_header
 from odradek.records.builder import BatchFields, encode_batch, finish_batch
 from odradek.records.errors import CorruptRecords
 from odradek.records.record import decode_records, records_section
+from odradek.records.section import varint
 from odradek.wire.errors import KafkaError
 from tests.unit.log.support import NOW, StandingClock, UnflushedOwner, batch, marker, put
 
@@ -487,6 +488,60 @@ def test_batch_of_unreadable_records_stops_the_compaction_of_its_log(tmp_path: P
     (problem,) = world.cleaner.uncleanable.values()
     assert f"{world.log.segments[0].path}: damaged at byte 0" in problem
     assert Path(world.log.segments[0].path).read_bytes() == before
+    world.close()
+
+
+INT64_MAX = (1 << 63) - 1
+
+
+def record(timestamp_delta: int, offset_delta: int, key: bytes, value: bytes | None) -> bytes:
+    """One encoded record, without headers."""
+    encoded = b"".join((b"\0", varint(timestamp_delta), varint(offset_delta), varint(len(key)), key))
+    encoded += (b"\1" if value is None else varint(len(value)) + value) + b"\0"
+    return varint(len(encoded)) + encoded
+
+
+@pytest.mark.parametrize(
+    ("base_timestamp", "records"),
+    [
+        (INT64_MAX, (record(0, 0, b"key-1", b"old"), record(10, 1, b"other", b"stays"))),
+        (-INT64_MAX, (record(0, 0, b"key-1", b"old"), record(-10, 1, b"other", b"stays"))),
+        (-INT64_MAX - 1, (record(0, 0, b"key-1", b"old"), record(0, 1, b"other", None))),
+    ],
+    ids=["above", "below", "far from its horizon"],
+)
+def test_timestamp_of_more_than_64_bits_stops_the_compaction_of_its_log(
+    tmp_path: Path, base_timestamp: int, records: tuple[bytes, bytes]
+) -> None:
+    """The first two ended the task that compacts. Of the third one no client could read the batch any longer."""
+    world = World(tmp_path)
+    world.log.set_config(replace(CONFIG, cleanup_policy=frozenset({"delete"})))
+    put(world.log, memoryview(finish_batch(b"".join(records), 0, None, (2, 1, base_timestamp, NOW))))
+    world.log.set_config(CONFIG)
+    fill(world)
+    before = Path(world.log.segments[0].path).read_bytes()
+    assert world.compact() is None
+    (problem,) = world.cleaner.uncleanable.values()
+    assert f"{world.log.segments[0].path}: damaged at byte 0" in problem
+    assert Path(world.log.segments[0].path).read_bytes() == before
+    world.close()
+
+
+def test_tombstones_stay_when_their_retention_is_unlimited(tmp_path: Path) -> None:
+    """The sum of now and `delete.retention.ms` has more than 64 bits, which ended the task that compacts."""
+    world = World(tmp_path, replace(CONFIG, delete_retention_ms=INT64_MAX))
+    put(world.log, keyed((b"key-1", b"old")))
+    put(world.log, keyed((b"key-1", None), (b"key-2", b"value")))
+    fill(world, 20)
+    put(world.log, keyed((b"gone", b"old")))
+    put(world.log, keyed((b"gone", None)))
+    roll_and_compact(world)
+    found = world.last_values()
+    assert found[b"gone"][1:] == (NOW, None)
+    world.clock.now += 1000 * HOUR
+    fill(world, 20)
+    roll_and_compact(world)
+    assert world.last_values()[b"gone"] == found[b"gone"]
     world.close()
 
 

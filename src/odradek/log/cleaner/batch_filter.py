@@ -20,7 +20,7 @@ from odradek.records.batch import (
 from odradek.records.builder import BatchFields, finish_batch
 from odradek.records.control import ControlRecord, ControlType, decode_control_record
 from odradek.records.errors import CorruptRecords
-from odradek.records.fields import read_varint
+from odradek.records.fields import INT64_MAX, INT64_MIN, read_varint
 from odradek.records.record import decode_records, records_section
 from odradek.records.section import varint
 
@@ -162,12 +162,12 @@ class Retention:
     """Decides, batch by batch in the order of the log."""
 
     __slots__ = (
+        "_horizon_ms",
         "_last_records",
         "_latest",
         "_levels",
         "_now_ms",
         "_offsets",
-        "_tombstone_ms",
         "_transactions",
         "_upper",
     )
@@ -187,7 +187,9 @@ class Retention:
         self._upper = latest_offset + 1
         self._transactions = transactions
         self._last_records = last_records
-        self._now_ms, self._tombstone_ms = times
+        self._now_ms, tombstone_ms = times
+        # The sum may have more than 64 bits: such tombstones stay for ever.
+        self._horizon_ms = min(self._now_ms + tombstone_ms, INT64_MAX)
         self._levels = levels
 
     def keep(self, view: memoryview, header: BatchHeader) -> Kept:
@@ -218,7 +220,9 @@ class Retention:
         max_timestamp = header.max_timestamp
         if not header.attributes & TIMESTAMP_TYPE_BIT:
             max_timestamp = header.base_timestamp + max(record[3] for record in kept)
-        new_base = self._now_ms + self._tombstone_ms if needs_horizon else None
+            if not INT64_MIN <= max_timestamp <= INT64_MAX:
+                raise CorruptRecords(f"batch at offset {header.base_offset}: a record has timestamp {max_timestamp}")
+        new_base = self._horizon_ms if needs_horizon else None
         return Kept(self._rebuild(data, header, kept, max_timestamp, new_base), max_timestamp, aborted)
 
     def _select(self, walked: list[Walked], base_offset: int, horizon: int | None) -> list[Walked]:
@@ -270,10 +274,13 @@ class Retention:
 
 
 def _moved(data: bytes, record: Walked, by: int) -> bytes:
-    """The record for a batch with another base timestamp."""
+    """The record for a batch with another base timestamp. Raises CorruptRecords."""
     start, end, after_timestamp, delta = record[:4]
+    moved = delta + by
+    if not INT64_MIN <= moved <= INT64_MAX:
+        raise CorruptRecords(f"a record's timestamp is {-moved} ms before its delete horizon")
     _, body = read_varint(data, start)
-    content = data[body : body + 1] + varint(delta + by) + data[after_timestamp:end]
+    content = data[body : body + 1] + varint(moved) + data[after_timestamp:end]
     return varint(len(content)) + content
 
 
