@@ -19,7 +19,7 @@ from odradek.log.append import Origin
 from odradek.log.cleaner.batch_filter import walk
 from odradek.log.cleaner.candidates import SegmentFacts, cleanable, group
 from odradek.log.cleaner.log_cleaner import Cleaned, Cleaner
-from odradek.log.cleaner.segment_rewrite import CompactionResult
+from odradek.log.cleaner.segment_rewrite import Compaction, CompactionResult
 from odradek.log.config import LogConfig
 from odradek.log.directories.checkpoint_formats import parse_offsets
 from odradek.log.directories.events import DirectoryEvents
@@ -559,6 +559,38 @@ def test_unreadable_log_does_not_stop_the_compaction_of_others(tmp_path: Path) -
     assert dirtiest is other
     assert list(world.cleaner.uncleanable) == [("a-topic", 0)]
     assert "compaction of a-topic-0 stopped: " in world.reports[-1]
+    world.close()
+
+
+@pytest.mark.parametrize("failure", [OSError(errno.EIO, "Input/output error"), ZeroDivisionError("a mistake")])
+def test_failed_compaction_does_not_stop_that_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    """The dirtiest log, of which a sector could not be read, was chosen again and again."""
+    world = World(tmp_path)
+    fill(world)
+    other = world.directories.open("a-topic", 1, TOPIC, world.config)
+    for number in range(60):
+        put(other, keyed((b"key-%d" % (number % 7), b"value" * 10)))
+    for log in (world.log, other):
+        log.durability.flush(log.active_base_offset)
+    candidates = [(log, log.end_offset) for log in (world.log, other)]
+
+    def fail(_: Compaction) -> None:
+        raise failure
+
+    dirtiest, found = world.cleaner.dirtiest(candidates, NOW) or pytest.fail("nothing to compact")
+    with monkeypatch.context() as patch:
+        patch.setattr(Compaction, "step", fail)
+        with pytest.raises((KafkaError, ZeroDivisionError)):
+            asyncio.run(world.cleaner.clean(dirtiest, found, NOW, 1 << 20, asyncio.sleep))
+    remaining, found = world.cleaner.dirtiest(candidates, NOW) or pytest.fail("nothing to compact")
+    assert remaining is not dirtiest
+    asyncio.run(world.cleaner.clean(remaining, found, NOW, 1 << 20, asyncio.sleep))
+    assert world.cleaner.dirtiest(candidates, NOW) is None
+    world.cleaner.retry_failed()
+    again = world.cleaner.dirtiest(candidates, NOW)
+    assert (None if again is None else again[0]) is (dirtiest if isinstance(failure, OSError) else None)
     world.close()
 
 

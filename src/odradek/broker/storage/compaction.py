@@ -54,6 +54,9 @@ class CompactionJob:
                 # The log's directory has gone offline, or will when it is used; the others are compacted.
                 logger.warning("cannot compact a log: %s; continuing with others", error.message)
                 found = False
+            except Exception:
+                logger.exception("the compaction of a log failed; continuing with others")
+                found = False
             if not found:
                 await self._back_off()
 
@@ -73,6 +76,7 @@ class CompactionJob:
         now_ms = self._clock.now_ms()
         found = await self._dirtiest(now_ms)
         if found is None:
+            self._cleaner.retry_failed()
             return False
         dirtiest, cleanable = found
         threads = max(1, self._config.number("log.cleaner.threads"))

@@ -48,13 +48,15 @@ Throttle = Callable[[int], Awaitable[None]]
 class Cleaner:
     """Compacts the logs of a broker, one at a time in each lane."""
 
-    __slots__ = ("_busy", "_directories", "_disk", "_uncleanable")
+    __slots__ = ("_busy", "_directories", "_disk", "_failed", "_uncleanable")
 
     def __init__(self, directories: LogDirectories, disk: Disk) -> None:
         self._directories = directories
         self._disk = disk
         self._busy: set[PartitionKey] = set()
         self._uncleanable: dict[PartitionLog, str] = {}
+        # Logs whose disk has failed a compaction: the others come first.
+        self._failed: set[PartitionLog] = set()
 
     @property
     def uncleanable(self) -> dict[PartitionKey, str]:
@@ -68,7 +70,9 @@ class Cleaner:
         best: tuple[PartitionLog, Cleanable] | None = None
         for log, stable_offset in candidates:
             key = (log.topic, log.partition)
-            if not log.config.compact or log.is_offline or key in self._busy or log in self._uncleanable:
+            if not log.config.compact or log.is_offline or key in self._busy:
+                continue
+            if log in self._uncleanable or log in self._failed:
                 continue
             if len(log.segments) < 2 or log.durability.has_queued:
                 continue
@@ -82,6 +86,10 @@ class Cleaner:
             if found.is_due(log.config) and (best is None or found.ratio > best[1].ratio):
                 best = log, found
         return best
+
+    def retry_failed(self) -> None:
+        """Let `dirtiest` name logs again whose compaction has failed: no other is due."""
+        self._failed.clear()
 
     def _cleanable(self, log: PartitionLog, stable_offset: int, now_ms: int) -> Cleanable:
         segments = facts(log)
@@ -104,7 +112,7 @@ class Cleaner:
     ) -> Cleaned | None:
         """Compact the log; None when it was given up because the log changed, or is damaged or gone.
 
-        Raises KafkaError KAFKA_STORAGE_ERROR.
+        Raises KafkaError KAFKA_STORAGE_ERROR if the disk fails: until `retry_failed`, `dirtiest` names other logs.
         """
         key = (log.topic, log.partition)
         self._busy.add(key)
@@ -118,13 +126,19 @@ class Cleaner:
             return None
         except KafkaError as error:
             if log.is_offline or isinstance(error.__cause__, OSError):
+                self._failed.add(log)
                 raise
             self._give_up(log, error.message)
             return None
         except OSError as error:
             if log.is_offline:
                 return None
+            self._failed.add(log)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.directory}: {error}") from error
+        except Exception as error:
+            # A mistake of ours, which would come again: the other logs are compacted, as by Apache Kafka.
+            self._give_up(log, f"{type(error).__name__}: {error}")
+            raise
         finally:
             self._busy.discard(key)
         if outcome is None:

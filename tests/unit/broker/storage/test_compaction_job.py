@@ -21,8 +21,12 @@ class Cleaner:
         self.dirty: list[Any] = []
         self.offered: list[list[str]] = []
         self.cleaned: list[str] = []
-        self.failures: list[KafkaError] = []
+        self.failures: list[Exception] = []
         self.map_bytes = 0
+        self.rounds = 0
+
+    def retry_failed(self) -> None:
+        self.rounds += 1
 
     def dirtiest(self, candidates: list[tuple[Any, int]], _: int) -> tuple[Any, None] | None:
         self.offered.append([log.topic for log, _ in candidates])
@@ -72,14 +76,17 @@ def test_dirty_logs_are_compacted_in_the_background() -> None:
     asyncio.run(scenario())
 
 
-def test_compaction_continues_after_a_failed_directory() -> None:
+@pytest.mark.parametrize(
+    "failure", [KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk has failed"), ZeroDivisionError("a mistake")]
+)
+def test_compaction_continues_after_a_failure(failure: Exception) -> None:
     async def scenario() -> None:
         cleaner = Cleaner()
-        cleaner.failures.append(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk has failed"))
+        cleaner.failures.append(failure)
         log = log_named("a")
         cleaner.dirty.append(log)
         job, _ = start(cleaner, log)
-        await wait_until(lambda: cleaner.cleaned == ["a"])
+        await wait_until(lambda: cleaner.cleaned == ["a"] and cleaner.rounds > 0)
         await job.stop()
 
     asyncio.run(scenario())
