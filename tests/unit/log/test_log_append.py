@@ -358,3 +358,28 @@ def test_repeated_batch_is_a_duplicate_when_a_follower_wrote_it(tmp_path: Path) 
     for view in stored(leader):
         put(follower, memoryview(bytearray(view)), origin=Origin.REPLICATION)
     assert put(follower, produced(1, 0), now=NOW + 9).duplicate
+
+
+@pytest.mark.parametrize("damaged", [0, 12, 13, 14])
+@pytest.mark.parametrize("target", [10, 13, 20])
+def test_truncation_ends_at_a_damaged_batch(tmp_path: Path, target: int, damaged: int) -> None:
+    """It raised an error when it had removed later segments, and the log ended beyond its last batch from then on."""
+    log = open_log(tmp_path, LogConfig(index_interval_bytes=150, segment_bytes=2000))
+    while len(log.segments) < 3:
+        put(log, batch())
+    second = log.segments[1]
+    base = second.base_offset
+    path = Path(second.path)
+    size = parse_header(path.read_bytes()).size
+    data = bytearray(path.read_bytes())
+    data[damaged * size + 16] ^= 1
+    path.write_bytes(data)
+    assert log.truncate_to(base + target)
+    end = log.end_offset
+    # An index entry behind the damage leads past it.
+    assert end in (base + min(damaged, target), base + target)
+    assert damaged or end == base
+    assert put(log, batch()).first_offset == end
+    assert fetched(log, end) == [end]
+    log.close()
+    assert open_log(tmp_path, log.config, clean=True).end_offset == end + 1

@@ -326,18 +326,22 @@ class Segment:
             self._files.get(self.file_path(TRANSACTION_INDEX))
 
     def truncate_to(self, offset: int) -> None:
-        """Cut off the batch that holds the offset and all that follows, indexes too."""
+        """Cut off the batch that holds the offset and all that follows, indexes too; before it what is damaged."""
         self.load_max_timestamp()
-        found = self.locate(offset)
         offsets = self.offsets()
         times = self.times()
-        if found is not None:
-            offset = min(offset, found.header.base_offset)
-            self.file().truncate(found.position)
-            self.size = found.position
-        else:
-            # It is appended to from here on, which must not reach another folder through a second name of the file.
-            self.file().truncate(self.size)
+        try:
+            next(self.scan(0), None)  # `resume` reads it
+            found = self.locate(offset)
+            position = self.size
+            if found is not None:
+                position, offset = found.position, min(offset, found.header.base_offset)
+        except KafkaError:
+            position, offset = _sound_end(self, offset)
+        # Also where nothing is cut off: it is appended to from here on, which must not reach another folder through a
+        # second name of the file.
+        self.file().truncate(position)
+        self.size = position
         offsets.truncate_to(offset)
         times.truncate_to(offset)
         self.transactions.truncate_to(offset)
@@ -369,6 +373,17 @@ class Segment:
         if start and self.size:
             self.first_timestamp = next(self.scan(0)).header[8]
         return next_offset
+
+
+def _sound_end(segment: Segment, offset: int) -> tuple[int, int]:
+    """(position, offset) where the batches end that come before the first damaged one, and lie below the offset."""
+    position, end_offset = 0, segment.base_offset
+    with suppress(KafkaError):
+        for at, header in segment.scan(0):
+            if header[0] + header[6] >= offset:
+                break
+            position, end_offset = at + header[1] + LOG_OVERHEAD, header[0] + header[6] + 1
+    return position, end_offset
 
 
 def create_later(segment: Segment, files: FileCache, disk: Disk, snapshot: NewSnapshot | None) -> None:
