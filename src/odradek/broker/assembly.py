@@ -33,6 +33,7 @@ from odradek.broker.security.stored_tokens import StoredTokens, token_settings
 from odradek.broker.security.token_stores import NodeTokens, TokenStore
 from odradek.broker.storage.background import BackgroundJobs
 from odradek.broker.storage.log_directory_runtime import LogDirectoryRuntime
+from odradek.log.cleaner.log_cleaner import Cleaner
 from odradek.metadata.image import ClusterImage
 from odradek.ports.installation import install_hint
 from odradek.ports.store import MetadataStore
@@ -139,6 +140,7 @@ def assemble(
     allowance = Allowance(limits, coordinators.quotas.connections, buffers, turns)
     server = Server(ports.network, dispatcher, config, ports.clock, allowance, Guards(tls, clients.logins, trail))
     follow_thresholds(config, dispatcher.slow)
+    cleaner = Cleaner(storage.directories, ports.disk)
     observability = None
     if config.text(_HTTP_LISTENER):
         # A broker without the listener starts without its modules.
@@ -148,6 +150,7 @@ def assemble(
             _image_of(view),
             partitions,
             storage.directories,
+            cleaner,
             cluster.controller,
             cluster.peers,
             coordinators.groups,
@@ -158,7 +161,7 @@ def assemble(
             None if audit is None else audit.queue,
         )
         observability = broker_observability(config, ports, observed)
-    background = BackgroundJobs(config, partitions, storage.directories, ports.disk, ports.clock)
+    background = BackgroundJobs(config, partitions, storage.directories, cleaner, ports.disk, ports.clock)
     return Parts(
         storage,
         cluster,

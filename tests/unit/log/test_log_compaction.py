@@ -659,6 +659,30 @@ def test_log_with_a_broken_transaction_index_is_not_compacted_repeatedly(tmp_pat
     world.close()
 
 
+@pytest.mark.parametrize("way", ["truncated", "copied again", "deleted"])
+def test_log_is_compacted_again_when_its_damage_is_gone(tmp_path: Path, way: str) -> None:
+    world = World(tmp_path, replace(CONFIG, cleanup_policy=frozenset({"compact", "delete"})))
+    fill(world)
+    second = world.log.segments[1].base_offset
+    Path(world.log.segments[0].path).write_bytes(b"damaged" * 100)
+    assert world.compact() is None
+    candidates = [(world.log, world.log.end_offset)]
+    assert world.cleaner.dirtiest(candidates, NOW) is None
+    assert world.cleaner.uncleanable
+    if way == "deleted":
+        world.log.advance_log_start(second)
+        assert world.log.delete_old_segments(NOW, world.log.end_offset) == 1
+    else:
+        world.log.truncate_fully_and_start_at(0 if way == "truncated" else second)
+        fill(world)
+    assert not world.cleaner.uncleanable
+    world.log.durability.flush(world.log.active_base_offset)
+    candidates = [(world.log, world.log.end_offset)]
+    assert world.cleaner.dirtiest(candidates, NOW) is not None
+    assert world.compact() is not None
+    world.close()
+
+
 def test_damage_of_a_deleted_topic_does_not_stop_compaction_of_the_next(tmp_path: Path) -> None:
     world = World(tmp_path)
     fill(world)

@@ -27,6 +27,7 @@ from odradek.broker.observability.storage_metrics import StorageMetrics
 from odradek.broker.observability.topic_metrics import TopicMetrics
 from odradek.broker.ports import Ports
 from odradek.broker.storage.partitions import Partitions
+from odradek.log.cleaner.log_cleaner import Cleaner
 from odradek.log.directories.log_directories import LogDirectories
 from odradek.metadata.image import ClusterImage
 from odradek.replication.fetch_sessions import FetchSessions
@@ -42,6 +43,7 @@ class Observed(NamedTuple):
     image: Callable[[], ClusterImage]
     partitions: Partitions
     directories: LogDirectories
+    cleaner: Cleaner
     controller: LocalController
     peers: Peers
     groups: GroupCoordinatorService
@@ -83,7 +85,7 @@ def broker_observability(config: BrokerConfig, ports: Ports, observed: Observed)
             most_topics,
         ),
         ClusterMetrics(observed.controller, most_topics),
-        StorageMetrics(observed.directories, ports.disk, now),
+        StorageMetrics(observed.directories, observed.cleaner, ports.disk, now),
         groups,
         *(() if observed.telemetry is None else (observed.telemetry,)),
         *(() if observed.audit is None else (AuditMetrics(observed.audit),)),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from odradek.log.cleaner.log_cleaner import Cleaner
 from odradek.log.directories.log_directories import LogDirectories
 from odradek.metrics.definition import Family, Kind, Metric, Sample, counter, gauge, label, several, single
 from odradek.metrics.histogram import QUANTILES, RecentCounts, quantile
@@ -53,13 +55,19 @@ LAGS: Final = counter("odradek_disk_lags", "How often the disk began to lag", ""
 LONGEST_WRITE: Final = gauge(
     "odradek_longest_inline_write_seconds", "The longest write that the event loop waited for since the start"
 )
+UNCLEANABLE: Final = gauge(
+    "kafka_log_logcleanermanager_uncleanable_partitions_count",
+    "Partitions whose compaction has stopped because of damage",
+    "kafka.log:type=LogCleanerManager,name=uncleanable-partitions-count",
+    _DIRECTORY,
+)
 OPEN_LOGS: Final = gauge("odradek_open_logs", "Logs that are open; the others have not been used since the start")
 
 
 class StorageMetrics:
     """Reads the log directories."""
 
-    __slots__ = ("_directories", "_disk", "_now", "_recent")
+    __slots__ = ("_cleaner", "_directories", "_disk", "_now", "_recent")
 
     metrics = (
         OFFLINE_DIRECTORIES,
@@ -73,13 +81,15 @@ class StorageMetrics:
         IS_SLOW,
         LAGS,
         LONGEST_WRITE,
+        UNCLEANABLE,
         OPEN_LOGS,
     )
     """See `Collector`."""
 
-    def __init__(self, directories: LogDirectories, disk: Disk, now: Callable[[], float]) -> None:
+    def __init__(self, directories: LogDirectories, cleaner: Cleaner, disk: Disk, now: Callable[[], float]) -> None:
         """`now` is a monotonic clock in seconds."""
         self._directories = directories
+        self._cleaner = cleaner
         self._disk = disk
         self._now = now
         self._recent = RecentCounts()
@@ -102,6 +112,8 @@ class StorageMetrics:
         yield several(IS_SLOW, ((labels, int(queue.slow)) for labels, queue in queues))
         yield several(LAGS, ((labels, queue.lags) for labels, queue in queues))
         yield single(LONGEST_WRITE, self._directories.writers.longest_write_s)
+        uncleanable = Counter(self._directories.directory_of(*key) for key in self._cleaner.uncleanable)
+        yield several(UNCLEANABLE, ((label("logDirectory", each.path), uncleanable[each]) for each in directories))
         yield single(OPEN_LOGS, self._directories.open_count)
 
     def _flush_samples(self) -> Iterator[Sample]:

@@ -54,7 +54,13 @@ class BackgroundJobs:
     )
 
     def __init__(
-        self, config: BrokerConfig, partitions: Partitions, directories: LogDirectories, disk: Disk, clock: Clock
+        self,
+        config: BrokerConfig,
+        partitions: Partitions,
+        directories: LogDirectories,
+        cleaner: Cleaner,
+        disk: Disk,
+        clock: Clock,
     ) -> None:
         self._config = config
         self._partitions = partitions
@@ -62,7 +68,7 @@ class BackgroundJobs:
         self._disk = disk
         self._flushes = FlushSchedule()
         self._clock = clock
-        self._compaction = CompactionJob(config, partitions, Cleaner(directories, disk), clock)
+        self._compaction = CompactionJob(config, partitions, cleaner, clock)
         self._tasks: list[asyncio.Task[None]] = []
         self._work_wanted = asyncio.Event()
         directories.events.subscribe_work(self._work_wanted.set)

@@ -41,6 +41,14 @@ class Cleaned(NamedTuple):
     outcome: CompactionResult
 
 
+class _Damage(NamedTuple):
+    text: str
+    truncations: int
+    """Of the log until it was found."""
+    oldest: int
+    """The base offset of the log's first segment at that time."""
+
+
 Throttle = Callable[[int], Awaitable[None]]
 """Called with the bytes that were read and written; waits until the cleaner may continue."""
 
@@ -54,14 +62,16 @@ class Cleaner:
         self._directories = directories
         self._disk = disk
         self._busy: set[PartitionKey] = set()
-        self._uncleanable: dict[PartitionLog, str] = {}
+        self._uncleanable: dict[PartitionLog, _Damage] = {}
         # Logs whose disk has failed a compaction: the others come first.
         self._failed: set[PartitionLog] = set()
 
     @property
     def uncleanable(self) -> dict[PartitionKey, str]:
         """Partitions whose compaction has stopped because of damage, with a description of it."""
-        return {(log.topic, log.partition): text for log, text in self._uncleanable.items() if not log.is_offline}
+        return {
+            (log.topic, log.partition): found.text for log, found in self._uncleanable.items() if _remains(found, log)
+        }
 
     def dirtiest(
         self, candidates: Iterable[tuple[PartitionLog, int]], now_ms: int
@@ -72,7 +82,8 @@ class Cleaner:
             key = (log.topic, log.partition)
             if not log.config.compact or log.is_offline or key in self._busy:
                 continue
-            if log in self._uncleanable or log in self._failed:
+            damage = self._uncleanable.get(log)
+            if log in self._failed or (damage is not None and _remains(damage, log)):
                 continue
             if len(log.segments) < 2 or log.durability.has_queued:
                 continue
@@ -148,10 +159,11 @@ class Cleaner:
 
     def _give_up(self, log: PartitionLog, damage: str) -> None:
         # Of a log that was deleted since, it says nothing of the next one of its name.
-        self._uncleanable = {each: text for each, text in self._uncleanable.items() if not each.is_offline}
-        self._uncleanable[log] = damage
+        self._uncleanable = {each: found for each, found in self._uncleanable.items() if _remains(found, each)}
+        self._uncleanable[log] = _Damage(damage, log.truncations, log.segments[0].base_offset)
         self._directories.events.report(
-            f"compaction of {log.topic}-{log.partition} stopped: {damage}; it is retried after a restart"
+            f"compaction of {log.topic}-{log.partition} stopped: {damage}; it is retried after a restart, and when the "
+            "log is truncated or its oldest segment is deleted"
         )
 
     async def _clean(self, log: PartitionLog, planned: Plan, throttle: Throttle, lane: str) -> CompactionResult | None:
@@ -197,6 +209,12 @@ class Cleaner:
                 # Retrieved, or asyncio would log it as never retrieved: the next cleaning meets the same error.
                 step.exception()
             raise
+
+
+def _remains(damage: _Damage, log: PartitionLog) -> bool:
+    """Whether the log still has what it had when the damage was found. The replica may have been copied again."""
+    is_same = (damage.truncations, damage.oldest) == (log.truncations, log.segments[0].base_offset)
+    return is_same and not log.is_offline
 
 
 def facts(log: PartitionLog) -> list[SegmentFacts]:

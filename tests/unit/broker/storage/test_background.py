@@ -33,7 +33,12 @@ def jobs_of(directories: Directories) -> BackgroundJobs:
     partitions = SimpleNamespace(opened=lambda: ())
     clock = SimpleNamespace(now_ms=lambda: 1_000, monotonic=lambda: 1.0)
     return BackgroundJobs(
-        cast("Any", config), cast("Any", partitions), cast("Any", directories), cast("Any", None), cast("Any", clock)
+        cast("Any", config),
+        cast("Any", partitions),
+        cast("Any", directories),
+        cast("Any", None),
+        cast("Any", None),
+        cast("Any", clock),
     )
 
 
@@ -72,6 +77,7 @@ def test_a_log_is_synced_in_time_though_the_wall_clock_jumps_back() -> None:
         cast("Any", SimpleNamespace(number=lambda _: 3_600_000, flag=lambda _: False, on_change=lambda *_: None)),
         cast("Any", SimpleNamespace(opened=lambda: (partition,))),
         cast("Any", SimpleNamespace(flusher=SimpleNamespace(flush=flush), events=DirectoryEvents())),
+        cast("Any", None),
         cast("Any", None),
         cast("Any", clock),
     )
