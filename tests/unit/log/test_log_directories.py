@@ -1026,6 +1026,28 @@ def test_a_log_start_follows_a_replica_that_moves_meanwhile(tmp_path: Path) -> N
     assert topic(start(here, there)).log_start_offset == 3
 
 
+@pytest.mark.parametrize("is_truncated", [False, True])
+def test_log_start_that_is_not_taken_does_not_stay_on_the_disk(tmp_path: Path, is_truncated: bool) -> None:
+    """The leader was deposed while it was written. After a crash the records below it were missing on this replica."""
+    directories = start(tmp_path)
+    log = topic(directories)
+    for _ in range(4):
+        put(log, batch(2))
+
+    async def run() -> None:
+        deletion = asyncio.create_task(directories.checkpoints.advance_starts({("a-topic", 0): 5}, lambda: None))
+        await asyncio.sleep(0)
+        if is_truncated:
+            log.truncate_to(2)
+            put(log, batch(6))
+        await deletion
+
+    asyncio.run(run())
+    assert log.log_start_offset == 0
+    stop(directories, clean=False)
+    assert topic(start(tmp_path)).log_start_offset == 0
+
+
 def test_log_start_in_progress_is_not_applied_to_the_next_topic(tmp_path: Path) -> None:
     directories = start(tmp_path)
     put(topic(directories), batch(4))

@@ -44,8 +44,8 @@ class OffsetCheckpoints:
     async def advance_starts(self, starts: Mapping[PartitionKey, int], advance: Callable[[], None]) -> None:
         """Write the log starts that logs are about to have, then call `advance`, which gives them to the logs.
 
-        So a reader of such a start finds no lower one after a crash or a loss of power. KafkaError if a file cannot
-        be written for want of descriptors.
+        So a reader of such a start finds no lower one after a crash or a loss of power. What a log does not take, as
+        when it is no longer led, is taken back. KafkaError if a file cannot be written for want of descriptors.
         """
         coming = dict(starts)
         self._coming.append(coming)
@@ -60,6 +60,15 @@ class OffsetCheckpoints:
             advance()
         finally:
             self._coming = [each for each in self._coming if each is not coming]
+            if any(map(self._is_ahead, starts)):
+                await self.persist(LOG_START_OFFSETS)
+
+    def _is_ahead(self, key: PartitionKey) -> bool:
+        """Whether the noted log start is above that of the log, and no such start is coming."""
+        directory, log = self._where.get(key), self._logs.get(key)
+        if directory is None or log is None:
+            return False
+        return directory.log_starts.get(key, 0) > max(log.log_start_offset, self._coming_start(key))
 
     def deleted(self, key: PartitionKey) -> None:
         """A log start that is being written is not that of the next partition of its name."""
