@@ -12,7 +12,7 @@ import pytest
 from odradek.api import api_01_fetch
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.long_work import LongWork
-from odradek.metadata.image import PartitionState
+from odradek.metadata.image import Broker, ClusterImage, PartitionState
 from odradek.ports.disk import SystemDisk
 from odradek.ports.randomness import SeededRandom
 from odradek.replication.partition import Partition
@@ -20,7 +20,12 @@ from odradek.replication.replica_sessions import ReplicaSessions
 from odradek.wire.apis import ApiKey
 from odradek.wire.fetch import decode_request
 from odradek.wire.headers import parse_response_header
-from odradek.wire.messages.fetch import FetchResponse
+from odradek.wire.messages.fetch import (
+    FetchRequest,
+    FetchRequestPartition,
+    FetchRequestTopic,
+    FetchResponse,
+)
 from odradek.wire.replica_fetch import ReplicaFetchRequest
 from tests.unit.log.support import NOW, batch, open_log
 
@@ -36,10 +41,12 @@ class Leader:
         self.partition.apply_state(PartitionState(1, 0, (1, 2), (1, 2)))
         self.late: list[Any] = []
         """Frames of answers that were given later."""
+        self.image = ClusterImage().with_brokers({2: Broker(2, 8, None, {})})
         services: Any = SimpleNamespace(
             config=SimpleNamespace(number=lambda _: 1 << 30),
             disk=SystemDisk(),
             fetchers=SimpleNamespace(admit=lambda *_: True),
+            image=lambda: self.image,
             long_work=LongWork(lambda: 0.0, 0),
             partitions=SimpleNamespace(require=lambda *_: self.partition),
             replica_sessions=ReplicaSessions(
@@ -183,5 +190,30 @@ def test_high_watermark_is_reported_at_once_for_consumers_of_followers(tmp_path:
             assert topic.partitions[0].high_watermark == 1
             again = leader.fetch(session, 2, max_wait_ms=3_600_000)
             assert isinstance(again, SimpleNamespace), "it is reported once"
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("version", [13, 14])
+def test_follower_that_names_no_epoch_fetches_under_its_registration(tmp_path: Path, version: int) -> None:
+    """Brokers of Apache Kafka up to metadata.version 3.5-IV0: outside of the ISR they stayed there."""
+
+    async def scenario() -> None:
+        leader = Leader(tmp_path)
+        leader.context.version = version
+        wanted = FetchRequestPartition(current_leader_epoch=0, fetch_offset=0)
+        request = FetchRequest(replica_id=2, topics=[FetchRequestTopic(topic_id=TOPIC_ID, partitions=[wanted])])
+        out = bytearray()
+        request.encode(out, version)
+        api_01_fetch.handle(decode_request(memoryview(out), 0, version)[0], leader.context)
+        progress = leader.partition.followers.progress[2]
+        assert (progress.end_offset, progress.broker_epoch) == (0, 8)
+        leader.image = leader.image.with_brokers({})
+        leader.partition.append(batch(), now_ms=NOW)
+        wanted.fetch_offset = 1
+        out = bytearray()
+        request.encode(out, version)
+        api_01_fetch.handle(decode_request(memoryview(out), 0, version)[0], leader.context)
+        assert progress.end_offset == 0, "a broker that is not registered makes no progress"
 
     asyncio.run(scenario())

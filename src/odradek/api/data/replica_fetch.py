@@ -14,6 +14,7 @@ from odradek.api.requests.capabilities import (
     HasConfig,
     HasDisk,
     HasFetchers,
+    HasImage,
     HasLongWork,
     HasPartitions,
     HasReplicaSessions,
@@ -33,11 +34,14 @@ _FETCHER = "-fetcher-"
 """In the client ids of those that have one connection at a time."""
 _MOST_AT_ONCE: Final = 500
 """Partitions that a fetch may name to be noted in one step: brokers of Odradek name no more, others of Kafka may."""
+_NAMES_EPOCH_FROM: Final = 15
+"""The version that has the epoch of the follower's registration (KIP-903). Brokers of Apache Kafka send lower ones up
+to metadata.version 3.5-IV0."""
 _COPIED_BYTES = 8192
 """So little is read and sent with the rest of the answer: sendfile would take two system calls more."""
 
 
-class Uses(HasConfig, HasDisk, HasFetchers, HasLongWork, HasPartitions, HasReplicaSessions, Protocol):
+class Uses(HasConfig, HasDisk, HasFetchers, HasImage, HasLongWork, HasPartitions, HasReplicaSessions, Protocol):
     """What these handlers take of the broker."""
 
 
@@ -46,6 +50,8 @@ def serve(
 ) -> list[Part] | Awaitable[list[Part]] | LateAnswer | None:
     """Answer a follower. Raises KafkaError of its session."""
     services = context.services
+    if context.version < _NAMES_EPOCH_FROM:
+        request.replica_epoch = _registered_epoch(services, request.replica_id)
     if _is_left(request, context):
         context.connection.close(f"{context.client_id!r} has continued on a newer connection")
         return None
@@ -65,6 +71,12 @@ def serve(
         return reader.wait(lacking)
     cold = _cold(found)
     return reader.warmed(found, cold) if cold else reader.answer(found)
+
+
+def _registered_epoch(services: Uses, broker_id: int) -> int:
+    """The epoch of the broker's registration as this broker knows it; -1 for one that is not registered."""
+    broker = services.image().brokers.get(broker_id)
+    return -1 if broker is None else broker.epoch
 
 
 def _cold(found: list[Found]) -> list[FileRange]:
