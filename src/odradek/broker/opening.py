@@ -128,7 +128,6 @@ def _directory_settings(config: BrokerConfig) -> DirectorySettings:
         writes,
         config.flag("odradek.adopt.partitions"),
         lambda: config.words("cordoned.log.dirs"),
-        config.number("producer.id.expiration.ms"),
         config.joins_quorum,
     )
 

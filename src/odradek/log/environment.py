@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from odradek.log.producers.state import DEFAULT_EXPIRATION_MS
 from odradek.log.segments.files import FileCache
 from odradek.log.writing.flush_plan import RolledLog
 from odradek.log.writing.write_queue import DirectWrites, Writer
@@ -91,7 +90,7 @@ class StandaloneOwner:
 class LogEnvironment:
     """Ports, the cache of open files, and the owner of the logs."""
 
-    __slots__ = ("clock", "disk", "files", "owner", "producer_id_expiration_ms", "random")
+    __slots__ = ("clock", "disk", "files", "owner", "random")
 
     def __init__(
         self,
@@ -101,7 +100,6 @@ class LogEnvironment:
         open_files: int = 1024,
         *,
         owner: LogOwner | None = None,
-        producer_id_expiration_ms: int = DEFAULT_EXPIRATION_MS,
     ) -> None:
         """Without an owner a StandaloneOwner of that disk serves the logs."""
         self.disk = disk
@@ -109,4 +107,3 @@ class LogEnvironment:
         self.random = random
         self.files = FileCache(disk, open_files)
         self.owner: LogOwner = StandaloneOwner(disk) if owner is None else owner
-        self.producer_id_expiration_ms = producer_id_expiration_ms

@@ -85,7 +85,7 @@ def load(
     changed = epochs.truncate_from_end(beyond) | epochs.truncate_from_start(log_start_offset)
     if changed or loader.epochs_changed:
         disk.write_atomic(f"{directory}/{LEADER_EPOCHS}", format_leader_epochs(epochs.entries()), sync=False)
-    producers = ProducerStates(environment.producer_id_expiration_ms)
+    producers = ProducerStates()
     snapshots = sorted(offset for offset in (_snapshot_offset(name) for name in names) if offset is not None)
     if not clean:
         # A later snapshot may be ahead of the transaction index, of which only what lies below is surely on the disk.

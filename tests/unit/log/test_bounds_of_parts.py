@@ -113,10 +113,10 @@ def test_snapshot_with_fewer_entries_than_it_says_is_damaged() -> None:
 
 @pytest.mark.parametrize(("age", "is_kept"), [(999, True), (1_000, False), (1_001, False)])
 def test_idle_producer_expires_at_its_time(age: int, is_kept: bool) -> None:
-    states = ProducerStates(1_000)
+    states = ProducerStates()
     states.apply(parse_header(produced(1, 0)), 0)
     for _ in range(2):
-        states.remove_expired(NOW + age)
+        states.remove_expired(NOW + age, 1_000)
     assert (1 in states.producers) is is_kept
 
 

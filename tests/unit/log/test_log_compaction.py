@@ -1031,7 +1031,7 @@ def test_transaction_whose_end_was_compacted_is_not_open_after_a_crash(tmp_path:
     put(world.log, marker(1, commit=True), origin=Origin.COORDINATOR)
     put(world.log, keyed((b"a", b"later")))
     world.clock.now += 25 * HOUR
-    expired = [world.log.history.producers.remove_expired(world.clock.now) for _ in range(2)]
+    expired = [world.log.history.producers.remove_expired(world.clock.now, 24 * HOUR) for _ in range(2)]
     assert expired == [[], [1]]
     roll_and_compact(world)
     roll_and_compact(world)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from odradek.log.config import CREATE_TIME, LONG_MAX, PRODUCER, UNLIMITED, VALIDATE_HEADERS, LogConfig
 from odradek.log.directories.placed_logs import DEFAULT_SETTINGS
 from odradek.log.leader_epochs import UNDEFINED_EPOCH, UNDEFINED_OFFSET
-from odradek.log.producers.state import BATCHES_TO_RETAIN, DEFAULT_EXPIRATION_MS
+from odradek.log.producers.state import BATCHES_TO_RETAIN
 from odradek.log.segments.segment import MAX_RELATIVE_OFFSET
 from odradek.log.writing.write_queue import WriteSettings
 
@@ -67,13 +67,11 @@ def test_derived_settings_follow_from_the_others() -> None:
 def test_formats_have_the_numbers_of_kafka() -> None:
     assert (UNDEFINED_EPOCH, UNDEFINED_OFFSET) == (-1, -1)
     assert BATCHES_TO_RETAIN == 5, "ProducerStateEntry.NUM_BATCHES_TO_RETAIN"
-    assert DEFAULT_EXPIRATION_MS == 86_400_000, "producer.id.expiration.ms"
     assert MAX_RELATIVE_OFFSET == 2_147_483_647
 
 
 def test_directories_without_settings_adopt_and_cordon_nothing() -> None:
     assert (DEFAULT_SETTINGS.adopts, DEFAULT_SETTINGS.joins_quorum) == (False, False)
     assert list(DEFAULT_SETTINGS.cordoned()) == []
-    assert DEFAULT_SETTINGS.producer_id_expiration_ms == 86_400_000
     writes = WriteSettings()
     assert (writes.inline_bytes, writes.stall_s, writes.probation_s) == (1_048_576, 0.01, 1.0)

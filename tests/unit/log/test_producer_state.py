@@ -98,23 +98,23 @@ def test_stable_offset_of_aborted_transactions() -> None:
 
 
 def test_expiry_spares_open_transactions() -> None:
-    states = ProducerStates(expiration_ms=100)
+    states = ProducerStates()
     states.apply(header(0, pid=1), 0)
     states.apply(header(0, pid=2, transactional=True), 1)
-    assert states.remove_expired(NOW + 99) == []
-    assert states.remove_expired(NOW + 100) == []
-    assert states.remove_expired(NOW + 100) == [1]
+    assert states.remove_expired(NOW + 99, 100) == []
+    assert states.remove_expired(NOW + 100, 100) == []
+    assert states.remove_expired(NOW + 100, 100) == [1]
     assert list(states.producers) == [2]
 
 
 def test_producer_of_old_records_stays_known_while_it_writes() -> None:
     """The age of a record says nothing about when it was produced, as where a client copies another topic."""
-    states = ProducerStates(expiration_ms=100)
+    states = ProducerStates()
     for sequence in range(3):
         states.apply(header(sequence), sequence)
-        assert states.remove_expired(NOW + 100) == []
+        assert states.remove_expired(NOW + 100, 100) == []
         assert states.check(header(sequence), from_client=True) is not None, "it is not written twice"
-    assert states.remove_expired(NOW + 100) == [1]
+    assert states.remove_expired(NOW + 100, 100) == [1]
 
 
 def test_snapshot_of_kafka() -> None:
@@ -191,9 +191,9 @@ def test_a_guard_is_lost_with_the_producers_marker() -> None:
 def test_guards_of_producers_that_never_wrote_do_not_stay() -> None:
     states = ProducerStates()
     refused = states.guard(1)
-    states.remove_expired(NOW)
+    states.remove_expired(NOW, 100)
     fresh = states.guard(2)
-    states.remove_expired(NOW)
+    states.remove_expired(NOW, 100)
     assert not states.guard_holds(1, refused)
     assert states.guard_holds(2, fresh), "its coordinator may still be asked"
 
@@ -287,7 +287,7 @@ ACTIONS = st.lists(
 @given(st.sets(st.integers(1, 5)), ACTIONS)
 def test_frozen_producers_stay_as_they_were(pids: set[int], actions: list[tuple[str, int]]) -> None:
     """Whatever happens to the producers while they are encoded piece by piece."""
-    states = ProducerStates(expiration_ms=100)
+    states = ProducerStates()
     for pid in sorted(pids):
         states.apply(header(0, pid=pid), pid)
     before, frozen = states.snapshot(), states.freeze()
@@ -295,7 +295,7 @@ def test_frozen_producers_stay_as_they_were(pids: set[int], actions: list[tuple[
         if action == "marker":
             states.apply_marker(end(epoch=1, pid=pid), offset, COMMIT)
         elif action == "expire":
-            states.remove_expired(NOW + 100)
+            states.remove_expired(NOW + 100, 100)
         elif action == "clear":
             states.clear()
         elif action == "encode":

@@ -121,11 +121,11 @@ def entry(producer_id: int, last_timestamp: int, first_offset: int = -1) -> Prod
 
 def test_producer_expires_unless_a_transaction_is_open() -> None:
     content = encode_snapshot([entry(1, NOW - 1_001), entry(2, NOW - 1_000), entry(3, NOW - 999), entry(4, 0, 7)])
-    states = ProducerStates(expiration_ms=1_000)
+    states = ProducerStates()
     states.load(content)
     assert sorted(states.producers) == [1, 2, 3, 4], "what is old may have been written just now"
     for _ in range(2):
-        states.remove_expired(NOW)
+        states.remove_expired(NOW, 1_000)
     assert sorted(states.producers) == [3, 4]
     assert states.open_transactions() == [(7, 4)]
 

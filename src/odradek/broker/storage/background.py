@@ -157,7 +157,8 @@ class BackgroundJobs:
             if partition.log.is_offline:
                 continue
             now_ms = self._clock.now_ms()
-            partition.log.history.producers.remove_expired(now_ms)
+            expiration_ms = self._config.number("producer.id.expiration.ms")
+            partition.log.history.producers.remove_expired(now_ms, expiration_ms)
             is_done = False
             while not is_done:
                 is_done = not _delete_some_segments(partition, now_ms)

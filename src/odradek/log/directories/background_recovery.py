@@ -43,7 +43,6 @@ def recover(
     config: LogConfig,
     recovery_point: int,
     log_start_offset: int,
-    producer_id_expiration_ms: int,
 ) -> Recovered:
     """Check and repair the log of `place` (topic, partition, directory) and sync it; blocks.
 
@@ -55,7 +54,6 @@ def recover(
         clock,
         open_files=_OPEN_FILES,
         owner=StandaloneOwner(disk, repairs.append),
-        producer_id_expiration_ms=producer_id_expiration_ms,
     )
     topic, partition, directory = place
     log = PartitionLog.open(
@@ -156,7 +154,6 @@ class BackgroundRecovery:
                 config,
                 directory.recovery_points.get(key, 0),
                 directory.log_starts.get(key, 0),
-                places.environment.producer_id_expiration_ms,
             )
         except KafkaError as error:
             places.report(f"{path}: recovery failed: {error.message}")

@@ -14,7 +14,6 @@ from odradek.log.directories.pending_work import PendingWork
 from odradek.log.disk_errors import is_transient
 from odradek.log.environment import LogEnvironment
 from odradek.log.partition_log import PartitionLog
-from odradek.log.producers.state import DEFAULT_EXPIRATION_MS
 from odradek.log.segments.files import DELETE_DIRECTORY
 from odradek.log.writing.flush_plan import RolledLog
 from odradek.log.writing.write_queue import WriteQueue, WriteQueues, WriteSettings
@@ -36,8 +35,6 @@ class DirectorySettings(NamedTuple):
     """Whether a partition's directory that names another topic id is taken over instead of deleted."""
     cordoned: Callable[[], Sequence[str]] = tuple
     """Paths of the directories that get no new replicas; `*` is all of them."""
-    producer_id_expiration_ms: int = DEFAULT_EXPIRATION_MS
-    """After which a producer that has written nothing is forgotten (`producer.id.expiration.ms`)."""
     joins_quorum: bool = False
     """Whether the directories may be those of a broker of Apache Kafka, which this one continues (KRaft)."""
 
@@ -96,7 +93,6 @@ class PlacedLogs:
             random,
             open_files,
             owner=self,
-            producer_id_expiration_ms=settings.producer_id_expiration_ms,
         )
 
     # --- LogOwner ---

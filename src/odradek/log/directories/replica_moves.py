@@ -152,7 +152,6 @@ class ReplicaMoves:
                 source.config,
                 0,
                 0,
-                self._places.environment.producer_id_expiration_ms,
             )
         except KafkaError as error:
             given_up = self.under_way.get((source.topic, source.partition)) is not move

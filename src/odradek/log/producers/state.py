@@ -23,7 +23,6 @@ NO_EPOCH: Final = -1
 NO_OFFSET: Final = -1
 NO_CRC: Final = -1
 """Of a batch that only a snapshot knows (Kafka's format has no room for a CRC), or that compaction has changed."""
-DEFAULT_EXPIRATION_MS: Final = 86_400_000
 
 _SNAPSHOT_HEADER: Final = Struct(">hI")
 _SNAPSHOT_COUNT: Final = Struct(">i")
@@ -113,12 +112,10 @@ class ProducerStates:
         "_old_guards",
         "_ongoing",
         "_unreplicated",
-        "expiration_ms",
         "producers",
     )
 
-    def __init__(self, expiration_ms: int = DEFAULT_EXPIRATION_MS) -> None:
-        self.expiration_ms = expiration_ms
+    def __init__(self) -> None:
         self.producers: dict[int, ProducerEntry] = {}
         self._frozen: FrozenProducers | None = None
         # Producers whose last batch is old -> its last offset, as the last `remove_expired` found them.
@@ -297,14 +294,14 @@ class ProducerStates:
         """Forget ended transactions whose records lie below the new log start."""
         self.on_high_watermark(log_start_offset)
 
-    def remove_expired(self, now_ms: int) -> list[int]:
+    def remove_expired(self, now_ms: int, expiration_ms: int) -> list[int]:
         """Forget producers that were idle for `producer.id.expiration.ms` and have no open transaction; their ids.
 
         The time of a producer's last record may be older than its last write, as where a client copies old records. So
         it is idle only if it has written nothing since the last call. Kafka forgets it, and writes a repeated batch
         again.
         """
-        limit = now_ms - self.expiration_ms
+        limit = now_ms - expiration_ms
         idle = {
             producer_id: entry.batches[-1].last_offset if entry.batches else NO_OFFSET
             for producer_id, entry in self.producers.items()

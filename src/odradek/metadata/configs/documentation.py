@@ -160,7 +160,10 @@ DOCUMENTATION: dict[str, str] = {
     "replica.fetch.backoff.ms": "Wait of a follower after a failed fetch.",
     "replica.fetch.min.bytes": "Bytes that a follower's fetch waits for.",
     "replica.fetch.response.max.bytes": "Most bytes in the answer to a follower's fetch.",
-    "num.replica.fetchers": "Connections over which a follower fetches from each leader.",
+    "num.replica.fetchers": (
+        "Connections over which a follower fetches from each leader. "
+        "A change counts for a partition from its next leader epoch on."
+    ),
     "replica.high.watermark.checkpoint.interval.ms": "How often high watermarks are saved.",
     "fetch.purgatory.purge.interval.requests": "Finished fetches that stay in the waiting list before it is purged.",
     "producer.purgatory.purge.interval.requests": (

@@ -93,9 +93,8 @@ def test_settings_of_followers_have_the_documented_defaults() -> None:
 def test_settings_of_directories_have_the_documented_defaults() -> None:
     found = _directory_settings(BrokerConfig({}))
     assert of_writes(found.writes) == of_writes(WriteSettings())
-    assert (found.adopts, found.producer_id_expiration_ms, found.joins_quorum, list(found.cordoned())) == (
+    assert (found.adopts, found.joins_quorum, list(found.cordoned())) == (
         DEFAULT_SETTINGS.adopts,
-        DEFAULT_SETTINGS.producer_id_expiration_ms,
         DEFAULT_SETTINGS.joins_quorum,
         list(DEFAULT_SETTINGS.cordoned()),
     )
@@ -104,11 +103,10 @@ def test_settings_of_directories_have_the_documented_defaults() -> None:
         "odradek.write.stall.ms": "2",
         "odradek.write.probation.ms": "3",
         "odradek.adopt.partitions": "true",
-        "producer.id.expiration.ms": "5",
     }
     found = _directory_settings(BrokerConfig(given))
     assert of_writes(found.writes) == {"inline_bytes": 1, "stall_s": 0.002, "probation_s": 0.003}
-    assert (found.adopts, found.producer_id_expiration_ms) == (True, 5)
+    assert found.adopts
 
 
 def test_log_obeys_the_documented_defaults() -> None:

@@ -108,7 +108,7 @@ def test_retention_lets_others_be_served_between_deletions() -> None:
             seen.append("deleted")
             return left.pop(0)
 
-        producers = SimpleNamespace(remove_expired=lambda _: [])
+        producers = SimpleNamespace(remove_expired=lambda *_: [])
         history = SimpleNamespace(producers=producers)
         log = SimpleNamespace(is_offline=False, history=history, delete_old_segments=delete)
         jobs = jobs_of(Directories())
@@ -121,6 +121,31 @@ def test_retention_lets_others_be_served_between_deletions() -> None:
         jobs._disk = cast("Any", SimpleNamespace(run=run))
         await delete_while_others_are_served(jobs, seen)
         assert [each for each, _ in itertools.groupby(seen)].count("deleted") == 3
+
+    asyncio.run(scenario())
+
+
+def test_producers_expire_by_the_setting_of_the_moment() -> None:
+    async def scenario() -> None:
+        asked: list[tuple[int, int]] = []
+        settings = {"producer.id.expiration.ms": 7}
+        producers = SimpleNamespace(remove_expired=lambda *times: asked.append(times))
+        log = SimpleNamespace(
+            is_offline=False, history=SimpleNamespace(producers=producers), delete_old_segments=lambda *_: 0
+        )
+        jobs = jobs_of(Directories())
+        jobs._config = cast("Any", SimpleNamespace(number=settings.__getitem__))
+        jobs._partitions = cast("Any", SimpleNamespace(opened=lambda: [SimpleNamespace(log=log, high_watermark=9)]))
+        jobs._directories = cast("Any", SimpleNamespace(unopened=lambda: ()))
+
+        async def run(*_: object) -> tuple[()]:
+            return ()
+
+        jobs._disk = cast("Any", SimpleNamespace(run=run))
+        await jobs.delete_old_segments()
+        settings["producer.id.expiration.ms"] = 9
+        await jobs.delete_old_segments()
+        assert asked == [(1_000, 7), (1_000, 9)]
 
     asyncio.run(scenario())
 
