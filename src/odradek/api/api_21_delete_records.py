@@ -14,6 +14,7 @@ from odradek.api.requests.capabilities import HasClock, HasLogDirectories, HasPa
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
 from odradek.metadata.image import INTERNAL_TOPICS
+from odradek.records.topic_partition import PartitionKey
 from odradek.replication.partition import Partition
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -50,7 +51,10 @@ async def handle(request: DeleteRecordsRequest, context: RequestContext[Uses]) -
         for deletion in deletions:
             deletion.delete()
 
-    starts = {deletion.key: deletion.offset for deletion in deletions}
+    starts: dict[PartitionKey, int] = {}
+    for deletion in deletions:
+        # A request may name a partition twice.
+        starts[deletion.key] = max(deletion.offset, starts.get(deletion.key, 0))
     await context.services.log_directories.advance_log_starts(starts, delete)
     for deletion in deletions:
         await deletion.finish(deadline - clock.monotonic())

@@ -134,6 +134,15 @@ def test_start_is_persisted_before_it_is_shown() -> None:
     assert deleting.persisted == [{("t", 0): 7}]
 
 
+def test_later_start_is_persisted_of_a_partition_that_is_named_twice() -> None:
+    """Records below the start that clients saw came back after a crash."""
+    deleting = Deleting()
+    deleting.replica.low_watermark = 7
+    wanted = [DeleteRecordsRequestPartition(0, offset) for offset in (7, 5)]
+    asyncio.run(deleting.answers(wanted, lambda *_: deleting.replica))
+    assert deleting.persisted == [{("t", 0): 7}]
+
+
 def test_deletion_fails_if_deposed_while_another_partition_waits() -> None:
     """A deposed leader knows no followers, so that its own log start seems to be that of all replicas."""
 
