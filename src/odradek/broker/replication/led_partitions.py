@@ -1,6 +1,7 @@
 """Partitions that this broker leads and others follow: their lagging followers, and their fetch sessions.
 
-Where no partition is led for followers there is no timer. Source: Kafka's ReplicaManager (`maybeShrinkIsr`).
+Where no partition is led for followers, and no session is open, there is no timer. Source: Kafka's ReplicaManager
+(`maybeShrinkIsr`).
 """
 
 from __future__ import annotations
@@ -69,9 +70,11 @@ class LedPartitions:
                 partition.followers.reconsider()
 
     def _adjust_tick(self) -> None:
-        if self._led and self._tick is None:
+        # A session keeps its partitions in memory, deleted ones too, until it ends.
+        is_needed = self._led or len(self._sessions)
+        if is_needed and self._tick is None:
             self._tick = self._loop.call_later(self._max_lag_ms / 2000, self._ticked)
-        elif not self._led and self._tick is not None:
+        elif not is_needed and self._tick is not None:
             self._tick.cancel()
             self._tick = None
 
