@@ -92,8 +92,8 @@ class ReplicatedLog:
         return max(log.segments[0].base_offset, min(self._persisted_start, log.log_start_offset))
 
     def start_persisted(self, offset: int) -> None:
-        """Note that this log start offset is on the disk."""
-        self._persisted_start = max(self._persisted_start, offset)
+        """Note that this log start offset is on the disk. One that a truncation has taken back since is not."""
+        self._persisted_start = max(self._persisted_start, min(offset, self._partition.log.log_start_offset))
 
     def truncate_to(self, offset: int) -> None:
         """Remove the records from the offset on, which the leader does not have. Raises KAFKA_STORAGE_ERROR."""

@@ -10,7 +10,7 @@ from odradek.metadata.image import PartitionState
 from odradek.ports.disk import SystemDisk
 from odradek.records.builder import BatchFields, encode_batch
 from odradek.replication.follower import FollowedLog, Next
-from odradek.replication.partition import Partition
+from odradek.replication.partition import Partition, PartitionEnvironment
 from tests.unit.log.support import NOW, log_environment
 
 TOPIC_ID = b"replicated-topic"
@@ -62,3 +62,29 @@ def test_deposed_leader_does_not_claim_records_of_its_successor(tmp_path: Path) 
     records = memoryview(bytearray(on_its_way.file.read(on_its_way.position, on_its_way.size)))
     assert followed.received((TOPIC_ID, 0, 0, 0, 0, records, None, None), NOW) is Next.FETCH  # type: ignore[arg-type]
     assert (follower.log.end_offset, follower.log.history.leader_epochs.entries()) == (2, [(0, 0)])
+
+
+def test_start_that_a_truncation_took_back_is_not_reported_when_its_write_ends(tmp_path: Path) -> None:
+    """The next start above the log's was reported before it was on the disk."""
+    written: list[int] = []
+    environment = PartitionEnvironment(persist_start=lambda _, offset: written.append(offset))
+    (tmp_path / "follower").mkdir()
+    log = PartitionLog.open("t", 0, str(tmp_path / "follower"), LogConfig(), log_environment(SystemDisk()))
+    follower = Partition("t", TOPIC_ID, 0, 2, log, environment)
+    follower.apply_state(STATE)
+
+    def append(first: int, count: int) -> None:
+        for offset in range(first, first + count):
+            fields = BatchFields(base_offset=offset, partition_leader_epoch=0)
+            assert follower.replicated.append(memoryview(encode_batch([(NOW, None, b"v", ())], fields)), 0, NOW)
+
+    append(0, 8)
+    follower.replicated.advance(8, 6)
+    follower.replicated.truncate_to(3)
+    assert log.log_start_offset == 3
+    follower.replicated.start_persisted(6)
+    append(3, 4)
+    follower.replicated.advance(7, 5)
+    assert (written, follower.replicated.reported_start) == ([6, 5], 3)
+    follower.replicated.start_persisted(5)
+    assert follower.replicated.reported_start == 5
