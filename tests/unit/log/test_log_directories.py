@@ -275,6 +275,24 @@ def test_directories_that_the_cluster_does_not_know_are_set_aside_and_kept(tmp_p
     stop(third)
 
 
+def test_files_of_the_operator_are_not_mistaken_for_partitions(tmp_path: Path) -> None:
+    """A copy with a date, one that somebody named `-delete`, and a file that ends with a number."""
+    stop(start(tmp_path))
+    make_partition(tmp_path, "a-topic-0")
+    for name in ("copy-2026-01-01", "a-topic-01", "orders-before-delete"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "notes").write_text("mine")
+    (tmp_path / "heap-1").write_text("mine")
+    directories = start(tmp_path)
+    assert directories.startup.set_aside_strays(lambda name, _: name == "a-topic") == 0
+    asyncio.run(directories.flusher.work(NOW + 10**9))
+    assert directories.partitions() == [("a-topic", 0)]
+    assert not directories.directories[0].offline
+    for name in ("copy-2026-01-01/notes", "a-topic-01/notes", "orders-before-delete/notes", "heap-1"):
+        assert (tmp_path / name).read_text() == "mine"
+    stop(directories)
+
+
 def test_nothing_is_set_aside_where_it_may_be_adopted(tmp_path: Path) -> None:
     first = start(tmp_path)
     topic(first)

@@ -36,7 +36,10 @@ from odradek.records.topic_partition import PartitionKey
 
 _RECORDS_LOST: Final = "records may be lost"
 """In the place of the id of a boot."""
-_PARTITION: Final = re.compile(r"^(.+)-(\d+)$")
+_PARTITION: Final = re.compile(r"^(.+)-(0|[1-9][0-9]*)$")
+"""As a broker names the directory of a partition: `backup-2026-01-01` is not one."""
+_DOOMED: Final = re.compile(rf"^.+\.[0-9a-f]{{32}}{DELETE_DIRECTORY}$")
+"""As a broker renames it before it removes it; `orders-before-delete` may be the operator's."""
 
 
 class Found(NamedTuple):
@@ -74,7 +77,7 @@ def scan(
         if name.endswith(TEMPORARY) and name.startswith(OFFSET_CHECKPOINTS):
             disk.remove(f"{path}/{name}")
             continue
-        if name.endswith(DELETE_DIRECTORY):
+        if _DOOMED.match(name):
             found.doomed.append(f"{path}/{name}")
             continue
         future = parse_future_name(name)

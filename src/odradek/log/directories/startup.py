@@ -242,14 +242,18 @@ class DirectoriesStartup:
             return 0
         places = self._places
         strays = [key for key, directory in places.where.items() if directory.offline is None and not is_known(*key)]
+        renamed = 0
         for key in strays:
             directory = places.where.pop(key)
             directory.forget(key)
+            if not places.disk.is_directory(f"{directory.path}/{key[0]}-{key[1]}"):
+                continue  # a file, which no broker wrote
+            renamed += 1
             try:
                 self._set_aside(key, directory)
             except OSError as error:
                 places.failed(directory.path, error)
-        return len(strays)
+        return renamed
 
     def _set_aside(self, key: PartitionKey, directory: LogDirectory) -> None:
         stray = self._places.rename_away(f"{directory.path}/{key[0]}-{key[1]}", key, STRAY_DIRECTORY)
