@@ -9,7 +9,7 @@ import pytest
 
 from odradek.log.directories.log_directories import LogDirectories
 from odradek.log.directories.log_directory import LogDirectoryError
-from odradek.log.directories.ownership import IMPORT_MARKER, METADATA_FILE, Owner, inspect
+from odradek.log.directories.ownership import IMPORT_MARKER, METADATA_FILE, Owner, inspect, refuse_foreign
 from odradek.log.directories.placed_logs import DirectorySettings
 from odradek.ports.disk import SystemDisk
 from odradek.ports.foreign_files import hold
@@ -98,12 +98,17 @@ def test_folder_of_odradek_that_apache_has_used_is_rejected(tmp_path: Path) -> N
     assert "__cluster_metadata-0" in refusal(tmp_path)
 
 
-def test_folder_of_a_newer_odradek_is_rejected(tmp_path: Path) -> None:
+@pytest.mark.parametrize("joins_quorum", [False, True])
+def test_folder_of_a_newer_odradek_is_rejected(tmp_path: Path, joins_quorum: bool) -> None:
     make_directories(tmp_path).startup.load(cluster_id="abc", node_id=1)
     meta = tmp_path / "meta.properties"
     assert "odradek.format=1\n" in meta.read_text()
     meta.write_text(meta.read_text().replace("odradek.format=1", "odradek.format=2"))
-    assert "newer Odradek" in refusal(tmp_path)
+    if joins_quorum:
+        (tmp_path / "__cluster_metadata-0").mkdir()
+    with pytest.raises(LogDirectoryError, match="newer Odradek"):
+        refuse_foreign(SystemDisk(), str(tmp_path), joins_quorum=joins_quorum)
+    assert "odradek.format=2\n" in meta.read_text()
 
 
 def test_target_of_an_unfinished_import_is_rejected(tmp_path: Path) -> None:

@@ -69,11 +69,11 @@ def inspect(disk: Disk, path: str) -> Ownership:
         return Ownership(Owner.UNFINISHED_IMPORT, (IMPORT_MARKER,))
     kraft = tuple(name for name in (CLUSTER_METADATA, BOOTSTRAP) if name in names)
     format_, version = _meta(disk, path) if META_PROPERTIES in names else (None, None)
+    if format_ is not None and format_ > STORE_FORMAT:
+        return Ownership(Owner.NEWER_ODRADEK, (f"{META_PROPERTIES} with odradek.format={format_}",))
     if kraft:
         # Also in a directory of ours: Apache Kafka has used it since.
         return Ownership(Owner.APACHE_KRAFT, _with_meta(version, kraft))
-    if format_ is not None and format_ > STORE_FORMAT:
-        return Ownership(Owner.NEWER_ODRADEK, (f"{META_PROPERTIES} with odradek.format={format_}",))
     if format_ is not None or BOOT_ID in names or METADATA_FILE in names:
         return Ownership(Owner.ODRADEK)
     if version is not None:
