@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from odradek.broker.migration.producer_ids import next_producer_id
+from odradek.broker.migration.producer_ids import batch_headers, next_producer_id
 from odradek.broker.migration.settings import REMOTE_STORAGE, BrokerValue, settings_kept, topic_settings_kept
 from odradek.broker.migration.source import SourceCluster, SourceFolder, SourcePartition
 from odradek.log.directories.checkpoint_formats import (
@@ -115,6 +115,8 @@ def make_plan(
         notes.append(f"not in the metadata, as a deletion leaves it, and left out: {_listed(skipped)}")
     old_formats: list[str] = []
     plans = [_partition(disk, folders[number], number, each, options, old_formats) for number, each in chosen]
+    if not cluster.knows_settings:
+        plans = [_with_epoch_of_log(disk, each, is_clean=folders[each.folder].is_clean) for each in plans]
     if old_formats:
         obstacles.append(
             "message format 0 or 1, which only Kafka before 4.0 writes and Odradek does not read, in "
@@ -222,6 +224,23 @@ def _leader_epoch(disk: Disk, path: str, names: Sequence[str]) -> int:
     except CorruptCheckpoint:
         # The log rebuilds it from its batches when it is opened.
         return -1
+
+
+def _with_epoch_of_log(disk: Disk, plan: PartitionPlan, *, is_clean: bool) -> PartitionPlan:
+    """The plan with the epoch of the last batches, where no metadata has one and the file of epochs may lack it.
+
+    Apache Kafka does not sync that file: after a power loss it may be older than the log, or damaged.
+    """
+    if is_clean and plan.leader_epoch >= 0:
+        return plan
+    logs = sorted((each.name for each in plan.files if each.name.endswith(LOG) and each.size), reverse=True)
+    for name in logs:
+        with ForeignFile(f"{plan.source.path}/{name}") as file:
+            complete = (header for at, header in batch_headers(file) if at + header.size <= file.size)
+            found = max((header.partition_leader_epoch for header in complete), default=-1)
+        if found >= 0:
+            return plan._replace(leader_epoch=max(plan.leader_epoch, found))
+    return plan
 
 
 # --- the new cluster ---

@@ -57,13 +57,14 @@ def _ids(disk: Disk, partition: SourcePartition) -> Iterator[int]:
         if not is_transaction_log and end is not None and end <= covered:
             continue
         with ForeignFile(f"{partition.path}/{name}") as file:
-            for position, header in _headers(file):
+            for position, header in batch_headers(file):
                 yield header.producer_id
                 if is_transaction_log:
                     yield from _transactional(file, position, header)
 
 
-def _headers(file: ForeignFile) -> Iterator[tuple[int, BatchHeader]]:
+def batch_headers(file: ForeignFile) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of each batch of a segment, up to the first that is none. Raises OSError."""
     position = 0
     while len(data := file.read(position, HEADER_SIZE)) == HEADER_SIZE:
         header = peek_header(memoryview(data))
