@@ -128,7 +128,7 @@ class Import:
                     await asyncio.sleep(0)
             await write_store(disk, f"{targets[0]}/{METADATA_FILE}", plan)
             for target, plans in by_target.items():
-                held = {(each.source.topic, each.source.number) for each in plans}
+                held = {(each.source.topic, each.source.number): each.folder for each in plans}
                 write_small_files(disk, target, plan, self._folders, held, self._random)
             # The first one last: it has the metadata, and a start that finds a marker anywhere refuses.
             for target in reversed(targets):

@@ -116,7 +116,7 @@ def make_plan(
     old_formats: list[str] = []
     plans = [_partition(disk, folders[number], number, each, options, old_formats) for number, each in chosen]
     if not cluster.knows_settings:
-        plans = [_with_epoch_of_log(disk, each, is_clean=folders[each.folder].is_clean) for each in plans]
+        plans = [_with_epoch_of_log(each, is_clean=folders[each.folder].is_clean) for each in plans]
     if old_formats:
         obstacles.append(
             "message format 0 or 1, which only Kafka before 4.0 writes and Odradek does not read, in "
@@ -226,7 +226,7 @@ def _leader_epoch(disk: Disk, path: str, names: Sequence[str]) -> int:
         return -1
 
 
-def _with_epoch_of_log(disk: Disk, plan: PartitionPlan, *, is_clean: bool) -> PartitionPlan:
+def _with_epoch_of_log(plan: PartitionPlan, *, is_clean: bool) -> PartitionPlan:
     """The plan with the epoch of the last batches, where no metadata has one and the file of epochs may lack it.
 
     Apache Kafka does not sync that file: after a power loss it may be older than the log, or damaged.

@@ -165,12 +165,20 @@ def write_small_files(
     target: str,
     plan: ImportPlan,
     folders: Sequence[SourceFolder],
-    held: set[PartitionKey],
+    held: Mapping[PartitionKey, int],
     random: Random,
 ) -> None:
-    """Checkpoints of the partitions that are here, and whose directory it is. Raises OSError."""
+    """Checkpoints of the partitions that are here, and whose directory it is. Raises OSError.
+
+    `held` has the number of the source folder of each partition.
+    """
     for name in OFFSET_FILES:
-        offsets = {key: at for folder in folders for key, at in folder.offsets[name].items() if key in held}
+        # Another folder may have offsets of a replica that has left it.
+        offsets = {
+            key: folders[folder].offsets[name][key]
+            for key, folder in held.items()
+            if key in folders[folder].offsets[name]
+        }
         disk.write_atomic(f"{target}/{name}", format_offsets(offsets))
     meta = MetaProperties(plan.cluster_id, plan.node_id, random.uuid(), STORE_FORMAT)
     disk.write_atomic(f"{target}/{META_PROPERTIES}", format_meta_properties(meta))

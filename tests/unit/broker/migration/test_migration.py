@@ -228,6 +228,19 @@ def test_each_folder_goes_into_its_own(tmp_path: Path) -> None:
     assert inspect(SystemDisk(), str(tmp_path / "b")).owner is Owner.ODRADEK
 
 
+def test_checkpoints_come_from_the_folder_of_the_partition(tmp_path: Path) -> None:
+    """Apache Kafka leaves the offsets of a replica behind that was the last one to leave a folder."""
+    first, second = two_folders(tmp_path)
+    (second / "replication-offset-checkpoint").write_text("0\n2\norders 1 3\norders 0 1\n")
+    (first / "recovery-point-offset-checkpoint").write_text("0\n2\norders 0 3\norders 1 9\n")
+    import_folders(second, first, to=tmp_path / "new")
+    for name in ("replication-offset-checkpoint", "recovery-point-offset-checkpoint"):
+        assert parse_offsets((tmp_path / "new" / name).read_bytes()) == {("orders", 0): 3, ("orders", 1): 3}
+    import_folders(first, second, to=tmp_path / "again")
+    for name in ("replication-offset-checkpoint", "recovery-point-offset-checkpoint"):
+        assert parse_offsets((tmp_path / "again" / name).read_bytes()) == {("orders", 0): 3, ("orders", 1): 3}
+
+
 # --- with ZooKeeper ---
 
 
@@ -252,6 +265,22 @@ def test_directories_stand_for_the_metadata_of_zookeeper(zookeeper_era: Path, tm
     assert encode_uuid(old) in text, "the id that the import chose is in the directories too"
     assert next_id > 4217 + 1000
     assert any("settings of topics" in note for note in plan.notes)
+
+
+@pytest.mark.parametrize("checkpoint", ["", "0\n1\n3 0", "0\n1\n2 0\n", None])
+def test_epochs_are_above_those_of_the_log_after_a_crash(
+    zookeeper_era: Path, tmp_path: Path, checkpoint: str | None
+) -> None:
+    """Apache Kafka does not sync the file of leader epochs: a power loss may leave an older or an incomplete one."""
+    path = zookeeper_era / "orders-0" / "leader-epoch-checkpoint"
+    path.unlink()
+    if checkpoint is not None:
+        path.write_text(checkpoint)
+    (zookeeper_era / ".kafka_cleanshutdown").unlink()
+    (zookeeper_era / "orders-0" / f"{3:020d}.log").write_bytes(b"")
+    import_folders(zookeeper_era, to=tmp_path / "new")
+    (state,) = stored(tmp_path / "new")[0].topics["orders"].partitions
+    assert state.leader_epoch == 4
 
 
 def test_missing_middle_partition_is_a_gap(zookeeper_era: Path, tmp_path: Path, capsys: Any) -> None:
