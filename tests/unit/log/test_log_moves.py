@@ -113,11 +113,23 @@ def close(directories: LogDirectories, *, clean: bool = True) -> None:
     asyncio.run(directories.close(clean=clean))
 
 
-def test_names() -> None:
-    name = future_name("t" * 249, 11, "0" * 32)
+@pytest.mark.parametrize("length", [7, 212, 213, 214, 243])
+def test_start_finds_the_partition_in_the_name_of_a_copy(length: int) -> None:
+    name = future_name("t" * length, 12, "0" * 32)
     assert len(name) <= 255
-    assert parse_future_name(future_name("a-topic", 3, "0" * 32)) == ("a-topic", 3)
+    assert parse_future_name(name) == ("t" * length, 12)
     assert parse_future_name("a-topic-3") is None
+
+
+def test_move_is_rejected_when_the_name_of_the_topic_leaves_no_room(tmp_path: Path) -> None:
+    directories = start(tmp_path)
+    log = directories.open("t" * 249, 11, TOPIC, CONFIG)
+    (there,) = [each for each in directories.directories if each is not directories.directory_of("t" * 249, 11)]
+    with pytest.raises(KafkaError, match="cannot move to another log directory"):
+        directories.moves.begin(log, there, TOPIC)
+    assert not directories.moves.under_way
+    assert not [each.offline for each in directories.directories if each.offline]
+    close(directories)
 
 
 def test_a_move_keeps_everything(tmp_path: Path) -> None:

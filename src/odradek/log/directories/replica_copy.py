@@ -31,9 +31,19 @@ _MAX_NAME: Final = 255
 
 
 def future_name(topic: str, partition: int, unique: str) -> str:
-    """Of the directory of a future replica."""
-    suffix = f".{unique}{FUTURE_DIRECTORY}"
-    return f"{topic}-{partition}"[: _MAX_NAME - len(suffix)] + suffix
+    """Of the directory of a future replica, with as much of `unique` as there is room for: a start reads the rest.
+
+    Raises KafkaError KAFKA_STORAGE_ERROR if the topic's name leaves no room. Apache Kafka cannot move such a replica.
+    """
+    name = f"{topic}-{partition}."
+    room = _MAX_NAME - len(name) - len(FUTURE_DIRECTORY)
+    if room < 1:
+        raise KafkaError(
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            f"{topic}-{partition} cannot move to another log directory: the name of its directory there, "
+            f"{name}ID{FUTURE_DIRECTORY}, would be longer than {_MAX_NAME} characters",
+        )
+    return f"{name}{unique[:room]}{FUTURE_DIRECTORY}"
 
 
 def parse_future_name(name: str) -> PartitionKey | None:
