@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from odradek.kraft.checkpoints import read_checkpoint
+from odradek.kraft.errors import CorruptMetadata
 from odradek.kraft.metadata_log import MetadataEntry, read_entries
 from odradek.metadata.image import ClusterImage
 from odradek.metadata.kraft.known_acls import known_acls
@@ -36,15 +37,20 @@ class StoredMetadata(NamedTuple):
 def read_stored_metadata(snapshot: bytes | None, snapshot_end: int, segments: Iterable[bytes]) -> StoredMetadata:
     """Replay a snapshot, whose records lie below `snapshot_end`, and the records of the log from there on.
 
-    A last batch that was cut off, as a crash leaves it, is ignored. Raises CorruptMetadata.
+    A last batch that was cut off, as a crash leaves it, is ignored. Raises CorruptMetadata, also where records are
+    missing in between: the log is never compacted.
     """
     state = MetadataReplay()
     if snapshot is not None:
         for kept in read_checkpoint(snapshot).entries:
             state.read(kept)
         state.end_snapshot(snapshot_end)
+    due = snapshot_end
     for segment in segments:
         for entry in read_entries(segment, whole=False):
+            if entry.offset > due:
+                raise CorruptMetadata(f"the log has no records from offset {due} to {entry.offset - 1}")
+            due = max(due, entry.offset + 1)
             if isinstance(entry, MetadataEntry) and entry.offset >= snapshot_end:
                 state.read(entry)
     return StoredMetadata(state.image, state.end_offset, dict(state.unknown))

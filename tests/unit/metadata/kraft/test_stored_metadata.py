@@ -106,6 +106,16 @@ def test_log_is_replayed_from_the_end_of_the_snapshot() -> None:
     assert found.end_offset == 102
 
 
+@pytest.mark.parametrize("left", [0, -5])
+def test_log_without_some_of_its_records_is_corrupt(left: int) -> None:
+    """A segment is missing, or cut off before its end: what follows must not be replayed without them."""
+    first, second = metadata_log(topic_records("a", A, [[1]])), metadata_log(topic_records("b", B, [[1]]), 2)
+    third = metadata_log([md.RemoveTopicRecord(A)], 4)
+    assert list(read_stored_metadata(None, 0, [first, second, third]).image.topics) == ["b"]
+    with pytest.raises(CorruptMetadata, match=r"no records from offset [23] to 3"):
+        read_stored_metadata(None, 0, [first, second[:left], third])
+
+
 def test_what_this_version_does_not_know_is_counted() -> None:
     user = [md.ClientQuotaRecordEntityData("planet", "mars")]
     found = read(
