@@ -20,6 +20,7 @@ from odradek.log.inspection.verification import (
     verify_partition,
 )
 from odradek.log.partition_log import PartitionLog
+from odradek.log.segments.indexes import OFFSET_ENTRY
 from odradek.ports.disk import SystemDisk
 from odradek.wire.errors import ErrorCode, KafkaError
 from tests.unit.log.support import batch, log_environment, marker, open_log, produced, put
@@ -63,6 +64,26 @@ def test_last_index_entry_may_end_with_a_zero_byte(tmp_path: Path) -> None:
     assert (len(segment.offsets()), segment.offsets().floor(1 << 30, 1 << 30)) == (1, len(first))
     log.close()
     assert findings(Path(log.directory)) == []
+
+
+def test_index_entry_may_stand_for_several_batches(tmp_path: Path) -> None:
+    """Before 4.1 Apache Kafka indexes the last offset of an append, and where it begins: a follower appends several."""
+    directory = written(tmp_path)
+    path = min(directory.glob("*.index"))
+    found = read_batches("", memoryview(path.with_suffix(".log").read_bytes()), 0, None, is_last=False).found
+    (position, header), (_, last) = found[2], found[4]
+    path.write_bytes(OFFSET_ENTRY.pack(last.last_offset, position))
+    assert findings(directory) == []
+    log = open_log(tmp_path, CONFIG, log_environment(), clean=True)
+    for offset in range(header.base_offset, last.last_offset + 2):
+        at = log.segments[0].locate(offset)
+        assert at is not None
+        assert at.header.base_offset <= offset <= at.header.last_offset
+    log.release()
+    for entry in ((header.base_offset - 1, position), (found[-1][1].next_offset, position)):
+        path.write_bytes(OFFSET_ENTRY.pack(*entry))
+        (finding,) = findings(directory)
+        assert "is said to be at byte" in finding.problem
 
 
 def flip(name: str, position: int) -> Callable[[Path], None]:

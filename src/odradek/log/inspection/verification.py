@@ -243,13 +243,15 @@ def _offset_index(data: bytes, base: int, batches: list[tuple[int, BatchHeader]]
     data = data.rstrip(b"\0")
     data += b"\0" * (-len(data) % OFFSET_ENTRY.size)
     known = dict(batches)
+    end = batches[-1][1].last_offset if batches else -1
     previous = -1
     for at in range(0, len(data), OFFSET_ENTRY.size):
         relative, position = OFFSET_ENTRY.unpack_from(data, at)
         header = known.get(position)
         if relative <= previous:
             return at, f"offset {base + relative} after {base + previous}"
-        if header is None or not header.base_offset <= base + relative <= header.last_offset:
+        # Not the last offset of that batch: before 4.1 Apache Kafka wrote one entry for several batches of a follower.
+        if header is None or not header.base_offset <= base + relative <= end:
             return at, f"offset {base + relative} is said to be at byte {position}, and is not"
         previous = relative
     return None
