@@ -98,6 +98,11 @@ class ForeignFile:
         self.close()
 
 
+def real_path(path: str) -> str:
+    """The path from the root, without symbolic links; what does not exist stays as it is."""
+    return os.path.realpath(path)
+
+
 def link(source: str, target: str) -> bool:
     """Give the file a second name; False where the file system cannot, as between two of them. Raises OSError."""
     try:

@@ -30,6 +30,7 @@ from odradek.broker.migration.writing import (
 from odradek.broker.migration.zookeeper import Ensemble, zookeeper_cluster
 from odradek.log.directories.ownership import METADATA_FILE
 from odradek.ports.disk import Disk
+from odradek.ports.foreign_files import real_path
 from odradek.ports.randomness import Random
 
 _SPARE_BYTES = 64 * 1024 * 1024
@@ -52,16 +53,15 @@ class Import:
         self._check_paths()
 
     def _check_paths(self) -> None:
-        if len({self._disk.absolute(path) for path in self._sources}) < len(self._sources):
+        if len({real_path(path) for path in self._sources}) < len(self._sources):
             raise ImportFailure(f"a folder is named twice: {', '.join(self._sources)}")
         if len(self._targets) not in (1, len(self._sources)):
             raise ImportFailure(
                 f"{len(self._sources)} folders cannot go to {len(self._targets)}: name one target, or one for each"
             )
-        absolute = self._disk.absolute
         for target in self._targets:
             for source in self._sources:
-                here, there = absolute(target), absolute(source)
+                here, there = real_path(target), real_path(source)
                 if here == there or here.startswith(there + "/") or there.startswith(here + "/"):
                     raise ImportFailure(f"{target} and {source} lie in each other: the target must be another folder")
 

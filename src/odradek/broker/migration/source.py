@@ -99,9 +99,9 @@ def read_folders(disk: Disk, paths: Sequence[str]) -> list[SourceFolder]:
     seen: dict[PartitionKey, str] = {}
     for folder in folders:
         for each in folder.partitions:
-            other_place = seen.setdefault((each.topic, each.number), folder.path)
-            if other_place != folder.path:
-                raise ImportFailure(f"{each.topic}-{each.number} is in both {other_place} and {folder.path}")
+            other_path = seen.setdefault((each.topic, each.number), each.path)
+            if other_path != each.path:
+                raise ImportFailure(f"{each.topic}-{each.number} has two directories, {other_path} and {each.path}")
     return folders
 
 

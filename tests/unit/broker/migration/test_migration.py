@@ -425,6 +425,22 @@ def test_target_and_source_in_each_other_are_rejected(source: Path, tmp_path: Pa
     assert contents(source) == before
 
 
+def test_target_in_a_source_with_another_name_is_rejected(source: Path, tmp_path: Path) -> None:
+    """Apache Kafka does not start on a folder that holds a directory of another name than its partitions have."""
+    other_name = tmp_path / "link"
+    other_name.symlink_to(source)
+    before = contents(source)
+    assert "lie in each other" in refusal(other_name, to=source / "new")
+    assert "lie in each other" in refusal(source, to=other_name / "new")
+    assert "named twice" in refusal(source, other_name, to=tmp_path / "new")
+    assert contents(source) == before
+
+
+def test_partition_with_two_directories_is_rejected(source: Path, tmp_path: Path) -> None:
+    write_partition(source, "orders-00", A, {0: 1})
+    assert f"{source}/orders-0 and {source}/orders-00" in refusal(source, to=tmp_path / "new")
+
+
 def test_folder_of_odradek_is_rejected(source: Path, tmp_path: Path) -> None:
     import_folders(source, to=tmp_path / "new")
     assert "is a folder of Odradek" in refusal(tmp_path / "new", to=tmp_path / "again")
