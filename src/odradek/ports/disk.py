@@ -295,7 +295,13 @@ class SystemFile:
     def _part_from_links(self, size: int) -> None:
         """Replace the file, under the same descriptor, by a copy of its first `size` bytes that has one name only."""
         temporary = self.path + ".tmp"
-        fd = _open_new(temporary, self._mode)
+        # First: without a descriptor for the sync of the new name nothing has changed.
+        directory = os.open(os.path.dirname(self.path) or ".", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fd = _open_new(temporary, self._mode)
+        except OSError:
+            os.close(directory)
+            raise
         try:
             at = 0
             while at < size and (chunk := os.pread(self._fd, min(_COPY_BYTES, size - at), at)):
@@ -304,8 +310,10 @@ class SystemFile:
             os.fsync(fd)
             os.replace(temporary, self.path)
             os.dup2(fd, self._fd, inheritable=False)
+            os.fsync(directory)
         finally:
             os.close(fd)
+            os.close(directory)
 
     def sync(self) -> None:
         """Implements File."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 from pathlib import Path
 
 import pytest
@@ -178,3 +179,21 @@ def test_truncating_a_linked_file_leaves_its_other_name_alone(tmp_path: Path) ->
     assert (tmp_path / "theirs").read_bytes() == b"0123456789"
     assert (tmp_path / "ours").read_bytes() == b"0123new"
     assert (tmp_path / "theirs").stat().st_nlink == 1
+
+
+def test_new_name_of_a_truncated_linked_file_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a power loss gives the name back to the file of the other folder, and what was appended is lost."""
+    (tmp_path / "theirs").write_bytes(b"0123456789")
+    (tmp_path / "ours").hardlink_to(tmp_path / "theirs")
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def noted(fd: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    file = SystemDisk().open(str(tmp_path / "ours"))
+    file.truncate(4)
+    file.close()
+    assert synced == [str(tmp_path / "ours.tmp"), str(tmp_path)]
