@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from odradek.metadata.configs.catalog import (
+    broker_definition,
     validate_dynamic_broker_configs,
     validate_group_configs,
     validate_topic_configs,
@@ -17,6 +18,8 @@ from odradek.metadata.image import DEFAULT_BROKER, ClusterImage
 
 BrokerValue = Callable[[str], Value]
 REMOTE_STORAGE = "remote.storage.enable"
+_ENCRYPTED = "encryptedPassword:"
+"""In passwords that Apache Kafka keeps in ZooKeeper, encrypted with `password.encoder.secret` (PasswordEncoder)."""
 
 
 def topic_settings_kept(
@@ -58,6 +61,10 @@ def settings_kept(image: ClusterImage, node_id: int, broker_value: BrokerValue, 
 
 
 def _check_broker_settings(configs: Mapping[str, str], *, per_broker: bool) -> None:
+    for name, value in configs.items():
+        definition = broker_definition(name)
+        if definition is not None and definition.is_sensitive and _ENCRYPTED in value:
+            raise InvalidConfig("it is encrypted with password.encoder.secret, which has no effect here: set it again")
     ensure_not_refused(configs)
     validate_dynamic_broker_configs(configs, per_broker=per_broker)
 
