@@ -12,6 +12,7 @@ from odradek.metadata.acl_nodes import EXTENDED_ACLS, LITERAL_ACLS, AclNode
 from odradek.metadata.changes import load_image
 from odradek.metadata.nodes import PRODUCER_ID_BLOCK, CorruptNode, ProducerIdBlockNode
 from odradek.metadata.stores.zookeeper_access import OPEN_ACCESS, ZooKeeperAccess, zookeeper_access
+from odradek.metadata.token_nodes import TOKENS
 from odradek.ports.disk import Disk
 from odradek.ports.installation import install_hint
 from odradek.ports.store import MetadataStore, NotAllowed, WrongStore
@@ -97,7 +98,10 @@ async def read_cluster(store: MetadataStore, place: str, folders: Sequence[Sourc
     next_id = 0 if block is None else ProducerIdBlockNode.decode(block.data).last + 1
     image = image.without_topics(image.topics_in_deletion)
     acls = await _read_acls(store, place)
-    return SourceCluster(meta.cluster_id, meta.node_id or 0, image, next_id, {}, f"ZooKeeper at {place}", acls=acls)
+    tokens = sum(path != TOKENS for path in await store.subtree(TOKENS))
+    left_out = {"delegation token": tokens} if tokens else {}
+    found = f"ZooKeeper at {place}"
+    return SourceCluster(meta.cluster_id, meta.node_id or 0, image, next_id, left_out, found, acls=acls)
 
 
 async def _read_acls(store: MetadataStore, place: str) -> frozenset[AclBinding]:

@@ -32,6 +32,7 @@ from odradek.metadata.nodes import (
 )
 from odradek.metadata.stores.memory_store import MemoryStore
 from odradek.metadata.stores.sqlite_store import SqliteStore
+from odradek.metadata.token_nodes import token_path
 from odradek.ports.disk import SystemDisk
 from odradek.ports.randomness import SeededRandom
 from odradek.ports.store import Create
@@ -312,6 +313,15 @@ def test_settings_come_from_zookeeper_when_it_is_named(zookeeper_era: Path) -> N
     assert found.image.topics["orders"].configs == {"retention.ms": "5"}
     assert found.next_producer_id == 5000
     assert found.acls == {READERS}
+
+
+def test_delegation_tokens_of_zookeeper_are_counted(zookeeper_era: Path) -> None:
+    async def read() -> Any:
+        store = MemoryStore()
+        await store.apply([Create(CLUSTER_ID, ClusterIdNode.encode(CLUSTER)), Create(token_path("t-1"), b"{}")])
+        return await read_cluster(store, "zk", [folder_of(zookeeper_era)])
+
+    assert asyncio.run(read()).left_out == {"delegation token": 1}
 
 
 def test_zookeeper_with_unreadable_acls_is_refused(zookeeper_era: Path) -> None:
