@@ -103,6 +103,11 @@ def real_path(path: str) -> str:
     return os.path.realpath(path)
 
 
+def are_on_one_disk(source: str, target: str) -> bool:
+    """Whether both directories are on one file system, within which files may have two names. Raises OSError."""
+    return os.stat(source).st_dev == os.stat(target).st_dev
+
+
 def link(source: str, target: str) -> bool:
     """Give the file a second name; False where the file system cannot, as between two of them. Raises OSError."""
     try:

@@ -30,7 +30,7 @@ from odradek.broker.migration.writing import (
 from odradek.broker.migration.zookeeper import Ensemble, zookeeper_cluster
 from odradek.log.directories.ownership import METADATA_FILE
 from odradek.ports.disk import Disk
-from odradek.ports.foreign_files import real_path
+from odradek.ports.foreign_files import are_on_one_disk, real_path
 from odradek.ports.randomness import Random
 
 _SPARE_BYTES = 64 * 1024 * 1024
@@ -94,14 +94,18 @@ class Import:
         return self._targets[folder if len(self._targets) > 1 else 0]
 
     def check_space(self, plan: ImportPlan) -> None:
-        """Raise ImportFailure when the copies do not fit. Links are counted as copies where they are impossible."""
+        """Raise ImportFailure when the copies do not fit. Links are counted as copies where they are impossible.
+
+        Raises OSError.
+        """
         for target in dict.fromkeys(self._targets):
+            links = [are_on_one_disk(folder.path, target) for folder in self._folders]
             needed = _SPARE_BYTES + sum(
                 file.size
                 for each in plan.partitions
                 if self.target_of(each.folder) == target
                 for file in each.files
-                if not file.linked
+                if not (file.linked and links[each.folder])
             )
             free, _ = self._disk.free_bytes(target)
             if needed > free:

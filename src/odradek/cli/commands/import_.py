@@ -163,6 +163,8 @@ def _report(plan: ImportPlan, arguments: argparse.Namespace, targets: list[str],
         row["held"] += 1
         for file in each.files:
             row["linked_bytes" if file.linked else "copied_bytes"] += file.size
+    total = plan.size_bytes(linked=True) + plan.size_bytes(linked=False)
+    copied = plan.size_bytes(linked=False) if arguments.dry_run else copied_bytes
     return {
         "cluster_id": plan.cluster_id,
         "node_id": plan.node_id,
@@ -172,8 +174,8 @@ def _report(plan: ImportPlan, arguments: argparse.Namespace, targets: list[str],
         "dry_run": arguments.dry_run,
         "clean": plan.is_clean,
         "topics": list(topics.values()),
-        "linked_bytes": plan.size_bytes(linked=True),
-        "copied_bytes": plan.size_bytes(linked=False) if arguments.dry_run else copied_bytes,
+        "linked_bytes": total - copied,
+        "copied_bytes": copied,
         "next_producer_id": plan.next_producer_id,
         "client_settings": sum(bool(configs) for configs in plan.image.client_configs.values()),
         "obstacles": list(plan.obstacles),

@@ -451,6 +451,20 @@ def test_partition_with_two_directories_is_rejected(source: Path, tmp_path: Path
     assert f"{source}/orders-0 and {source}/orders-00" in refusal(source, to=tmp_path / "new")
 
 
+@pytest.mark.parametrize(("is_one_disk", "needed"), [(True, 193), (False, 299)])
+def test_space_for_the_copies_is_checked_before_the_first(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_one_disk: bool, needed: int
+) -> None:
+    """Without links the closed segment, too, has to fit: 106 bytes."""
+    free = importing._SPARE_BYTES + needed
+    monkeypatch.setattr(importing, "are_on_one_disk", lambda *_: is_one_disk)
+    monkeypatch.setattr(SystemDisk, "free_bytes", lambda *_: (free - 1, 1 << 40))
+    assert f"{free} bytes are to be copied, and {free - 1} are free" in refusal(source, to=tmp_path / "new")
+    assert not list((tmp_path / "new").glob("orders*"))
+    monkeypatch.setattr(SystemDisk, "free_bytes", lambda *_: (free, 1 << 40))
+    import_folders(source, to=tmp_path / "new")
+
+
 def test_folder_of_odradek_is_rejected(source: Path, tmp_path: Path) -> None:
     import_folders(source, to=tmp_path / "new")
     assert "is a folder of Odradek" in refusal(tmp_path / "new", to=tmp_path / "again")
@@ -592,6 +606,15 @@ def test_dry_run_writes_nothing(source: Path, tmp_path: Path, capsys: Any) -> No
 def test_report_names_the_next_command(source: Path, tmp_path: Path, capsys: Any) -> None:
     assert command(source, "--data-dir", tmp_path / "new") == 0
     assert f"next: odradek serve --data-dir {tmp_path / 'new'}\n" in capsys.readouterr().out
+
+
+def test_report_counts_what_could_not_be_linked_as_copied(
+    source: Path, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "link", lambda *_: False)
+    assert command(source, "--data-dir", tmp_path / "new", "-o", "json") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["linked_bytes"], report["copied_bytes"]) == (0, 299)
 
 
 class Interrupted(Exception):
