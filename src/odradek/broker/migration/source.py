@@ -143,19 +143,23 @@ def _read_partition(disk: Disk, folder: str, name: str) -> SourcePartition:
 
 
 def kraft_cluster(disk: Disk, folders: Sequence[SourceFolder]) -> SourceCluster | None:
-    """The cluster as the metadata log in one of the folders has it; None where there is no such log.
+    """The cluster as the newest metadata log in the folders has it; None where there is no such log.
 
     Raises ImportFailure, OSError.
     """
-    place = next((f for folder in folders if disk.is_directory(f := f"{folder.path}/{CLUSTER_METADATA}")), None)
-    if place is None:
+    logs = {}
+    for place in (f"{folder.path}/{CLUSTER_METADATA}" for folder in folders):
+        if disk.is_directory(place):
+            try:
+                logs[place] = read_metadata_directory(disk, place)
+            except CorruptMetadata as error:
+                raise ImportFailure(f"{place}: {error}") from error
+    if not logs:
         return None
-    try:
-        found = read_metadata_directory(disk, place)
-    except CorruptMetadata as error:
-        raise ImportFailure(f"{place}: {error}") from error
+    # A change of metadata.log.dir leaves the former log where it was.
+    place, found = max(logs.items(), key=lambda each: each[1].end_offset)
     meta = folders[0].meta
-    notes = []
+    notes = [f"the older metadata log {other} does not count" for other in logs if other != place]
     if len(found.image.controllers) > 1:
         several = ", ".join(map(str, sorted(found.image.controllers)))
         notes.append(

@@ -242,6 +242,16 @@ def test_checkpoints_come_from_the_folder_of_the_partition(tmp_path: Path) -> No
         assert parse_offsets((tmp_path / "again" / name).read_bytes()) == {("orders", 0): 3, ("orders", 1): 3}
 
 
+@pytest.mark.parametrize("is_first", [True, False])
+def test_newest_metadata_log_counts_where_there_are_two(tmp_path: Path, is_first: bool) -> None:
+    """As `metadata.log.dir` leaves it when it is changed."""
+    first, second = two_folders(tmp_path)
+    write_metadata(second, [*topic_records("orders", A, [[1]]), *topic_records("orders", A, [[1], [1]])])
+    plan = import_folders(*((second, first) if is_first else (first, second)), to=tmp_path / "new")
+    assert f"metadata log {second}/__cluster_metadata-0 up to offset 5" == plan.metadata
+    assert any(f"{first}/__cluster_metadata-0" in note for note in plan.notes)
+
+
 # --- with ZooKeeper ---
 
 
