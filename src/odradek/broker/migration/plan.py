@@ -124,7 +124,8 @@ def make_plan(
         )
     node_id = cluster.node_id if options.node_id is None else options.node_id
     image = _image(cluster, plans, node_id, broker_value, random, notes, gaps)
-    is_clean = all(folder.is_clean for folder in folders)
+    # Apache Kafka marks log.dirs alone: metadata.log.dir may be another folder, which holds no partitions.
+    is_clean = all(folder.is_clean for folder in folders if folder.partitions)
     if not is_clean:
         notes.append("the broker was not stopped cleanly: logs are checked when they are first opened")
     if cluster.left_out:

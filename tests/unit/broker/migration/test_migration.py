@@ -242,6 +242,20 @@ def test_checkpoints_come_from_the_folder_of_the_partition(tmp_path: Path) -> No
         assert parse_offsets((tmp_path / "again" / name).read_bytes()) == {("orders", 0): 3, ("orders", 1): 3}
 
 
+def test_folder_of_the_metadata_log_alone_has_no_mark_of_a_clean_stop(tmp_path: Path) -> None:
+    """Apache Kafka marks log.dirs only; metadata.log.dir may be another folder."""
+    folder, metadata = tmp_path / "kafka", tmp_path / "metadata"
+    write_metadata(metadata, topic_records("orders", A, [[1]]))
+    write_identity(metadata, clean=False)
+    write_identity(folder)
+    write_partition(folder, "orders-0", A, {0: 3})
+    write_checkpoints(folder, {("orders", 0): 3})
+    plan = import_folders(folder, metadata, to=tmp_path / "new")
+    assert plan.is_clean
+    assert (tmp_path / "new" / ".kafka_cleanshutdown").exists()
+    assert not [note for note in plan.notes if "cleanly" in note]
+
+
 @pytest.mark.parametrize("is_first", [True, False])
 def test_newest_metadata_log_counts_where_there_are_two(tmp_path: Path, is_first: bool) -> None:
     """As `metadata.log.dir` leaves it when it is changed."""
