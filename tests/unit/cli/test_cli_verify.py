@@ -21,6 +21,7 @@ def make_cluster(home: Path) -> Path:
         )
         directories.startup.load(cluster_id="c", node_id=number)
         directories.create("orders", 0, b"t" * 16)
+        directories.startup.unlock()
     log = home / "broker-1" / "orders-0" / f"{0:020d}.log"
     log.write_bytes(bytes(batch()))
     (log.with_suffix(".index")).touch()
@@ -41,6 +42,21 @@ def test_verify_finds_damage_in_a_cluster(tmp_path: Path, capsys: pytest.Capture
     log.write_bytes(data)
     assert main(["verify", str(tmp_path)]) == 1
     assert str(log) in capsys.readouterr().out
+
+
+def test_verify_warns_of_a_broker_that_writes_meanwhile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_cluster(tmp_path)
+    directories = LogDirectories(SystemDisk(), StandingClock(), SeededRandom("1"), [str(tmp_path / "broker-1")])
+    directories.startup.lock()
+    assert main(["verify", str(tmp_path)]) == 0
+    directories.startup.unlock()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == (
+        f"odradek verify: a broker uses {tmp_path}/broker-1 (it holds .lock): what it writes meanwhile may look like "
+        "damage; stop it first"
+    )
+    assert main(["verify", str(tmp_path)]) == 0
+    assert not capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["etc", "broker-1", "."])

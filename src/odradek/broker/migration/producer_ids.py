@@ -64,7 +64,7 @@ def _ids(disk: Disk, partition: SourcePartition) -> Iterator[int]:
 
 
 def batch_headers(file: ForeignFile) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of each batch of a segment, up to the first that is none. Raises OSError."""
+    """(position, header) of each batch of a segment, up to the first bytes of another kind. Raises OSError."""
     position = 0
     while len(data := file.read(position, HEADER_SIZE)) == HEADER_SIZE:
         header = peek_header(memoryview(data))

@@ -3,6 +3,7 @@
 from odradek.broker.storage.stored_metadata_log import tree_of_directory, tree_of_snapshot
 from odradek.kraft.errors import CorruptMetadata
 from odradek.log.directories.checkpoint_formats import (
+    LOCK,
     META_PROPERTIES,
     CorruptCheckpoint,
     decode_uuid,
@@ -21,6 +22,7 @@ from odradek.log.inspection.verification import (
 from odradek.metadata.kraft.image_tree import Tree
 
 __all__ = [
+    "LOCK",
     "METADATA_FILE",
     "META_PROPERTIES",
     "CorruptCheckpoint",

@@ -6,9 +6,11 @@ Exit status 0 when all is well, 1 when something is wrong, 2 where there is no l
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import Final
 
 from odradek.broker.storage.stored_files import (
+    LOCK,
     Finding,
     log_directories,
     partition_directories,
@@ -18,6 +20,7 @@ from odradek.broker.storage.stored_files import (
 from odradek.cli.arguments.errors import CommandError, UsageError
 from odradek.cli.arguments.examples import add_examples
 from odradek.ports.disk import SystemDisk
+from odradek.ports.foreign_files import hold
 
 EXAMPLES: Final = """
 # check the files of a stopped broker
@@ -43,6 +46,12 @@ def run(arguments: argparse.Namespace) -> int:
     disk = SystemDisk()
     partitions = problems = 0
     for path in [each for directory in arguments.directory for each in _found(disk, directory)]:
+        if _is_in_use(path):
+            print(
+                f"odradek verify: a broker uses {path} (it holds {LOCK}): what it writes meanwhile may look like "
+                "damage; stop it first",
+                file=sys.stderr,
+            )
         try:
             for finding in verify_checkpoints(disk, path):
                 problems += 1
@@ -56,6 +65,18 @@ def run(arguments: argparse.Namespace) -> int:
             raise CommandError(f"{error.filename or path}: {error.strerror or error}") from error
     print(f"{partitions} partitions checked, {problems or 'no'} problem{'s' if problems != 1 else ''} found")
     return 1 if problems else 0
+
+
+def _is_in_use(path: str) -> bool:
+    try:
+        held = hold(f"{path}/{LOCK}")
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False  # the lock of another user, who may let this one read the rest
+    if held is not None:
+        held.release()
+    return False
 
 
 def _found(disk: SystemDisk, directory: str) -> list[str]:
