@@ -21,6 +21,7 @@ from odradek.log.inspection.verification import (
 )
 from odradek.log.partition_log import PartitionLog
 from odradek.log.segments.indexes import OFFSET_ENTRY
+from odradek.log.segments.transaction_index import ENTRY_SIZE
 from odradek.ports.disk import SystemDisk
 from odradek.wire.errors import ErrorCode, KafkaError
 from tests.unit.log.support import batch, log_environment, marker, open_log, produced, put
@@ -265,6 +266,16 @@ OVERWRITTEN = {
         ],
     ),
 }
+
+
+def test_zeros_in_a_transaction_index_are_no_aborted_transaction(tmp_path: Path) -> None:
+    """What was not synced a power loss may leave as zeros, which would hide records of the producer with id 0."""
+    directory = written(tmp_path)
+    path = directory / "00000000000000000000.txnindex"
+    path.write_bytes(bytes(ENTRY_SIZE))
+    assert findings(directory) == [
+        Finding(str(path), 0, -1, "no aborted transaction", "rebuilt from the markers after an unclean stop")
+    ]
 
 
 @pytest.mark.parametrize("name", OVERWRITTEN)

@@ -30,7 +30,7 @@ from odradek.log.segments.files import (
     base_offset_of,
 )
 from odradek.log.segments.indexes import OFFSET_ENTRY, TIME_ENTRY
-from odradek.log.segments.transaction_index import ENTRY_SIZE, decode
+from odradek.log.segments.transaction_index import ENTRY_SIZE, decode, sound
 from odradek.ports.disk import Disk
 from odradek.records.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, MAGIC_POSITION, BatchHeader, check_batch
 from odradek.records.errors import CorruptRecords
@@ -228,10 +228,14 @@ def _indexes(
     path = stem + TRANSACTION_INDEX
     if short + TRANSACTION_INDEX in names:
         data = disk.read_file(path)
+        remedy = "rebuilt from the markers after an unclean stop"
         try:
-            decode(data, base)
+            found = decode(data, base)
         except ValueError as error:
-            yield Finding(path, 0, -1, str(error), "rebuilt from the markers after an unclean stop")
+            yield Finding(path, 0, -1, str(error), remedy)
+        else:
+            if (right := len(sound(data, base))) < len(found):
+                yield Finding(path, right * ENTRY_SIZE, -1, "no aborted transaction", remedy)
         if len(data) % ENTRY_SIZE:
             yield Finding(path, len(data) // ENTRY_SIZE * ENTRY_SIZE, -1, "the last entry is cut off", "ignored")
 
