@@ -110,12 +110,20 @@ def make_plan(
     notes = list(cluster.notes)
     gaps: list[str] = []
     obstacles: list[str] = []
+    # Apache Kafka marks log.dirs alone: metadata.log.dir may be another folder, which holds no partitions.
+    is_clean = all(folder.is_clean for folder in folders if folder.partitions)
+    is_behind = cluster.may_be_behind and not is_clean
     chosen, skipped = _partitions(folders, cluster)
-    if skipped:
+    if skipped and is_behind:
+        gaps.append(
+            f"{_listed(skipped)} would be left out: the metadata does not have it, which the crash may have cut off: "
+            "start Apache Kafka, and stop it again"
+        )
+    elif skipped:
         notes.append(f"not in the metadata, as a deletion leaves it, and left out: {_listed(skipped)}")
     old_formats: list[str] = []
     plans = [_partition(disk, folders[number], number, each, options, old_formats) for number, each in chosen]
-    if not cluster.knows_settings:
+    if is_behind or not cluster.knows_settings:
         plans = [_with_epoch_of_log(each, is_clean=folders[each.folder].is_clean) for each in plans]
     if old_formats:
         obstacles.append(
@@ -124,8 +132,6 @@ def make_plan(
         )
     node_id = cluster.node_id if options.node_id is None else options.node_id
     image = _image(cluster, plans, node_id, broker_value, random, notes, gaps)
-    # Apache Kafka marks log.dirs alone: metadata.log.dir may be another folder, which holds no partitions.
-    is_clean = all(folder.is_clean for folder in folders if folder.partitions)
     if not is_clean:
         notes.append("the broker was not stopped cleanly: logs are checked when they are first opened")
     if cluster.left_out:
@@ -139,7 +145,9 @@ def make_plan(
         )
     if cluster.image.topics.get(SHARE_GROUP_STATE_TOPIC) is not None:
         notes.append(f"{SHARE_GROUP_STATE_TOPIC} is kept, but share groups are not served")
-    first_id = cluster.next_producer_id or next_producer_id(disk, [each.source for each in plans])
+    first_id = cluster.next_producer_id
+    if is_behind or not first_id:
+        first_id = max(first_id, next_producer_id(disk, [each.source for each in plans]))
     cluster_id = cluster.cluster_id or ""
     if not cluster_id:
         obstacles.append("meta.properties names no cluster.id: the folder is of Kafka before 0.10.1")

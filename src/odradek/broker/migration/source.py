@@ -69,6 +69,8 @@ class SourceCluster(NamedTuple):
     knows_settings: bool = True
     notes: Sequence[str] = ()
     acls: frozenset[AclBinding] = frozenset()
+    may_be_behind: bool = False
+    """Whether a crash may have cut the metadata off: Apache Kafka syncs a metadata log on voters of the quorum only."""
 
 
 def hold_folders(paths: Sequence[str]) -> list[HeldFolder]:
@@ -175,6 +177,7 @@ def kraft_cluster(disk: Disk, folders: Sequence[SourceFolder]) -> SourceCluster 
         f"metadata log {place} up to offset {found.end_offset}",
         notes=notes,
         acls=found.known_acls,
+        may_be_behind=meta.node_id not in found.image.controllers,
     )
 
 

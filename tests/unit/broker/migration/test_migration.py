@@ -181,6 +181,30 @@ def test_directories_that_the_metadata_does_not_know_stay_behind(source: Path, t
     assert any("gone-0" in note for note in plan.notes)
 
 
+@pytest.mark.parametrize("is_voter", [True, False])
+def test_metadata_of_a_broker_that_crashed_may_be_behind_its_logs(tmp_path: Path, capsys: Any, is_voter: bool) -> None:
+    """Only voters of Apache Kafka sync their metadata log: a power loss takes topics, epochs and producer ids of it."""
+    folder = tmp_path / "kafka"
+    state = md.PartitionRecord(0, A, [1], [1], leader=1, leader_epoch=1, partition_epoch=1)
+    records = [md.TopicRecord("orders", A), state, md.ProducerIdsRecord(1, 12, 3000)]
+    write_metadata(folder, [*records, md.RegisterControllerRecord(1)] if is_voter else records)
+    write_identity(folder, clean=False)
+    write_partition(folder, "orders-0", A, {0: 3}, producer_id=5000)
+    (folder / "orders-0" / "leader-epoch-checkpoint").write_text("0\n1\n1 0\n")
+    write_partition(folder, "new-0", B, {0: 3})
+    write_checkpoints(folder, {("orders", 0): 0, ("new", 0): 0})
+    if is_voter:
+        assert command(folder, "--data-dir", tmp_path / "new") == 0
+        assert "note: not in the metadata, as a deletion leaves it, and left out: new-0\n" in capsys.readouterr().out
+        return
+    assert command(folder, "--data-dir", tmp_path / "new") == 2
+    assert "new-0 would be left out: the metadata does not have it" in capsys.readouterr().err
+    assert command(folder, "--data-dir", tmp_path / "new", "--partial") == 0
+    image, next_id = stored(tmp_path / "new")
+    assert image.topics["orders"].partitions[0].leader_epoch == 4
+    assert next_id > 5000
+
+
 def test_metadata_of_several_controllers_is_noted(source: Path, tmp_path: Path) -> None:
     records = [*topic_records("orders", A, [[1]]), *(md.RegisterControllerRecord(node) for node in (1, 2))]
     write_metadata(source, records)
