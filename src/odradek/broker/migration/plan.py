@@ -132,6 +132,11 @@ def make_plan(
         )
     node_id = cluster.node_id if options.node_id is None else options.node_id
     image = _image(cluster, plans, node_id, broker_value, random, notes, gaps)
+    if cluster.ends_with_broker and not is_clean and (shared := _in_sync_elsewhere(cluster, plans)):
+        gaps.append(
+            f"the broker was not stopped cleanly, and other replicas of {_listed(shared)} may have later records: "
+            "start Apache Kafka, and stop this broker last"
+        )
     if not is_clean:
         notes.append("the broker was not stopped cleanly: logs are checked when they are first opened")
     if cluster.left_out:
@@ -305,6 +310,16 @@ def _image(
         own = settings.broker_configs.get(str(cluster.node_id), {})
         settings = settings.with_broker_configs(str(node_id), own).with_broker_configs(str(cluster.node_id), {})
     return settings.with_topics(topics)
+
+
+def _in_sync_elsewhere(cluster: SourceCluster, plans: Sequence[PartitionPlan]) -> list[str]:
+    """The partitions here that another broker could lead, as far as the metadata shows."""
+    found = []
+    for plan in plans:
+        state = cluster.image.topics[plan.source.topic].partitions[plan.source.number]
+        if any(replica != cluster.node_id for replica in (*state.isr, *state.elr)):
+            found.append(plan.name)
+    return found
 
 
 def _listed(names: Sequence[str]) -> str:

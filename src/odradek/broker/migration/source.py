@@ -69,6 +69,8 @@ class SourceCluster(NamedTuple):
     knows_settings: bool = True
     notes: Sequence[str] = ()
     acls: frozenset[AclBinding] = frozenset()
+    ends_with_broker: bool = False
+    """Whether the metadata is that of the broker's own log, and has nothing of what happened since the broker ended."""
     may_be_behind: bool = False
     """Whether a crash may have cut the metadata off: Apache Kafka syncs a metadata log on voters of the quorum only."""
 
@@ -177,6 +179,7 @@ def kraft_cluster(disk: Disk, folders: Sequence[SourceFolder]) -> SourceCluster 
         f"metadata log {place} up to offset {found.end_offset}",
         notes=notes,
         acls=found.known_acls,
+        ends_with_broker=True,
         may_be_behind=meta.node_id not in found.image.controllers,
     )
 

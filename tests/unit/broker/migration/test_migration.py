@@ -205,6 +205,23 @@ def test_metadata_of_a_broker_that_crashed_may_be_behind_its_logs(tmp_path: Path
     assert next_id > 5000
 
 
+@pytest.mark.parametrize(
+    ("isr", "clean", "is_gap"), [([1, 2], False, True), ([1, 2], True, False), ([1], False, False)]
+)
+def test_replicas_in_sync_with_a_broker_that_crashed_may_have_more(
+    tmp_path: Path, capsys: Any, isr: list[int], clean: bool, is_gap: bool
+) -> None:
+    """Its metadata ends with the crash, and does not show what the others have acknowledged since."""
+    folder = tmp_path / "kafka"
+    state = md.PartitionRecord(0, A, [1, 2], isr, leader=1, leader_epoch=3, partition_epoch=4)
+    write_metadata(folder, [md.TopicRecord("orders", A), state, md.RegisterControllerRecord(1)])
+    write_identity(folder, clean=clean)
+    write_partition(folder, "orders-0", A, {0: 3})
+    write_checkpoints(folder, {("orders", 0): 3})
+    assert command(folder, "--data-dir", tmp_path / "new") == (2 if is_gap else 0)
+    assert ("other replicas of orders-0 may have later records" in capsys.readouterr().err) == is_gap
+
+
 def test_metadata_of_several_controllers_is_noted(source: Path, tmp_path: Path) -> None:
     records = [*topic_records("orders", A, [[1]]), *(md.RegisterControllerRecord(node) for node in (1, 2))]
     write_metadata(source, records)
