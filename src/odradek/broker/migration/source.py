@@ -121,17 +121,23 @@ def _read_folder(disk: Disk, path: str) -> SourceFolder:
         raise ImportFailure(f"{path} is no data folder of Apache Kafka: it has no {META_PROPERTIES} of a broker")
     try:
         meta = parse_meta_properties(disk.read_file(f"{path}/{META_PROPERTIES}"))
-        offsets = {
-            name: parse_offsets(disk.read_file(f"{path}/{name}")) if name in names else {} for name in OFFSET_FILES
-        }
     except CorruptCheckpoint as error:
         raise ImportFailure(f"{path}: {error}") from error
+    offsets = {name: _read_offsets(disk, f"{path}/{name}") if name in names else {} for name in OFFSET_FILES}
     if meta.node_id is None:
         raise ImportFailure(f"{path}/{META_PROPERTIES} names no node.id or broker.id")
     partitions = [
         _read_partition(disk, path, name) for name in partition_names(disk, path, names) if name != CLUSTER_METADATA
     ]
     return SourceFolder(path, meta, CLEAN_SHUTDOWN in names, offsets, partitions)
+
+
+def _read_offsets(disk: Disk, path: str) -> dict[PartitionKey, int]:
+    try:
+        return parse_offsets(disk.read_file(path))
+    except CorruptCheckpoint as error:
+        way = "start Apache Kafka and stop it again, which rewrites the file"
+        raise ImportFailure(f"{path}: {error}: {way}") from error
 
 
 def _read_partition(disk: Disk, folder: str, name: str) -> SourcePartition:

@@ -540,6 +540,14 @@ def test_folder_without_a_broker_is_rejected(tmp_path: Path) -> None:
     assert "is no data folder of Apache Kafka" in refusal(tmp_path / "etc", to=tmp_path / "new")
 
 
+def test_damaged_checkpoint_is_named_with_a_way_out(source: Path, tmp_path: Path) -> None:
+    path = source / "recovery-point-offset-checkpoint"
+    path.write_bytes(bytes(20))
+    text = refusal(source, to=tmp_path / "new")
+    assert text.startswith(f"{path}: expected version 0 in the first line")
+    assert text.endswith("start Apache Kafka and stop it again, which rewrites the file")
+
+
 def test_folder_named_twice_is_rejected(source: Path, tmp_path: Path) -> None:
     assert "named twice" in refusal(source, source, to=tmp_path / "new")
 
