@@ -63,5 +63,20 @@ def test_partition_metadata() -> None:
             checkpoints.parse_partition_metadata(broken)
 
 
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"", "partition.metadata has no version"),
+        (b"version: 0\n", "partition.metadata has no topic_id"),
+        (b"version: 7\ntopic_id: x", "partition.metadata: unknown version 7"),
+        (b"version: 0\ntopic_id: xx", "partition.metadata: 'xx' is not a UUID"),
+    ],
+)
+def test_damage_of_partition_metadata_is_said_in_words(data: bytes, text: str) -> None:
+    with pytest.raises(checkpoints.CorruptCheckpoint) as raised:
+        checkpoints.parse_partition_metadata(data)
+    assert str(raised.value) == text
+
+
 def test_clean_shutdown_marker() -> None:
     assert checkpoints.format_clean_shutdown(42) == b'{"version":0,"brokerEpoch":42}'

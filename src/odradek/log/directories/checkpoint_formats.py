@@ -186,10 +186,12 @@ def parse_partition_metadata(data: bytes) -> bytes:
     fields = dict(line.split(":", 1) for line in data.decode("utf-8", "replace").splitlines() if ":" in line)
     try:
         if fields["version"].strip() != "0":
-            raise CorruptCheckpoint(f"unknown version {fields['version']}")
+            raise CorruptCheckpoint(f"unknown version {fields['version'].strip()}")
         return decode_uuid(fields["topic_id"].strip())
-    except (KeyError, ValueError) as error:
-        raise CorruptCheckpoint(f"partition.metadata: {error!r}") from error
+    except KeyError as error:
+        raise CorruptCheckpoint(f"partition.metadata has no {error.args[0]}") from error
+    except ValueError as error:
+        raise CorruptCheckpoint(f"partition.metadata: {error}") from error
 
 
 def format_partition_metadata(topic_id: bytes) -> bytes:
