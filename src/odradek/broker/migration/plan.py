@@ -146,7 +146,8 @@ def make_plan(
     if not cluster.knows_settings:
         notes.append(
             "settings of topics, quotas, ACLs and credentials are in ZooKeeper and are not known: set them after the "
-            "import, or name it with --zookeeper"
+            "import, or name it with --zookeeper. Without it a topic has the partitions up to the last one in the "
+            "folders, and other brokers may have later ones, or later records"
         )
     if cluster.image.topics.get(SHARE_GROUP_STATE_TOPIC) is not None:
         notes.append(f"{SHARE_GROUP_STATE_TOPIC} is kept, but share groups are not served")
