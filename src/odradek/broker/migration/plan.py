@@ -137,20 +137,7 @@ def make_plan(
             f"the broker was not stopped cleanly, and other replicas of {_listed(shared)} may have later records: "
             "start Apache Kafka, and stop this broker last"
         )
-    if not is_clean:
-        notes.append("the broker was not stopped cleanly: logs are checked when they are first opened")
-    if cluster.left_out:
-        found = ", ".join(f"{count} {name}{'s' if count > 1 else ''}" for name, count in cluster.left_out.items())
-        notes.append(f"left out, because this version has no place for it: {found}")
-    notes += _acl_notes(cluster.acls)
-    if not cluster.knows_settings:
-        notes.append(
-            "settings of topics, quotas, ACLs and credentials are in ZooKeeper and are not known: set them after the "
-            "import, or name it with --zookeeper. Without it a topic has the partitions up to the last one in the "
-            "folders, and other brokers may have later ones, or later records"
-        )
-    if cluster.image.topics.get(SHARE_GROUP_STATE_TOPIC) is not None:
-        notes.append(f"{SHARE_GROUP_STATE_TOPIC} is kept, but share groups are not served")
+    notes += _general_notes(cluster, is_clean=is_clean)
     first_id = cluster.next_producer_id
     if is_behind or not first_id:
         first_id = max(first_id, next_producer_id(disk, [each.source for each in plans]))
@@ -170,6 +157,24 @@ def make_plan(
         obstacles,
         cluster.acls,
     )
+
+
+def _general_notes(cluster: SourceCluster, *, is_clean: bool) -> Iterator[str]:
+    """What to know of the source apart from its partitions."""
+    if not is_clean:
+        yield "the broker was not stopped cleanly: logs are checked when they are first opened"
+    if cluster.left_out:
+        found = ", ".join(f"{name} ({count})" for name, count in cluster.left_out.items())
+        yield f"left out, because this version has no place for it: {found}"
+    yield from _acl_notes(cluster.acls)
+    if not cluster.knows_settings:
+        yield (
+            "settings of topics, quotas, ACLs and credentials are in ZooKeeper and are not known: set them after the "
+            "import, or name it with --zookeeper. Without it a topic has the partitions up to the last one in the "
+            "folders, and other brokers may have later ones, or later records"
+        )
+    if cluster.image.topics.get(SHARE_GROUP_STATE_TOPIC) is not None:
+        yield f"{SHARE_GROUP_STATE_TOPIC} is kept, but share groups are not served"
 
 
 def _acl_notes(acls: frozenset[AclBinding]) -> Iterator[str]:
