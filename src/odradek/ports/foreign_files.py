@@ -9,12 +9,14 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import shutil
 import struct
 from typing import Final, Self
 
 _FLOCK: Final = "hhqqi4x"
 """`struct flock` of 64-bit Linux: type, whence, start, length (0: to the end), process (0 for locks of open files)."""
+_BLOCK_BYTES: Final = 512
+"""The unit of `st_blocks`."""
+_COPY_BYTES: Final = 1 << 20
 _HELD: Final = frozenset({errno.EACCES, errno.EAGAIN})
 
 
@@ -119,14 +121,27 @@ def link(source: str, target: str) -> bool:
     return True
 
 
+def occupied_bytes(path: str) -> int:
+    """Bytes of the file without its holes, as far as the file system knows. Raises OSError."""
+    found = os.stat(path)
+    return min(found.st_size, found.st_blocks * _BLOCK_BYTES)
+
+
 def copy(source: str, target: str) -> None:
-    """Copy content and times, and sync the copy, which only its owner can read.
+    """Copy content and times, and sync the copy, which only its owner can read. Long runs of zeros become holes.
 
     Raises OSError; FileExistsError when the target exists.
     """
     made_by_us = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with open(source, "rb") as original, open(os.open(target, made_by_us, 0o600), "wb") as made:
-        shutil.copyfileobj(original, made, 1 << 20)
+        size = 0
+        while chunk := original.read(_COPY_BYTES):
+            size += len(chunk)
+            if chunk.count(0) == len(chunk):
+                made.seek(size)
+            else:
+                made.write(chunk)
+        made.truncate(size)
         made.flush()
         found = os.fstat(original.fileno())
         os.utime(made.fileno(), ns=(found.st_atime_ns, found.st_mtime_ns))

@@ -36,7 +36,7 @@ from odradek.log.segments.files import (
 )
 from odradek.metadata.image import SHARE_GROUP_STATE_TOPIC, ClusterImage, PartitionState, Topic
 from odradek.ports.disk import Disk
-from odradek.ports.foreign_files import ForeignFile
+from odradek.ports.foreign_files import ForeignFile, occupied_bytes
 from odradek.ports.randomness import Random
 from odradek.records.batch import MAGIC, MAGIC_POSITION
 from odradek.wire.acls import AclBinding
@@ -53,6 +53,7 @@ class FilePlan(NamedTuple):
 
     name: str
     size: int
+    """Bytes that a copy takes: those of an index without its holes."""
     linked: bool
 
 
@@ -225,7 +226,9 @@ def _partition(
         if is_log and _has_old_format(path) and f"{source.topic}-{source.number}" not in old_formats:
             old_formats.append(f"{source.topic}-{source.number}")
         is_final = is_log and base in ends and ends[base] <= final
-        files.append(FilePlan(name, disk.size(path), options.may_link and is_final))
+        # Apache Kafka fills the indexes of an active segment with zeros, which take no room.
+        size = occupied_bytes(path) if name.endswith((OFFSET_INDEX, TIME_INDEX)) else disk.size(path)
+        files.append(FilePlan(name, size, options.may_link and is_final))
     return PartitionPlan(source, number, files, _leader_epoch(disk, source.path, names))
 
 

@@ -20,6 +20,7 @@ from odradek.broker.migration.zookeeper import Ensemble, ensemble, read_cluster
 from odradek.cli.main import main
 from odradek.log.directories.checkpoint_formats import encode_uuid, parse_meta_properties, parse_offsets
 from odradek.log.directories.ownership import IMPORT_MARKER, METADATA_FILE, Owner, inspect
+from odradek.log.segments.indexes import OFFSET_ENTRY
 from odradek.metadata.acl_nodes import AclNode
 from odradek.metadata.changes import load_image, topic_creation
 from odradek.metadata.image import ClusterImage, PartitionState, Topic
@@ -173,6 +174,23 @@ def test_unclean_folder_is_imported_for_recovery(source: Path, tmp_path: Path) -
     plan = import_folders(source, to=tmp_path / "new")
     assert not (tmp_path / "new" / ".kafka_cleanshutdown").exists()
     assert any("not stopped cleanly" in note for note in plan.notes)
+
+
+def test_indexes_filled_with_zeros_take_no_room(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Apache Kafka makes both indexes of an active segment 10 MB long; a crash leaves them so, with holes."""
+    (source / ".kafka_cleanshutdown").unlink()
+    entry = OFFSET_ENTRY.pack(4, 0)
+    for suffix in ("index", "timeindex"):
+        with (source / "orders-0" / f"{3:020d}.{suffix}").open("wb") as index:
+            index.write(entry)
+            index.truncate(10 << 20)
+    monkeypatch.setattr(SystemDisk, "free_bytes", lambda *_: (importing._SPARE_BYTES + (1 << 20), 1 << 40))
+    plan = import_folders(source, to=tmp_path / "new")
+    assert plan.size_bytes(linked=False) < 1 << 20
+    for suffix in ("index", "timeindex"):
+        made = tmp_path / "new" / "orders-0" / f"{3:020d}.{suffix}"
+        assert made.read_bytes() == entry + bytes((10 << 20) - len(entry))
+        assert made.stat().st_blocks * 512 < 2 << 20
 
 
 def test_directories_that_the_metadata_does_not_know_stay_behind(source: Path, tmp_path: Path) -> None:
