@@ -10,12 +10,14 @@ from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.migration.plan import ImportPlan, Options, PartitionPlan, make_plan
 from odradek.broker.migration.source import (
     ImportFailure,
+    Signs,
     SourceCluster,
     SourceFolder,
     cluster_of_directories,
     hold_folders,
     kraft_cluster,
     read_folders,
+    signs_of_use,
 )
 from odradek.broker.migration.writing import (
     Progress,
@@ -48,6 +50,7 @@ class Import:
         self._targets = [path.rstrip("/") or "/" for path in targets]
         self._held = ExitStack()
         self._folders: list[SourceFolder] = []
+        self._signs: list[Signs] = []
         self.copied_bytes = 0
         """Bytes that `write` has copied, those of links that the file system could not make among them."""
         self._check_paths()
@@ -69,6 +72,7 @@ class Import:
         """Read the source and look at the target. Raises ImportFailure, StoreError, OSError."""
         for lock in hold_folders(self._sources):
             self._held.callback(lock.release)
+        self._signs = [signs_of_use(self._disk, path) for path in self._sources]
         self._folders = read_folders(self._disk, self._sources)
         cluster = await self._cluster(zookeeper)
         check_empty(self._disk, self._targets)
@@ -134,9 +138,21 @@ class Import:
             for target, plans in by_target.items():
                 held = {(each.source.topic, each.source.number): each.folder for each in plans}
                 write_small_files(disk, target, plan, self._folders, held, self._random)
+            self._check_unused()
             # The first one last: it has the metadata, and a start that finds a marker anywhere refuses.
             for target in reversed(targets):
                 finish(disk, target)
+
+    def _check_unused(self) -> None:
+        """Raise ImportFailure where a broker has started on a source since `plan`, which a lock may not prevent.
+
+        A clean stop of Apache Kafka removes its lock file, and the import makes no other. Raises OSError.
+        """
+        for path, before in zip(self._sources, self._signs, strict=True):
+            if signs_of_use(self._disk, path) != before:
+                raise ImportFailure(
+                    f"{path}: a broker has used this folder since the import began: stop it, and repeat the import"
+                )
 
     def close(self) -> None:
         """Let brokers start on the source again."""

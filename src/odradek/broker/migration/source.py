@@ -30,6 +30,8 @@ from odradek.ports.foreign_files import HeldFolder, hold
 from odradek.records.topic_partition import PartitionKey
 from odradek.wire.acls import AclBinding
 
+Signs = tuple[int | None, ...]
+"""See `signs_of_use`."""
 OFFSET_FILES: Final = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, CLEANER_OFFSETS)
 
 
@@ -88,6 +90,15 @@ def hold_folders(paths: Sequence[str]) -> list[HeldFolder]:
         if lock is not None:
             held.append(lock)
     return held
+
+
+def signs_of_use(disk: Disk, path: str) -> Signs:
+    """The times of the two files that a broker creates or removes when it starts and stops; None for a missing one.
+
+    Raises OSError.
+    """
+    found = (f"{path}/{name}" for name in (LOCK, CLEAN_SHUTDOWN))
+    return tuple(disk.modified_ms(each) if disk.exists(each) else None for each in found)
 
 
 def read_folders(disk: Disk, paths: Sequence[str]) -> list[SourceFolder]:

@@ -746,6 +746,26 @@ def test_interrupted_import_is_rejected_and_repeated(
     assert contents(targets[1] / "orders-1") == contents(sources[1] / "orders-1")
 
 
+@pytest.mark.parametrize("is_running", [True, False])
+def test_import_fails_when_a_broker_uses_the_source_meanwhile(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_running: bool
+) -> None:
+    """A clean stop of Apache Kafka removes `.lock`, by which the import would keep it from starting."""
+
+    def write(*arguments: Any) -> int:
+        (source / ".kafka_cleanshutdown").unlink(missing_ok=True)
+        if is_running:
+            (source / ".lock").touch()
+        else:
+            (source / ".kafka_cleanshutdown").write_text("{}")
+        return writing.write_partition(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(importing, "write_partition", write)
+        assert f"{source}: a broker has used this folder since the import began" in refusal(source, to=tmp_path / "new")
+    assert inspect(SystemDisk(), str(tmp_path / "new")).owner is Owner.UNFINISHED_IMPORT
+
+
 def test_cleaning_up_keeps_what_the_import_did_not_write(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
