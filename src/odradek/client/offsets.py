@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, NamedTuple
 
 from odradek.client.errors import CallTimedOut, ClientError
 from odradek.client.model import READ_UNCOMMITTED, IsolationLevel, OffsetAndMetadata, OffsetAndTimestamp
-from odradek.client.network.cluster import GROUP_COORDINATOR, Cluster, error_of, is_stale_metadata
+from odradek.client.network.cluster import GROUP_COORDINATOR, Cluster, error_of, is_retriable, is_stale_metadata
 from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.list_offsets import (
@@ -46,6 +47,8 @@ _OF_A_PARTITION: Final = frozenset(
     }
 )
 """Errors of OffsetCommit that concern one partition; all others concern the group."""
+Failures = dict[TopicPartition, KafkaError | ClientError]
+"""By partition."""
 
 
 class Member(NamedTuple):
@@ -78,14 +81,8 @@ async def list_offsets(
     found: dict[TopicPartition, OffsetAndTimestamp] = {}
 
     async def attempt() -> None:
-        by_leader: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
-        for key, timestamp in timestamps.items():
-            if key not in found:
-                by_leader[(await cluster.leader(*key)).leader][key] = timestamp
-        calls = [_ask_leader(cluster, node, wanted, isolation_level, found) for node, wanted in by_leader.items()]
-        failures = [each for each in await asyncio.gather(*calls, return_exceptions=True) if each is not None]
-        if failures:
-            raise failures[0]
+        left = {key: timestamp for key, timestamp in timestamps.items() if key not in found}
+        raise_one(await ask_leaders(cluster, left, isolation_level, found.update))
 
     await cluster.retrying(attempt, "ListOffsets", timeout_ms)
     return found
@@ -106,20 +103,11 @@ async def list_offsets_each(
     final: set[TopicPartition] = set()
 
     async def attempt() -> None:
-        by_leader: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
-        for key, timestamp in timestamps.items():
-            if key in found or key in final:
-                continue
-            try:
-                by_leader[(await cluster.leader(*key)).leader][key] = timestamp
-            except KafkaError as error:
-                failed[key] = error
-        for node_id, wanted in by_leader.items():
-            failed.update(await _ask(cluster, node_id, wanted, isolation_level, found))
+        left = {key: each for key, each in timestamps.items() if key not in found and key not in final}
+        failures = await ask_leaders(cluster, left, isolation_level, found.update)
+        failed.update((key, error) for key, error in failures.items() if isinstance(error, KafkaError))
         final.update(key for key, error in failed.items() if not error.retriable)
-        again = [error for key, error in failed.items() if key not in found and key not in final]
-        if again:
-            raise again[0]
+        raise_one({key: error for key, error in failures.items() if key not in final})
 
     try:
         await cluster.retrying(attempt, "ListOffsets")
@@ -129,54 +117,67 @@ async def list_offsets_each(
     return {key: found[key] if key in found else failed[key] for key in timestamps}
 
 
-async def _ask_leader(
+async def ask_leaders(
     cluster: Cluster,
-    node_id: int,
-    wanted: Mapping[TopicPartition, int],
+    timestamps: Mapping[TopicPartition, int],
     isolation_level: int,
-    found: dict[TopicPartition, OffsetAndTimestamp],
-) -> None:
-    for failure in (await _ask(cluster, node_id, wanted, isolation_level, found)).values():
-        raise failure
+    answered: Callable[[Mapping[TopicPartition, OffsetAndTimestamp]], None],
+) -> Failures:
+    """Ask the leader of each partition once, as `list_offsets`, and return the failures.
+
+    `answered` is called with the offsets of each leader as its answer arrives.
+    """
+    leaders, lacking = await cluster.leaders(timestamps)
+    failures: Failures = {**lacking}
+
+    async def ask(node_id: int, keys: Collection[TopicPartition]) -> None:
+        try:
+            response = await cluster.request(
+                node_id, _offsets_request(cluster, keys, timestamps, isolation_level), ListOffsetsResponse
+            )
+        except ClientError as error:
+            cluster.want_metadata()
+            failures.update(dict.fromkeys(keys, error))
+            return
+        found: dict[TopicPartition, OffsetAndTimestamp] = {}
+        for topic in response.topics:
+            for each in topic.partitions:
+                key = TopicPartition(topic.name, each.partition_index)
+                if each.error_code:
+                    failures[key] = error_of(each.error_code, f"{key}")
+                else:
+                    found[key] = OffsetAndTimestamp(each.offset, each.timestamp, each.leader_epoch)
+        answered(found)
+
+    await asyncio.gather(*(ask(node_id, keys) for node_id, keys in leaders.items()))
+    if any(isinstance(each, KafkaError) and is_stale_metadata(each.code) for each in failures.values()):
+        with contextlib.suppress(ClientError, KafkaError):
+            await cluster.refresh_metadata()
+    return failures
 
 
-async def _ask(
-    cluster: Cluster,
-    node_id: int,
-    wanted: Mapping[TopicPartition, int],
-    isolation_level: int,
-    found: dict[TopicPartition, OffsetAndTimestamp],
-) -> dict[TopicPartition, KafkaError]:
-    """Add what a leader answers to `found`; the errors of the others."""
+def raise_one(failures: Failures) -> None:
+    """Raise one of the failures, if there is one: preferably an error that is not retriable."""
+    if failures:
+        raise min(failures.values(), key=is_retriable)
+
+
+def _offsets_request(
+    cluster: Cluster, keys: Collection[TopicPartition], timestamps: Mapping[TopicPartition, int], isolation_level: int
+) -> ListOffsetsRequest:
     topics = [
         ListOffsetsRequestTopic(
             topic,
             [
                 ListOffsetsRequestPartition(
-                    each, cluster.metadata.leader_epoch(topic, each), wanted[TopicPartition(topic, each)]
+                    each, cluster.metadata.leader_epoch(topic, each), timestamps[TopicPartition(topic, each)]
                 )
                 for each in partitions
             ],
         )
-        for topic, partitions in by_topic(list(wanted)).items()
+        for topic, partitions in by_topic(keys).items()
     ]
-    request = ListOffsetsRequest(-1, isolation_level, topics, cluster.options["request_timeout_ms"])
-    try:
-        response = await cluster.request(node_id, request, ListOffsetsResponse)
-    except ClientError:
-        cluster.want_metadata()
-        raise
-    failures: dict[TopicPartition, KafkaError] = {}
-    for topic in response.topics:
-        for each in topic.partitions:
-            key = TopicPartition(topic.name, each.partition_index)
-            if each.error_code:
-                failures[key] = error_of(each.error_code, f"{key}")
-            else:
-                found[key] = OffsetAndTimestamp(each.offset, each.timestamp, each.leader_epoch)
-    if any(is_stale_metadata(each.code) for each in failures.values()):
-        await cluster.refresh_metadata()
-    return failures
+    return ListOffsetsRequest(-1, isolation_level, topics, cluster.options["request_timeout_ms"])
 
 
 async def fetch_committed(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from odradek.client.consumer.positions import PartitionState
-from odradek.client.errors import UnsupportedByBroker
-from odradek.client.network.cluster import Cluster, error_of
+from odradek.client.errors import ClientError, UnsupportedByBroker
+from odradek.client.network.cluster import Cluster, error_of, is_stale_metadata
+from odradek.client.offsets import Failures
 from odradek.records.topic_partition import TopicPartition
-from odradek.wire.errors import ErrorCode
+from odradek.wire.errors import KafkaError
 from odradek.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochRequestPartition,
@@ -36,58 +39,60 @@ class _Asked:
         return state.has_position and (state.position, state.position_epoch) == (self.position, self.position_epoch)
 
 
-async def find_truncated(
-    cluster: Cluster, states: Mapping[TopicPartition, PartitionState]
-) -> dict[TopicPartition, int]:
-    """Partitions whose log ends, for the epoch of the last record read, before the position; and that end offset.
+async def check_positions(
+    cluster: Cluster,
+    states: Mapping[TopicPartition, PartitionState],
+    truncated: Callable[[PartitionState, int], None],
+) -> Failures:
+    """Ask the leaders of partitions that were read under earlier ones, once, and return the failures.
 
-    Other partitions are marked as valid for the leader epoch. Truncated ones stay unchecked, so that they are not
-    fetched before the caller has set a position. Raises KafkaError, CallTimedOut.
+    `truncated` is called for each partition whose log ends, for the epoch of the last record read, before the position,
+    with that end offset; it sets a position, or the partition stays unchecked, and is not fetched. The others are
+    marked as valid for the leader epoch. Raises ClientError.
     """
-    metadata = cluster.metadata
-    truncated: dict[TopicPartition, tuple[int, _Asked]] = {}
     suspects = _suspects(cluster, states)
     if not suspects:
         return {}
+    leaders, lacking = await cluster.leaders(suspects)
+    failures: Failures = {**lacking}
 
-    async def attempt() -> None:
-        leaders: dict[int, list[TopicPartition]] = defaultdict(list)
-        for key in suspects:
-            if key in states and metadata.leader_epoch(*key) > states[key].validated_epoch:
-                leaders[(await cluster.leader(*key)).leader].append(key)
-        for node_id, keys in leaders.items():
-            # Partitions that were revoked or moved meanwhile need no check.
-            states_asked = [states[key] for key in keys if key in states and states[key].has_position]
-            asked = {each.key: _Asked(each, metadata.leader_epoch(*each.key)) for each in states_asked}
-            if not asked:
+    async def ask(node_id: int, keys: Sequence[TopicPartition]) -> None:
+        # Partitions that were revoked or moved meanwhile need no check.
+        asked = {
+            key: _Asked(states[key], cluster.metadata.leader_epoch(*key))
+            for key in keys
+            if key in states and states[key].has_position
+        }
+        if not asked:
+            return
+        request = OffsetForLeaderEpochRequest(_CONSUMER, _topics(asked))
+        try:
+            response = await cluster.request(node_id, request, OffsetForLeaderEpochResponse)
+        except UnsupportedByBroker:
+            for key, each in asked.items():
+                if key in states:
+                    states[key].validated_epoch = each.leader_epoch
+            return
+        except ClientError as error:
+            failures.update(dict.fromkeys(asked, error))
+            return
+        for key, answer in _answers(response):
+            if answer.error_code:
+                failures[key] = error_of(answer.error_code, f"{key}")
                 continue
-            request = OffsetForLeaderEpochRequest(_CONSUMER, _topics(asked))
-            try:
-                response = await cluster.request(node_id, request, OffsetForLeaderEpochResponse)
-            except UnsupportedByBroker:
-                for each in states_asked:
-                    each.validated_epoch = asked[each.key].leader_epoch
+            state = states.get(key)
+            if state is None or key not in asked or not asked[key].still_of(state):
                 continue
-            for key, answer in _answers(response):
-                if answer.error_code:
-                    if answer.error_code in (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER):
-                        await cluster.refresh_metadata()
-                    raise error_of(answer.error_code, f"{key}")
-                state = states.get(key)
-                if state is None or key not in asked or not asked[key].still_of(state):
-                    continue
-                if 0 <= answer.end_offset < state.position:
-                    truncated[key] = answer.end_offset, asked[key]
-                else:
-                    state.validated_epoch = asked[key].leader_epoch
-                    truncated.pop(key, None)
+            if 0 <= answer.end_offset < state.position:
+                truncated(state, answer.end_offset)
+            else:
+                state.validated_epoch = asked[key].leader_epoch
 
-    await cluster.retrying(attempt, "OffsetForLeaderEpoch")
-    return {
-        key: end_offset
-        for key, (end_offset, asked) in truncated.items()
-        if key in states and asked.still_of(states[key])
-    }
+    await asyncio.gather(*(ask(node_id, keys) for node_id, keys in leaders.items()))
+    if any(isinstance(each, KafkaError) and is_stale_metadata(each.code) for each in failures.values()):
+        with contextlib.suppress(ClientError, KafkaError):
+            await cluster.refresh_metadata()
+    return failures
 
 
 def _suspects(cluster: Cluster, states: Mapping[TopicPartition, PartitionState]) -> list[TopicPartition]:

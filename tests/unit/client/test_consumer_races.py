@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from odradek.client.consumer.consumer import Consumer
-from odradek.client.errors import DeserializationError
+from odradek.client.errors import CallTimedOut, DeserializationError
+from odradek.records.builder import encode_batch
 from odradek.records.topic_partition import TopicPartition
 from odradek.wire.apis import ApiKey
 from tests.unit.client.consumers import filled, read, run, until
-from tests.unit.client.fake_cluster import FakeCluster
+from tests.unit.client.fake_cluster import FakeCluster, silent
 
 pytestmark = pytest.mark.usefixtures("each_loop")
 
@@ -163,3 +164,53 @@ def test_records_of_a_revoked_partition_are_not_returned() -> None:
 
     run(filled(FakeCluster(topics={"t": 2}), 3), body)
     assert seen == [T0, T1, T1, T1, T1]
+
+
+@pytest.mark.parametrize("group_id", [None, "g"])
+def test_partition_of_a_missing_topic_does_not_stop_the_others(group_id: str | None) -> None:
+    async def body(consumer: Consumer) -> None:
+        consumer.assign([TopicPartition("missing", 0), T0])
+        assert [each.offset for each in await read(consumer, 12)] == list(range(12))
+        consumer.assign([TopicPartition("missing", 0), T0, T1])
+        assert [each.partition for each in await read(consumer, 12)] == [1] * 12
+
+    run(filled(FakeCluster(topics={"t": 2}), 3), body, group_id=group_id)
+
+
+def test_partition_without_leader_does_not_stop_the_check_of_another() -> None:
+    """Both were read under earlier leaders; one of them has none now."""
+    cluster = filled(FakeCluster(brokers=2, topics={"t": 2}), 1)
+
+    async def body(consumer: Consumer) -> None:
+        consumer.assign([T0, T1])
+        await read(consumer, 8)
+        cluster.move_leader("t", 0, -1)
+        cluster.move_leader("t", 1, 1)
+        await consumer.cluster.refresh_metadata()
+        cluster.append(cluster.brokers[1], "t", 1, bytes(encode_batch([(2000, b"k", b"later", ())])))
+        assert [each.value for each in await read(consumer, 1)] == [b"later"]
+
+    run(cluster, body)
+
+
+def test_records_are_returned_while_a_position_is_looked_up() -> None:
+    """The leader of one partition stands still: a poll does not wait for it where another one has records."""
+    cluster = filled(FakeCluster(brokers=2, topics={"t": 2}), 3)
+
+    async def body(consumer: Consumer) -> None:
+        consumer.assign([T0])
+        await read(consumer, 1)
+        cluster.script(ApiKey.LIST_OFFSETS, silent)
+        consumer.assign([T0, T1])
+        assert (await consumer.poll(60_000))[0].offset == 1
+
+    run(cluster, body)
+
+
+def test_poll_fails_where_no_position_is_found_in_time() -> None:
+    async def body(consumer: Consumer) -> None:
+        consumer.assign([TopicPartition("missing", 0)])
+        with pytest.raises(CallTimedOut, match="UNKNOWN_TOPIC_OR_PARTITION"):
+            await read(consumer, 1)
+
+    run(FakeCluster(), body, default_api_timeout_ms=50)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,7 +11,7 @@ import pytest
 
 from odradek.client.consumer.positions import PartitionState
 from odradek.client.network.cluster import Cluster
-from odradek.client.validation import find_truncated
+from odradek.client.validation import check_positions
 from odradek.records.topic_partition import TopicPartition
 from odradek.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -23,6 +23,16 @@ from odradek.wire.messages.offset_for_leader_epoch import (
 KEY = TopicPartition("t", 0)
 
 
+def find_truncated(cluster: object, states: dict[TopicPartition, PartitionState]) -> dict[TopicPartition, int]:
+    found: dict[TopicPartition, int] = {}
+
+    def truncated(state: PartitionState, offset: int) -> None:
+        found[state.key] = offset
+
+    assert asyncio.run(check_positions(cast("Cluster", cluster), states, truncated)) == {}
+    return found
+
+
 class OneLeader:
     """A cluster of one leader, whose epoch 1 ends at offset 75."""
 
@@ -30,16 +40,13 @@ class OneLeader:
         self.metadata = SimpleNamespace(leader_epoch=lambda *_: 2)
         self._meanwhile = meanwhile
 
-    async def leader(self, *_: object) -> Any:
-        return SimpleNamespace(leader=1)
+    async def leaders(self, partitions: Iterable[TopicPartition]) -> Any:
+        return {1: list(partitions)}, {}
 
     async def request(self, *_: object) -> OffsetForLeaderEpochResponse:
         self._meanwhile()
         found = OffsetForLeaderEpochResponseEpochEndOffset(0, 0, 1, 75)
         return OffsetForLeaderEpochResponse(topics=[OffsetForLeaderEpochResponseTopic("t", [found])])
-
-    async def retrying(self, attempt: Callable[[], Awaitable[None]], _: str) -> None:
-        await attempt()
 
 
 @pytest.mark.parametrize(("read_on", "expected"), [(False, {KEY: 75}), (True, {})])
@@ -52,8 +59,7 @@ def test_a_position_that_moves_while_it_is_asked_about_is_not_judged(read_on: bo
         if read_on:
             state.seek(188, 2)
 
-    cluster = cast("Cluster", OneLeader(read))
-    assert asyncio.run(find_truncated(cluster, {KEY: state})) == expected
+    assert find_truncated(OneLeader(read), {KEY: state}) == expected
 
 
 class TwoLeaders:
@@ -65,8 +71,8 @@ class TwoLeaders:
         self.asked: list[tuple[int, OffsetForLeaderEpochRequest]] = []
         self._meanwhile = meanwhile
 
-    async def leader(self, _: str, partition: int) -> Any:
-        return SimpleNamespace(leader=partition)
+    async def leaders(self, partitions: Iterable[TopicPartition]) -> Any:
+        return {key.partition: [key] for key in partitions}, {}
 
     async def request(
         self, node_id: int, request: OffsetForLeaderEpochRequest, _: object
@@ -81,9 +87,6 @@ class TwoLeaders:
             for topic in request.topics
         ]
         return OffsetForLeaderEpochResponse(topics=found)
-
-    async def retrying(self, attempt: Callable[[], Awaitable[None]], _: str) -> None:
-        await attempt()
 
 
 def _read_to(offset: int, *keys: TopicPartition) -> dict[TopicPartition, PartitionState]:
@@ -102,7 +105,7 @@ def test_partition_revoked_during_validation_of_another_is_not_validated() -> No
         states.pop(other, None)
 
     cluster = TwoLeaders(revoked)
-    assert asyncio.run(find_truncated(cast("Cluster", cluster), states)) == {KEY: 75}
+    assert find_truncated(cluster, states) == {KEY: 75}
     assert [node_id for node_id, _ in cluster.asked] == [0]
 
 
@@ -114,7 +117,7 @@ def test_a_leader_speaks_for_its_own_epoch_only() -> None:
         cluster.epoch = 3
 
     cluster = TwoLeaders(elected)
-    assert asyncio.run(find_truncated(cast("Cluster", cluster), states)) == {}
+    assert find_truncated(cluster, states) == {}
     assert states[KEY].validated_epoch == 2
     assert states[KEY].needs_validation(3)
 
@@ -125,7 +128,7 @@ def test_what_was_cut_off_is_not_fetched_while_another_leader_is_asked() -> None
     states = _read_to(80, KEY, other)
     to_be_checked: list[bool] = []
     cluster = TwoLeaders(lambda: to_be_checked.append(states[KEY].needs_validation(2)))
-    assert asyncio.run(find_truncated(cast("Cluster", cluster), states)) == {KEY: 75, other: 75}
+    assert find_truncated(cluster, states) == {KEY: 75, other: 75}
     assert to_be_checked == [True, True]
 
 
@@ -134,8 +137,8 @@ def test_position_set_during_a_leader_query_is_not_judged_by_its_answer() -> Non
     states = _read_to(80, KEY, other)
 
     def sought() -> None:
-        if len(cluster.asked) == 2:
+        if len(cluster.asked) == 1:
             states[KEY].seek(100)
 
     cluster = TwoLeaders(sought)
-    assert asyncio.run(find_truncated(cast("Cluster", cluster), states)) == {other: 75}
+    assert find_truncated(cluster, states) == {other: 75}

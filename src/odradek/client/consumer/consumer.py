@@ -26,7 +26,7 @@ from odradek.client.consumer.columns import ROWS_AT_ONCE, ColumnReader, concaten
 from odradek.client.consumer.fetcher import Fetcher
 from odradek.client.consumer.positions import PartitionState, RecordReader
 from odradek.client.consumer.record_batches import RecordBatch, take_batch
-from odradek.client.consumer.resets import OffsetReset, look_up_positions, reset_out_of_range
+from odradek.client.consumer.resets import OffsetReset, PositionLookUp, reset_out_of_range
 from odradek.client.consumer.turns import Turns
 from odradek.client.consumer.without_group import assign_every_partition
 from odradek.client.errors import (
@@ -94,7 +94,7 @@ class Consumer(Generic[Key_co, Value_co]):
 
     __slots__ = (
         "_closed", "_closing", "_cluster", "_commits", "_config", "_fetcher", "_group", "_interceptors", "_listener",
-        "_locating", "_network", "_pattern", "_push", "_random", "_reader", "_reset", "_topics", "_turns",
+        "_network", "_pattern", "_positions", "_push", "_random", "_reader", "_reset", "_topics", "_turns",
     )  # fmt: skip
 
     def __init__(
@@ -134,7 +134,7 @@ class Consumer(Generic[Key_co, Value_co]):
         self._fetcher: Fetcher | None = None
         self._push: MetricsPush | None = None
         self._group: GroupDriver | ConsumerGroupDriver | None = None
-        self._locating: asyncio.Task[None] | None = None
+        self._positions: PositionLookUp | None = None
         self._commits: asyncio.Task[None] | None = None
         self._turns = Turns()
         self._closed = False
@@ -159,6 +159,7 @@ class Consumer(Generic[Key_co, Value_co]):
             allow_auto_create_topics=config["allow_auto_create_topics"],
         )
         self._fetcher = Fetcher(cluster, config)
+        self._positions = PositionLookUp(cluster, self._fetcher, config["group_id"], self._reset)
         if config["group_id"] is not None:
             driver = ConsumerGroupDriver if config["group_protocol"] == "consumer" else GroupDriver
             self._group = driver(cluster, config, self._fetcher, self._committed)
@@ -213,9 +214,8 @@ class Consumer(Generic[Key_co, Value_co]):
     async def _leave(self, operation: GroupMembershipOperation) -> None:
         if self._commits is not None:
             await asyncio.gather(self._commits, return_exceptions=True)
-        if self._locating is not None:
-            self._locating.cancel()
-            await asyncio.gather(self._locating, return_exceptions=True)
+        if self._positions is not None:
+            await self._positions.close()
         if self._group is not None:
             await self._group.close(operation)
         if self._push is not None:
@@ -518,11 +518,12 @@ class Consumer(Generic[Key_co, Value_co]):
     async def position(self, partition: TopicPartition, *, timeout_ms: float | None = None) -> int:
         """The offset of the next record to return. Raises IllegalState, CallTimedOut, NoOffsetForPartition."""
         state = self._states([partition])[0]
+        assert self._positions is not None
         wait_ms = self._config["default_api_timeout_ms"] if timeout_ms is None else timeout_ms
         try:
             async with asyncio.timeout(wait_ms / 1000):
                 while not state.has_position:
-                    await self._locate()
+                    await self._positions.wait_for_change()
         except TimeoutError as error:
             if isinstance(error, CallTimedOut):
                 raise
@@ -704,33 +705,9 @@ class Consumer(Generic[Key_co, Value_co]):
             )
         cluster.check_topics(self._topics)
         reset_out_of_range(fetcher, self._reset)
-        if self._needs_locating():
-            await self._locate(deadline)
+        assert self._positions is not None
+        self._positions.attend()
         return wait_s
-
-    def _needs_locating(self) -> bool:
-        assert self._fetcher is not None
-        assert self._cluster is not None
-        metadata = self._cluster.metadata
-        return any(
-            not state.has_position or state.needs_validation(metadata.leader_epoch(*key))
-            for key, state in self._fetcher.states.items()
-        )
-
-    async def _locate(self, deadline: float | None = None) -> None:
-        """Look up missing positions, until the deadline; the look-up continues in the background."""
-        if self._locating is None:
-            fetcher, cluster = self._started()
-            look_up = look_up_positions(cluster, fetcher, self._config["group_id"], self._reset)
-            self._locating = asyncio.get_running_loop().create_task(look_up)
-        left = None if deadline is None else max(0.0, deadline - asyncio.get_running_loop().time())
-        task = self._locating
-        await asyncio.wait({task}, timeout=left)
-        if task.done():
-            self._locating = None
-            if task.cancelled():
-                raise ClientClosed("the consumer was closed")
-            task.result()
 
 
 def _complete(offsets: Mapping[TopicPartition, OffsetAndMetadata | int]) -> dict[TopicPartition, OffsetAndMetadata]:

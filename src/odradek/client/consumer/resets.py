@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 from odradek.client.consumer.fetcher import Fetcher
+from odradek.client.consumer.positions import PartitionState
 from odradek.client.durations import BY_DURATION, duration_ms
-from odradek.client.errors import NoOffsetForPartition, OffsetOutOfRange
-from odradek.client.model import EARLIEST, LATEST, OffsetAndMetadata
+from odradek.client.errors import CallTimedOut, ClientClosed, NoOffsetForPartition, OffsetOutOfRange
+from odradek.client.model import EARLIEST, LATEST, OffsetAndMetadata, OffsetAndTimestamp
 from odradek.client.network.cluster import Cluster
-from odradek.client.offsets import fetch_committed, list_offsets
-from odradek.client.validation import find_truncated
+from odradek.client.offsets import ask_leaders, fetch_committed, raise_one
+from odradek.client.validation import check_positions
 from odradek.ports.clock import Clock
 from odradek.records.topic_partition import TopicPartition
 
@@ -49,45 +53,128 @@ def reset_out_of_range(fetcher: Fetcher, reset: OffsetReset) -> None:
         state.want_reset(reset.timestamp())
 
 
-async def look_up_positions(cluster: Cluster, fetcher: Fetcher, group_id: str | None, reset: OffsetReset) -> None:
-    """Find missing positions, and check the others against the log of a new leader.
+class PositionLookUp:
+    """Finds missing positions, and checks the others against the logs of new leaders, beside the polls.
 
-    Raises NoOffsetForPartition, OffsetOutOfRange, KafkaError, CallTimedOut.
+    What one partition lacks, such as a leader, does not delay the others.
     """
-    fresh = [k for k, s in fetcher.states.items() if s.position < 0 and s.reset_to is None]
-    committed: dict[TopicPartition, OffsetAndMetadata] = {}
-    if fresh and group_id is not None:
-        committed = await fetch_committed(cluster, group_id, fresh)
-    for key in fresh:
-        state = fetcher.states.get(key)
-        if state is None or state.position >= 0 or state.reset_to is not None:
-            continue  # revoked, or positioned by `seek` meanwhile
-        if key in committed:
-            state.seek(committed[key].offset, committed[key].leader_epoch)
-        elif reset.is_none:
-            raise NoOffsetForPartition(f"{key} has no committed offset, and auto_offset_reset is 'none'")
-        else:
-            state.want_reset(reset.timestamp())
-    await _reset(cluster, fetcher)
-    states = fetcher.states
-    for key, offset in (await find_truncated(cluster, states)).items():
-        state = fetcher.states.get(key)
-        # If it was reassigned meanwhile, it has another position.
-        if state is not None and state is states.get(key):
-            if reset.is_none:
-                raise OffsetOutOfRange(f"{key} was truncated to {offset}, before position {state.position}")
-            state.seek(offset)
-    fetcher.poke()
 
+    __slots__ = ("_changed", "_cluster", "_fetcher", "_group_id", "_reset", "_task")
 
-async def _reset(cluster: Cluster, fetcher: Fetcher) -> None:
-    while resets := {k: s.reset_to for k, s in fetcher.states.items() if s.reset_to is not None}:
-        found = await list_offsets(cluster, resets, isolation_level=fetcher.isolation_level)
+    def __init__(self, cluster: Cluster, fetcher: Fetcher, group_id: str | None, reset: OffsetReset) -> None:
+        self._cluster = cluster
+        self._fetcher = fetcher
+        self._group_id = group_id
+        self._reset = reset
+        self._task: asyncio.Task[None] | None = None
+        # Set, and replaced, when positions were found or the look-up has ended.
+        self._changed = asyncio.Event()
+
+    def attend(self) -> None:
+        """Begin a look-up if one is needed and none is under way; raise the failure of the last one.
+
+        Raises NoOffsetForPartition, OffsetOutOfRange, KafkaError, ClientError, and CallTimedOut if no partition has a
+        position: while others are read, the failure is only logged.
+        """
+        task = self._task
+        if task is not None and task.done():
+            self._task = None
+            if task.cancelled():
+                raise ClientClosed("the consumer was closed")
+            failure = task.exception()
+            is_partial = any(state.has_position for state in self._fetcher.states.values())
+            if failure is not None and not (is_partial and isinstance(failure, CallTimedOut)):
+                raise failure
+        if self._task is None and self._is_needed():
+            self._task = asyncio.get_running_loop().create_task(self._run())
+            self._task.add_done_callback(self._ended)
+
+    async def wait_for_change(self) -> None:
+        """Wait until positions were found or the look-up has ended. Raises as `attend`."""
+        changed = self._changed
+        self.attend()
+        await changed.wait()
+
+    async def close(self) -> None:
+        """Give the look-up up."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def _is_needed(self) -> bool:
+        metadata = self._cluster.metadata
+        return any(
+            not state.has_position or state.needs_validation(metadata.leader_epoch(*key))
+            for key, state in self._fetcher.states.items()
+        )
+
+    def _ended(self, _task: asyncio.Task[None]) -> None:
+        self._notify()
+        self._fetcher.wake_waiter()
+
+    def _notify(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def _run(self) -> None:
+        await self._cluster.retrying(self._look_up, "look-up of positions")
+        self._fetcher.poke()
+
+    async def _look_up(self) -> None:
+        """Ask once for what is missing now, also of partitions that were assigned since the last attempt."""
+        cluster, fetcher = self._cluster, self._fetcher
+        failures = await check_positions(cluster, fetcher.states, self._truncated)
+        await self._begin_at_committed()
+        while resets := {key: s.reset_to for key, s in fetcher.states.items() if s.reset_to is not None}:
+            answered = partial(self._continue_at, resets)
+            failed = await ask_leaders(cluster, resets, fetcher.isolation_level, answered)
+            if failed:
+                failures.update(failed)
+                break
+        # A partition that was revoked meanwhile lacks nothing.
+        raise_one({key: error for key, error in failures.items() if key in fetcher.states})
+
+    async def _begin_at_committed(self) -> None:
+        """Raises NoOffsetForPartition, KafkaError, CallTimedOut."""
+        states = self._fetcher.states
+        fresh = [key for key, state in states.items() if state.position < 0 and state.reset_to is None]
+        committed: dict[TopicPartition, OffsetAndMetadata] = {}
+        if fresh and self._group_id is not None:
+            committed = await fetch_committed(self._cluster, self._group_id, fresh)
+        without: list[TopicPartition] = []
+        for key in fresh:
+            state = self._fetcher.states.get(key)
+            if state is None or state.position >= 0 or state.reset_to is not None:
+                continue  # revoked, or positioned by `seek` meanwhile
+            if key in committed:
+                state.seek(committed[key].offset, committed[key].leader_epoch)
+            elif self._reset.is_none:
+                without.append(key)
+            else:
+                state.want_reset(self._reset.timestamp())
+        if committed:
+            self._notify()
+        if without:
+            raise NoOffsetForPartition(f"{without[0]} has no committed offset, and auto_offset_reset is 'none'")
+
+    def _continue_at(
+        self, resets: Mapping[TopicPartition, int], found: Mapping[TopicPartition, OffsetAndTimestamp]
+    ) -> None:
         for key, at in found.items():
-            state = fetcher.states.get(key)
+            state = self._fetcher.states.get(key)
             if state is None or state.reset_to != resets[key]:
                 continue
             if at.offset >= 0:
                 state.seek(at.offset)
             else:
                 state.want_reset(LATEST)  # no record is that young: begin at the end
+        self._notify()
+        self._fetcher.poke()
+
+    def _truncated(self, state: PartitionState, offset: int) -> None:
+        """Continue at the end that another leader's log has. Raises OffsetOutOfRange."""
+        # If it was reassigned meanwhile, it has another position.
+        if self._fetcher.states.get(state.key) is state:
+            if self._reset.is_none:
+                raise OffsetOutOfRange(f"{state.key} was truncated to {offset}, before position {state.position}")
+            state.seek(offset)

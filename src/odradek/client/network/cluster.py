@@ -33,6 +33,7 @@ from odradek.client.surroundings import surroundings
 from odradek.client.topic_names import check_topic_name
 from odradek.ports.network import Network
 from odradek.ports.randomness import Random
+from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import ErrorCode, KafkaError, error_code
 from odradek.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from odradek.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -522,6 +523,32 @@ class Cluster:
         if info.leader < 0:
             raise error_of(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition}")
         return info
+
+    async def leaders(
+        self, partitions: Iterable[TopicPartition]
+    ) -> tuple[dict[int, list[TopicPartition]], dict[TopicPartition, KafkaError]]:
+        """Partitions by their leaders, after at most one refresh, and the errors of those without. Raises ClientError.
+
+        Not retried.
+        """
+        wanted = list(partitions)
+        for topic in {key.topic for key in wanted}:
+            self.add_topic(topic)
+        errors: Mapping[str, int] = {}
+        if any(self.metadata.leader(*key) < 0 for key in wanted):
+            errors = await self.refresh_metadata()
+        leaders: dict[int, list[TopicPartition]] = {}
+        lacking: dict[TopicPartition, KafkaError] = {}
+        for key in wanted:
+            info = self.metadata.partition(*key)
+            if info is None:
+                code = errors.get(key.topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                lacking[key] = error_of(code, f"{key}")
+            elif info.leader < 0:
+                lacking[key] = error_of(ErrorCode.LEADER_NOT_AVAILABLE, f"{key}")
+            else:
+                leaders.setdefault(info.leader, []).append(key)
+        return leaders, lacking
 
     async def close(self) -> None:
         """Close all connections."""
