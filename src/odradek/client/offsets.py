@@ -59,6 +59,17 @@ class Member(NamedTuple):
     group_instance_id: str | None = None
 
 
+class Positions(dict[TopicPartition, OffsetAndMetadata]):
+    """Positions of a consumer, and of which topics they are: a commit does not reach later topics of the same names."""
+
+    __slots__ = ("topic_ids",)
+
+    def __init__(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], topic_ids: Mapping[str, bytes]) -> None:
+        """`topic_ids` by name, zeros for unknown ones."""
+        super().__init__(offsets)
+        self.topic_ids = topic_ids
+
+
 def by_topic(partitions: Collection[TopicPartition]) -> dict[str, list[int]]:
     """Partition numbers by topic, in the given order."""
     grouped: dict[str, list[int]] = defaultdict(list)
@@ -233,17 +244,17 @@ async def commit_offsets(
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
     member: Member,
     *,
-    topic_ids: Mapping[str, bytes] | None = None,
     timeout_ms: float | None = None,
 ) -> None:
     """Commit offsets of a group. Raises KafkaError (ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, ...), CallTimedOut.
 
-    With `topic_ids`, zeros for unknown ones, offsets are of these topics: they are left out once neither the
-    coordinator nor the metadata have them any longer, and not committed in later topics of the same name.
+    `Positions` are left out once neither the coordinator nor the metadata have their topic any longer: a rebalance
+    would wait for it, too. Other offsets are of the topics that have the names now.
     """
     if not offsets:
         return
     request = _commit_request(group_id, offsets, member)
+    topic_ids = offsets.topic_ids if isinstance(offsets, Positions) else None
     ids = topic_ids or {}
     for each in request.topics:
         each.topic_id = ids.get(each.name, ZERO_UUID)

@@ -11,6 +11,7 @@ from odradek.client.errors import CallTimedOut, DeserializationError
 from odradek.records.builder import encode_batch
 from odradek.records.topic_partition import TopicPartition
 from odradek.wire.apis import ApiKey
+from odradek.wire.primitives import ZERO_UUID
 from tests.unit.client.consumers import filled, read, run, until
 from tests.unit.client.fake_cluster import FakeCluster, silent
 
@@ -214,3 +215,50 @@ def test_poll_fails_where_no_position_is_found_in_time() -> None:
             await read(consumer, 1)
 
     run(FakeCluster(), body, default_api_timeout_ms=50)
+
+
+def committed_topics(cluster: FakeCluster) -> list[tuple[bytes, list[int]]]:
+    """Topic ids, zeros for topics by name, and partitions of all commits."""
+    return [
+        (topic.topic_id, [each.partition_index for each in topic.partitions])
+        for _, key, _, request in cluster.requests
+        if key == ApiKey.OFFSET_COMMIT
+        for topic in request.topics
+    ]
+
+
+def test_positions_are_committed_by_topic_id_in_all_ways() -> None:
+    cluster = filled(FakeCluster(topics={"t": 1}), 1)
+
+    async def body(consumer: Consumer) -> None:
+        consumer.assign([T0])
+        await read(consumer, 4)
+        await consumer.commit()
+        await consumer.commit_async()
+        await consumer.commit(consumer.positions())
+        await consumer.commit({T0: 4})
+
+    run(cluster, body, group_id="g", enable_auto_commit=False)
+    assert committed_topics(cluster) == [(cluster.topic_id("t"), [0])] * 3 + [(ZERO_UUID, [0])]
+
+
+def test_position_in_a_deleted_topic_is_not_committed_in_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One partition is paused while its topic is deleted and created again: it has not noticed yet."""
+    cluster = filled(FakeCluster(topics={"t": 2}), 1)
+
+    async def body(consumer: Consumer) -> None:
+        consumer.assign([T0, T1])
+        await read(consumer, 8)
+        consumer.pause([T0, T1])
+        await until(lambda: not any(each.fetching for each in consumer._fetcher._nodes.values()))  # type: ignore[union-attr]
+        monkeypatch.setattr(cluster, "topic_id", lambda _name: b"recreated topic!")
+        await consumer.cluster.refresh_metadata()
+        consumer.resume([T0])
+        assert [each.partition for each in await read(consumer, 4)] == [0] * 4
+        await consumer.commit()
+        assert set(consumer.positions()) == {T0}
+        consumer.resume([T1])
+        assert [each.partition for each in await read(consumer, 4)] == [1] * 4
+
+    run(cluster, body, group_id="g", enable_auto_commit=False)
+    assert committed_topics(cluster) == [(b"recreated topic!", [0])]

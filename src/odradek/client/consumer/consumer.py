@@ -53,7 +53,7 @@ from odradek.client.model import (
 from odradek.client.network.cluster import Cluster
 from odradek.client.network.connections import retrieve_failure
 from odradek.client.network.metadata import PartitionInfo
-from odradek.client.offsets import Member, fetch_committed, list_offsets
+from odradek.client.offsets import Member, Positions, fetch_committed, list_offsets
 from odradek.client.serializers import Deserializer, with_topic
 from odradek.client.surroundings import surroundings
 from odradek.client.topic_names import check_topic_name
@@ -531,12 +531,11 @@ class Consumer(Generic[Key_co, Value_co]):
         return state.position
 
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The known positions of the assigned partitions, as `commit` commits them."""
-        return {
-            key: OffsetAndMetadata(state.position, "", state.position_epoch)
-            for key, state in self._with_group()[0].states.items()
-            if state.has_position
-        }
+        """The known positions of the assigned partitions, as `commit` commits them.
+
+        Committed as they are, they do not count in a topic that is created later with the name of a deleted one.
+        """
+        return self._with_group()[0].positions()
 
     def high_watermark(self, partition: TopicPartition) -> int:
         """The partition's high watermark in the last answer, -1 before the first."""
@@ -710,5 +709,9 @@ class Consumer(Generic[Key_co, Value_co]):
         return wait_s
 
 
-def _complete(offsets: Mapping[TopicPartition, OffsetAndMetadata | int]) -> dict[TopicPartition, OffsetAndMetadata]:
+def _complete(
+    offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+) -> Mapping[TopicPartition, OffsetAndMetadata]:
+    if isinstance(offsets, Positions):
+        return offsets
     return {k: OffsetAndMetadata(v) if isinstance(v, int) else v for k, v in offsets.items()}

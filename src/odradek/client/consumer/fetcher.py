@@ -12,9 +12,10 @@ from odradek.client.consumer.fetch_session import FINAL_EPOCH, FetchPlan, FetchS
 from odradek.client.consumer.positions import Chunk, PartitionState
 from odradek.client.errors import ClientError, TransportError
 from odradek.client.metrics.measures import ConsumerMeasures
-from odradek.client.model import READ_COMMITTED, READ_UNCOMMITTED, AbortedTransaction, RawFetch
+from odradek.client.model import READ_COMMITTED, READ_UNCOMMITTED, AbortedTransaction, OffsetAndMetadata, RawFetch
 from odradek.client.network.cluster import Cluster, error_of, is_stale_metadata
 from odradek.client.network.connection import Connection
+from odradek.client.offsets import Positions
 from odradek.records.errors import CorruptRecords
 from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -89,6 +90,18 @@ class Fetcher:
         """Offsets out of range since the last call; the partitions may have other positions by now."""
         taken, self._out_of_range = self._out_of_range, {}
         return taken
+
+    def positions(self) -> Positions:
+        """The known positions, except those in topics that were deleted and created again since."""
+        found: dict[TopicPartition, OffsetAndMetadata] = {}
+        topic_ids: dict[str, bytes] = {}
+        for key, state in self.states.items():
+            now = self._cluster.metadata.topic_id(key.topic)
+            if state.has_position and state.is_of(now):
+                found[key] = OffsetAndMetadata(state.position, "", state.position_epoch)
+                if topic_ids.get(key.topic, ZERO_UUID) == ZERO_UUID:
+                    topic_ids[key.topic] = now if state.topic_id == ZERO_UUID else state.topic_id
+        return Positions(found, topic_ids)
 
     async def wait(self, timeout_s: float) -> None:
         """Wait until records arrive, a fetch fails, or the time is over."""

@@ -162,18 +162,22 @@ class PartitionState:
         self.fetch_offset = -1
         self.drop()
 
+    def is_of(self, topic_id: bytes) -> bool:
+        """Whether the position is one in the topic of this id, as far as is known."""
+        return topic_id in (self.topic_id, ZERO_UUID) or self.topic_id == ZERO_UUID
+
     def observe_topic(self, topic_id: bytes) -> bool:
         """Note the id of the topic, zeros while it is unknown; return whether the position is still of that topic.
 
         If the topic was deleted and created again, the position says nothing about the new one, and is forgotten.
         """
-        if topic_id in (self.topic_id, ZERO_UUID):
-            return True
-        is_first, self.topic_id = self.topic_id == ZERO_UUID, topic_id
-        if not is_first:
+        is_same = self.is_of(topic_id)
+        if topic_id != ZERO_UUID:
+            self.topic_id = topic_id
+        if not is_same:
             self.seek(-1)
             self.validated_epoch = -1
-        return is_first
+        return is_same
 
     def drop(self) -> None:
         """Forget fetched records."""

@@ -265,12 +265,11 @@ class ConsumerGroupDriver:
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None) -> None:
         """Commit. Raises CommitFailed when the group has removed this member, KafkaError, CallTimedOut."""
-        given = self._partitions.positions() if offsets is None else offsets
-        topic_ids = self._partitions.topic_ids() if offsets is None else None
+        given = self._fetcher.positions() if offsets is None else offsets
         for attempt in range(_STALE_TRIES):
             member = self.member
             try:
-                await self._partitions.commit(given, member, topic_ids)
+                await self._partitions.commit(given, member)
                 return
             except KafkaError as error:
                 if error.code in _GONE or (error.code == ErrorCode.STALE_MEMBER_EPOCH and self._former is not None):

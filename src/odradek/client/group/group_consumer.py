@@ -307,8 +307,7 @@ class GroupDriver:
         await self._partitions.finish_commit()
         member = self.member
         try:
-            given = self._partitions.positions() if offsets is None else offsets
-            await self._partitions.commit(given, member, self._partitions.topic_ids() if offsets is None else None)
+            await self._partitions.commit(self._fetcher.positions() if offsets is None else offsets, member)
         except KafkaError as error:
             if error.code in _GONE:
                 # The answer to a commit of an earlier generation says nothing about the current one.

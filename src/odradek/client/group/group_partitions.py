@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from odradek.client.config import ConsumerOptions
@@ -19,10 +19,9 @@ from odradek.client.group.rebalance_listener import AnyListener
 from odradek.client.model import OffsetAndMetadata
 from odradek.client.network.cluster import Cluster
 from odradek.client.network.failure_log import FailureLog
-from odradek.client.offsets import Member, commit_offsets
+from odradek.client.offsets import Member, Positions, commit_offsets
 from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import KafkaError
-from odradek.wire.primitives import ZERO_UUID
 
 logger = logging.getLogger(__name__)
 
@@ -86,22 +85,6 @@ class GroupPartitions:
         """Drop all partitions without a word: they belong to the user, not to the group."""
         self._fetcher.states.clear()
 
-    def positions(self, keys: Collection[TopicPartition] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Positions to commit, of all assigned partitions or of these."""
-        states: Iterable[tuple[TopicPartition, PartitionState]] = self._fetcher.states.items()
-        return {
-            key: OffsetAndMetadata(state.position, "", state.position_epoch)
-            for key, state in states
-            if state.has_position and (keys is None or key in keys)
-        }
-
-    def topic_ids(self) -> dict[str, bytes]:
-        """The topics that the positions are of, by name; zeros for unknown ones."""
-        states, metadata = self._fetcher.states, self._cluster.metadata
-        ids = {key.topic: metadata.topic_id(key.topic) for key in states}
-        ids.update((key.topic, state.topic_id) for key, state in states.items() if state.topic_id != ZERO_UUID)
-        return ids
-
     async def take_up(self, fresh: set[TopicPartition]) -> None:
         """Begin with partitions; the listener is called also with none, as in Kafka. Raises what that raises."""
         for topic in {key.topic for key in fresh}:
@@ -159,29 +142,15 @@ class GroupPartitions:
 
     # --- commits ---
 
-    async def commit(
-        self,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        member: Member,
-        topic_ids: Mapping[str, bytes] | None,
-    ) -> None:
-        """Commit after the automatic commit that is under way. Raises KafkaError, CallTimedOut.
-
-        `topic_ids` are those of positions: topics that do not exist any longer are left out, instead of being waited
-        for, as a rebalance would wait, too. None for other offsets.
-        """
+    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], member: Member) -> None:
+        """Commit after the automatic commit that is under way. Raises KafkaError, CallTimedOut."""
         await self.finish_commit()
-        await self._send_commit(offsets, member, topic_ids)
+        await self._send_commit(offsets, member)
         self._on_commit(offsets)
 
-    async def _send_commit(
-        self,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        member: Member,
-        topic_ids: Mapping[str, bytes] | None,
-    ) -> None:
+    async def _send_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], member: Member) -> None:
         begun = self._loop.time()
-        await commit_offsets(self._cluster, self._group_id, offsets, member, topic_ids=topic_ids)
+        await commit_offsets(self._cluster, self._group_id, offsets, member)
         self._fetcher.measures.group.took("commits", "commit_time", "longest_commit", self._loop.time() - begun)
 
     async def commit_quietly(self, commit: Callable[[], Awaitable[None]]) -> None:
@@ -199,19 +168,16 @@ class GroupPartitions:
             return
         self.next_commit = self._loop.time() + self._config["auto_commit_interval_ms"] / 1000
         if self._commit_task is None and member is not None and self._fetcher.states:
-            work = self._commit_now(self.positions(), member, self.topic_ids())
-            self._commit_task = self._loop.create_task(work)
+            self._commit_task = self._loop.create_task(self._commit_now(self._fetcher.positions(), member))
 
     async def finish_commit(self) -> None:
         """Wait for the automatic commit that is under way."""
         if self._commit_task is not None:
             await asyncio.gather(self._commit_task, return_exceptions=True)
 
-    async def _commit_now(
-        self, positions: Mapping[TopicPartition, OffsetAndMetadata], member: Member, topic_ids: Mapping[str, bytes]
-    ) -> None:
+    async def _commit_now(self, positions: Positions, member: Member) -> None:
         try:
-            await self._send_commit(positions, member, topic_ids)
+            await self._send_commit(positions, member)
             self._failures.succeeded(f"automatic commit of group {self._group_id}")
             self._on_commit(positions)
         except (KafkaError, ClientError) as error:
