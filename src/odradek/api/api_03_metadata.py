@@ -11,6 +11,7 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Protocol
 
 from odradek.api.data.described_topics import OMITTED, described_topics, names_ids_too_early, rejected_topics
+from odradek.api.data.first_metadata import wait_for_first_metadata
 from odradek.api.data.new_leaders import reachable_image
 from odradek.api.requests.capabilities import (
     HasAuthorization,
@@ -68,11 +69,7 @@ def handle(request: MetadataRequest, context: RequestContext[Uses]) -> MetadataR
 
 
 async def _after_first_metadata(request: MetadataRequest, context: RequestContext[Uses]) -> MetadataResponse:
-    """A cluster without brokers is no answer: librdkafka gives up every connection then, and has none to ask again.
-
-    Apache Kafka's broker serves no client before the controller has admitted it.
-    """
-    await context.services.cluster.wait_for_metadata()
+    await wait_for_first_metadata(context)
     missing = _to_create(request, context)
     return await _create_and_answer(request, context, missing) if missing else _answer(request, context, {})
 

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from odradek.api.api_03_metadata import CLUSTER_OPERATIONS
 from odradek.api.data.described_topics import OMITTED
+from odradek.api.data.first_metadata import wait_for_first_metadata
 from odradek.api.requests.capabilities import HasCluster, HasImage
 from odradek.api.requests.context import RequestContext
 from odradek.api.requests.registry import api
@@ -52,8 +53,7 @@ def handle(
 async def _after_first_metadata(
     request: DescribeClusterRequest, context: RequestContext[Uses]
 ) -> DescribeClusterResponse:
-    """As with Metadata."""
-    await context.services.cluster.wait_for_metadata()
+    await wait_for_first_metadata(context)
     return _answer(request, context)
 
 

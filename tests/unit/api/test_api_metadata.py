@@ -12,6 +12,7 @@ from odradek.api import api_03_metadata, api_60_describe_cluster
 from odradek.api.data import encoded_topics
 from odradek.api.data.described_topics import OMITTED
 from odradek.api.data.encoded_topics import EncodedTopics
+from odradek.api.data.first_metadata import LONGEST_WAIT_S
 from odradek.api.requests.session import Session
 from odradek.broker.cluster.cluster_view import ClusterView
 from odradek.broker.cluster.stored_configs import StoredConfigs
@@ -19,6 +20,7 @@ from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.metadata.image import Broker, ClusterImage, Endpoint, PartitionState, Topic
 from odradek.metadata.stores.memory_store import MemoryStore
 from odradek.wire.errors import ErrorCode as E
+from odradek.wire.errors import KafkaError
 from odradek.wire.messages.describe_cluster import DescribeClusterRequest
 from odradek.wire.messages.metadata import (
     MetadataRequest,
@@ -27,6 +29,7 @@ from odradek.wire.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from tests.unit.client.virtual_time import run_in_virtual_time
 
 TOPIC_ID = bytes(range(16))
 
@@ -191,3 +194,22 @@ def test_metadata_of_a_cluster_without_brokers_is_not_returned(api: Any, request
         assert [(broker.host, broker.port) for broker in (await answer).brokers] == [("127.0.0.1", 9092)]
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("api", "request_of"), [(api_03_metadata, MetadataRequest), (api_60_describe_cluster, DescribeClusterRequest)]
+)
+def test_client_is_disconnected_while_no_controller_sends_metadata(api: Any, request_of: Any) -> None:
+    closed: list[str] = []
+
+    async def main() -> None:
+        cluster = ClusterView(BrokerConfig({"node.id": "1"}))
+        context = context_of(cluster.image, cluster, 1)
+        context.connection = SimpleNamespace(close=closed.append)
+        with pytest.raises(KafkaError) as raised:
+            await api.handle(request_of(), context)
+        assert raised.value.code == E.REQUEST_TIMED_OUT
+        assert asyncio.get_running_loop().time() == LONGEST_WAIT_S
+
+    run_in_virtual_time(main())
+    assert len(closed) == 1
