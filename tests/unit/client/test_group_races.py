@@ -1,16 +1,18 @@
 """What changes while a group's member joins, or between two polls."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from odradek.client.consumer.consumer import Consumer
 from odradek.client.errors import CommitFailed
+from odradek.client.group.assignors import RangeAssignor
 from odradek.client.group.subscriptions import encode_assignment
 from odradek.records.topic_partition import TopicPartition
 from odradek.wire.apis import ApiKey
-from odradek.wire.errors import ErrorCode
+from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.heartbeat import HeartbeatResponse
 from odradek.wire.messages.join_group import JoinGroupResponse
 from odradek.wire.messages.offset_commit import (
@@ -202,3 +204,45 @@ def test_group_leader_refreshes_metadata_of_a_topic_without_partitions(trouble: 
         assert len(await read(consumer, 12)) == 12
 
     run(cluster, body, "t", **IN_GROUP, retry_backoff_max_ms=20, retry_backoff_ms=10)
+
+
+class ForgetfulAssignor(RangeAssignor):
+    """Fails at its first assignment."""
+
+    name = "forgetful"
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def assigned(self, partitions: Sequence[TopicPartition], generation: int) -> None:
+        self.calls += 1
+        if self.calls == 1:
+            raise ZeroDivisionError
+
+
+def test_partitions_are_read_after_an_assignor_has_failed() -> None:
+    async def body(consumer: Consumer) -> None:
+        with pytest.raises(ZeroDivisionError):
+            await read(consumer, 1)
+        assert len(await read(consumer, 12)) == 12
+
+    run(
+        filled(FakeCluster(topics={"t": 1}), 3), body, "t",
+        partition_assignment_strategy=[ForgetfulAssignor()], **IN_GROUP,
+    )  # fmt: skip
+
+
+def test_member_rejoins_after_an_unreadable_assignment() -> None:
+    cluster = filled(FakeCluster(topics={"t": 1}), 3)
+
+    def unreadable(broker: Any, request: Any, version: int, proper: Any) -> Any:
+        return SyncGroupResponse(0, 0, "consumer", request.protocol_name, b"\0")
+
+    cluster.script(ApiKey.SYNC_GROUP, unreadable)
+
+    async def body(consumer: Consumer) -> None:
+        with pytest.raises(KafkaError, match="INCONSISTENT_GROUP_PROTOCOL"):
+            await read(consumer, 1)
+        assert len(await read(consumer, 12)) == 12
+
+    run(cluster, body, "t", **IN_GROUP)

@@ -198,12 +198,21 @@ class GroupDriver:
 
     async def _joined(self, joined: Joined) -> None:
         assignor = self._assignors[joined.protocol]
-        assigned = set(decode_assignment(joined.assignment))
-        assignor.assigned(sorted(assigned), joined.generation)
+        try:
+            assigned = set(decode_assignment(joined.assignment))
+        except KafkaError:
+            self._membership.request_rejoin()
+            raise
+        # An assignor or a listener that raises, or a cancelled poll, ends the poll; the group's decision still applies.
+        try:
+            assignor.assigned(sorted(assigned), joined.generation)
+        finally:
+            await self._change_partitions(assigned, joined, assignor)
+
+    async def _change_partitions(self, assigned: set[TopicPartition], joined: Joined, assignor: Assignor) -> None:
         owned = set(self._fetcher.states)
         gone = owned - assigned
         fresh = assigned - owned
-        # A listener that raises, or a cancelled poll, ends the poll; the group's decision still applies.
         try:
             if gone:
                 await self._give_up(gone)
