@@ -8,9 +8,15 @@ import pytest
 
 from odradek.client.consumer.consumer import Consumer
 from odradek.client.errors import CallTimedOut, DeserializationError
+from odradek.client.model import OffsetAndMetadata
 from odradek.records.builder import encode_batch
 from odradek.records.topic_partition import TopicPartition
 from odradek.wire.apis import ApiKey
+from odradek.wire.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderEpochResponseEpochEndOffset,
+    OffsetForLeaderEpochResponseTopic,
+)
 from odradek.wire.primitives import ZERO_UUID
 from tests.unit.client.consumers import filled, read, run, until
 from tests.unit.client.fake_cluster import FakeCluster, silent
@@ -262,3 +268,23 @@ def test_position_in_a_deleted_topic_is_not_committed_in_the_next_one(monkeypatc
 
     run(cluster, body, group_id="g", enable_auto_commit=False)
     assert committed_topics(cluster) == [(b"recreated topic!", [0])]
+
+
+def test_position_that_is_sought_with_an_epoch_is_checked() -> None:
+    """As in Java (KIP-320): the log may have been truncated since the record was read from which the position is."""
+    cluster = filled(FakeCluster(topics={"t": 1}), 3)
+
+    def ends_at_four(broker: Any, request: Any, version: int, proper: Any) -> Any:
+        found = OffsetForLeaderEpochResponseEpochEndOffset(0, 0, 1, 4)
+        return OffsetForLeaderEpochResponse(topics=[OffsetForLeaderEpochResponseTopic("t", [found])])
+
+    async def body(consumer: Consumer) -> None:
+        for _ in range(2):
+            cluster.move_leader("t", 0, 1)
+        consumer.assign([T0])
+        await read(consumer, 12)
+        cluster.script(ApiKey.OFFSET_FOR_LEADER_EPOCH, ends_at_four)
+        consumer.seek(T0, OffsetAndMetadata(8, "", 1))
+        assert (await read(consumer, 1))[0].offset == 4
+
+    run(cluster, body)
