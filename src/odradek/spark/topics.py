@@ -139,7 +139,7 @@ class Topics:
         missing = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE)
         deadline = time.monotonic() + _MISSING_S
         while True:
-            errors = clients.run(cluster.refresh_metadata())
+            errors = clients.run(cluster.fetch_topics(names))
             if names is None or not errors:
                 return
             name, code = next(iter(sorted(errors.items())))

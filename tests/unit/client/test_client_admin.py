@@ -10,7 +10,7 @@ from odradek.client.consumer.consumer import Consumer
 from odradek.client.errors import ConfigError
 from odradek.client.producer.producer import Producer
 from odradek.wire.apis import ApiKey
-from odradek.wire.errors import ErrorCode
+from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.leave_group import LeaveGroupRequestMember, LeaveGroupResponse, LeaveGroupResponseMember
 from tests.unit.client.fake_cluster import OPTIONS, FakeCluster
 
@@ -52,3 +52,19 @@ def test_kafkas_names_with_dots(client: Any) -> None:
     asyncio.run(body())
     with pytest.raises(ConfigError, match="no_such"):
         client.from_config({**options, "no.such": 1})
+
+
+def test_calls_beside_each_other_describe_their_own_topics() -> None:
+    async def body() -> None:
+        async with Admin(network=FakeCluster(topics={"a": 1, "b": 2}), **OPTIONS) as admin:
+            first, everything, second = await asyncio.gather(
+                admin.describe_topics(["a", "absent"]), admin.list_topics(), admin.describe_topics(["b"])
+            )
+        counts = {
+            name: found.code if isinstance(found, KafkaError) else len(found.partitions)
+            for name, found in {**first, **second}.items()
+        }
+        assert counts == {"a": 1, "absent": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "b": 2}
+        assert everything == ["a", "b"]
+
+    asyncio.run(body())

@@ -144,10 +144,9 @@ async def describe_topics_by_id(requests: AdminRequests, ids: Iterable[bytes]) -
 async def describe_topics(requests: AdminRequests, names: Collection[str] | None) -> dict[str, TopicInfo | KafkaError]:
     """See `Admin.describe_topics`."""
     cluster = requests.cluster
-    cluster.follow_topics(names)
 
     async def attempt() -> dict[str, TopicInfo | KafkaError]:
-        errors = await cluster.refresh_metadata()
+        errors = await cluster.fetch_topics(names)
         found: dict[str, TopicInfo | KafkaError] = {}
         for name in sorted(cluster.metadata.topics if names is None else names):
             info = cluster.metadata.topics.get(name)

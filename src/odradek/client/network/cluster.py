@@ -382,8 +382,29 @@ class Cluster:
                 await asyncio.shield(self._refresh)
         return await asyncio.shield(self._begin_refresh())
 
+    async def fetch_topics(self, topics: Iterable[str] | None) -> dict[str, int]:
+        """Fetch the metadata of these topics (None: all) now and return error codes by topic.
+
+        They are not followed, so that several calls may run beside each other. Raises ClientError.
+        """
+        if self._closed:
+            raise ClientClosed("the client was closed")
+        errors = await self._fetch_topics(None if topics is None else sorted(set(topics)))
+        if topics is None and self._topics is not None:
+            # Topics that were deleted since need not be asked for again.
+            self._topics.intersection_update(self.metadata.topics)
+        return errors
+
     async def _refreshing(self) -> dict[str, int]:
         topics = None if self._topics is None else sorted(self._topics)
+        try:
+            errors = await self._fetch_topics(topics)
+            self._note_topics(topics or (), errors)
+            return errors
+        finally:
+            self._refresh = None
+
+    async def _fetch_topics(self, topics: list[str] | None) -> dict[str, int]:
         try:
             try:
                 errors = await self._ask_metadata(topics)
@@ -392,16 +413,14 @@ class Cluster:
                     raise
                 self._rebootstrap("a broker asks for it")
                 errors = await self._ask_metadata(topics)
-            self._fails_since = None
-            self._note_topics(topics or (), errors)
-            return errors
         except (KafkaError, ClientError) as error:
             self._recover()
             if not isinstance(error, Disconnected):  # logged for the connection
                 self._failures.failed("metadata", error, "retrying")
             raise
-        finally:
-            self._refresh = None
+        self._fails_since = None
+        self._failures.succeeded("metadata")
+        return errors
 
     async def _ask_metadata(self, topics: list[str] | None) -> dict[str, int]:
         """Fetch and merge the metadata of topics, None for all; error codes by topic."""
@@ -473,7 +492,6 @@ class Cluster:
 
     def _note_topics(self, asked: Iterable[str], errors: Mapping[str, int]) -> None:
         """Log topics that the metadata lacks."""
-        self._failures.succeeded("metadata")
         before, self.topic_errors = self.topic_errors, errors
         for name, code in errors.items():
             if code != ErrorCode.LEADER_NOT_AVAILABLE and (name in before or not self._auto_create):
