@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 
 from odradek.client.config import ConsumerOptions
 from odradek.client.consumer.fetcher import Fetcher
-from odradek.client.errors import ClientError, CommitFailed
+from odradek.client.errors import ClientClosed, ClientError, CommitFailed
 from odradek.client.group.assignors import Assignor, MemberSubscription, find_assignors, needs_rejoin
 from odradek.client.group.group_partitions import GroupPartitions
 from odradek.client.group.membership import GroupMember, Joined, Membership
@@ -155,6 +155,8 @@ class GroupDriver:
             if not task.done():
                 return 0.05
             self._join = None
+            if task.cancelled():
+                raise ClientClosed("the consumer was closed")
             joined = task.result()
             if joined.generation != membership.generation:
                 # The group has removed this member since: other members own its assignment.

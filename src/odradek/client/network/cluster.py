@@ -401,6 +401,10 @@ class Cluster:
             errors = await self._fetch_topics(topics)
             self._note_topics(topics or (), errors)
             return errors
+        except asyncio.CancelledError:
+            if self._closed:  # the callers that wait are not to look cancelled
+                raise ClientClosed("the client was closed") from None
+            raise
         finally:
             self._refresh = None
 

@@ -270,6 +270,10 @@ class Connections:
             why = str(error).removeprefix(f"{host}:{port}: ")
             self._failures.failed(f"connection to broker at {host}:{port}", why, f"retrying in {pause_ms:.0f} ms")
             raise
+        except asyncio.CancelledError:
+            if self._closed:  # the callers that wait are not to look cancelled
+                raise ClientClosed("the client was closed") from None
+            raise
         finally:
             slot.attempt = None
         slot.connection = connection
