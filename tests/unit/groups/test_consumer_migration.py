@@ -126,6 +126,18 @@ def test_upgrade_makes_members_in_a_rebalance_join_again(shard: VirtualShard) ->
     assert {m.member_id for m in describe(shard).members} == {old.member_id, waiting[0], "k"}
 
 
+def test_upgrade_succeeds_while_the_protocol_of_the_group_changes(shard: VirtualShard) -> None:
+    """A rolling change of the assignor: the member that joins no longer offers the protocol of the last generation."""
+    old = ClassicMember(shard)
+    old.join(protocols=("range", "roundrobin"))
+    old.sync({old.member_id: write_assignment({"a": range(6)}, 1)})
+    waiting = shard.joined_with_id(protocols=(("roundrobin", metadata("a")),))
+    assert waiting[1] not in shard.answers
+    new = ConsumerMember(shard, "k", "a").join()
+    assert new.error is None
+    assert {m.member_id for m in describe(shard).members} == {old.member_id, waiting[0], "k"}
+
+
 def test_classic_members_join_a_consumer_group(shard: VirtualShard) -> None:
     new = ConsumerMember(shard, "k", "a").join()
     shard.sleep(1_000)

@@ -99,7 +99,10 @@ class Migrations:
         """Every member keeps its assignment of the last generation; for members that wait, see `ask_to_rejoin`."""
         group_id, epoch = classic.group_id, classic.generation_id
         image = self._members.image()
-        name = classic.protocol_name or classic.select_protocol()
+        name = classic.protocol_name
+        if name is None or classic.supported.get(name, 0) < len(classic.members):
+            # A member that waits for the next generation need not have the protocol of the last one.
+            name = classic.select_protocol()
         converted = [_converted(member, name, epoch, image) for member in classic.members.values()]
         draft = Draft.of_new(group_id, replaces_classic=group_id in self._stored)
         for member in converted:
