@@ -22,7 +22,8 @@ from odradek.wire.messages.offset_commit import (
 )
 from odradek.wire.messages.sync_group import SyncGroupResponse
 from tests.unit.client.consumers import filled, read, run, until
-from tests.unit.client.fake_cluster import FakeCluster, drop, silent
+from tests.unit.client.fake_cluster import OPTIONS, FakeCluster, drop, silent
+from tests.unit.client.virtual_time import run_in_virtual_time
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 IN_GROUP: dict[str, Any] = {"group_id": "g", "heartbeat_interval_ms": 5, "enable_auto_commit": False}
@@ -246,3 +247,36 @@ def test_member_rejoins_after_an_unreadable_assignment() -> None:
         assert len(await read(consumer, 12)) == 12
 
     run(cluster, body, "t", **IN_GROUP)
+
+
+@pytest.mark.parametrize("key", [ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP])
+def test_rebalance_leaves_a_coordinator_that_stands_still(key: ApiKey) -> None:
+    """Its connection stays open, and its answer may take the rebalance timeout: five minutes."""
+    cluster = filled(FakeCluster(brokers=2, topics={"t": 1}), 3)
+
+    def stands_still(broker: Any, request: Any, version: int, proper: Any) -> None:
+        cluster.coordinator = 2
+
+    cluster.script(key, stands_still)
+
+    async def main() -> None:
+        options = {**OPTIONS, **IN_GROUP, "auto_offset_reset": "earliest", "heartbeat_interval_ms": 3_000}
+        async with asyncio.timeout(100), Consumer("t", network=cluster, **options) as consumer:
+            await read(consumer, 12)
+
+    run_in_virtual_time(main())
+    asked = [node_id for node_id, each, _, _ in cluster.requests if each == key]
+    assert asked == [1, 2]
+
+
+def test_slow_rebalance_is_waited_for_at_its_coordinator() -> None:
+    cluster = filled(FakeCluster(brokers=2, topics={"t": 1}), 3)
+
+    async def main() -> None:
+        options = {**OPTIONS, **IN_GROUP, "auto_offset_reset": "earliest", "heartbeat_interval_ms": 3_000}
+        async with Consumer("t", network=cluster, **options) as consumer:
+            cluster.script(ApiKey.JOIN_GROUP, silent)
+            assert await consumer.poll(200_000) == []
+
+    run_in_virtual_time(main())
+    assert cluster.count(ApiKey.JOIN_GROUP) == 1

@@ -17,6 +17,8 @@ from odradek.client.errors import ClientError, Disconnected
 from odradek.client.metrics.measures import ConsumerMeasures
 from odradek.client.model import GroupMembershipOperation
 from odradek.client.network.cluster import GROUP_COORDINATOR, Cluster, error_of, is_retriable
+from odradek.client.network.connection import Request, Response
+from odradek.client.network.connections import retrieve_failure
 from odradek.client.network.failure_log import FailureLog
 from odradek.client.offsets import Member
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -241,23 +243,10 @@ class Membership:
             reason=reason or None,
         )
         begun = self._loop.time()
-        response = await self._cluster.request_coordinator(
-            GROUP_COORDINATOR,
-            self._group_id,
-            request,
-            JoinGroupResponse,
-            # The broker answers when all members are there, which takes up to the rebalance timeout.
-            timeout_ms=config["max_poll_interval_ms"] + _JOIN_SLACK_MS,
-        )
+        response = await self._wait_for_group(request, JoinGroupResponse)
         if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self.member_id = request.member_id = response.member_id
-            response = await self._cluster.request_coordinator(
-                GROUP_COORDINATOR,
-                self._group_id,
-                request,
-                JoinGroupResponse,
-                timeout_ms=config["max_poll_interval_ms"] + _JOIN_SLACK_MS,
-            )
+            response = await self._wait_for_group(request, JoinGroupResponse)
         self._check(response.error_code)
         joined_at = self._loop.time()
         self._measures.group.took("joins", "join_time", "longest_join", joined_at - begun)
@@ -278,16 +267,41 @@ class Membership:
             protocol_name=protocol,
             assignments=[SyncGroupRequestAssignment(member_id, data) for member_id, data in assignments.items()],
         )
-        synced = await self._cluster.request_coordinator(
-            GROUP_COORDINATOR,
-            self._group_id,
-            sync,
-            SyncGroupResponse,
-            timeout_ms=config["max_poll_interval_ms"] + _JOIN_SLACK_MS,
-        )
+        synced = await self._wait_for_group(sync, SyncGroupResponse)
         self._check(synced.error_code)
         self._measures.group.took("syncs", "sync_time", "longest_sync", self._loop.time() - joined_at)
         return Joined(protocol, synced.assignment, generation, is_leader)
+
+    async def _wait_for_group(self, request: Request, response_type: type[Response]) -> Response:
+        """Ask the coordinator, which answers when all members are there: up to the rebalance timeout later.
+
+        One that stands still keeps its connection. Raises Disconnected once another broker coordinates the group.
+        """
+        cluster = self._cluster
+        node_id = await cluster.coordinator(GROUP_COORDINATOR, self._group_id)
+        timeout_ms = self._config["max_poll_interval_ms"] + _JOIN_SLACK_MS
+        answer = self._loop.create_task(
+            cluster.request_coordinator(
+                GROUP_COORDINATOR, self._group_id, request, response_type, timeout_ms=timeout_ms
+            )
+        )
+        answer.add_done_callback(retrieve_failure)
+        moved = self._loop.create_task(self._wait_until_moved(node_id))
+        try:
+            await asyncio.wait({answer, moved}, return_when=asyncio.FIRST_COMPLETED)
+            if not answer.done():
+                raise Disconnected(f"another broker coordinates group {self._group_id} now")
+            return answer.result()
+        finally:
+            answer.cancel()
+            moved.cancel()
+
+    async def _wait_until_moved(self, node_id: int) -> None:
+        """Wait until another broker than this coordinates the group."""
+        while True:
+            await asyncio.sleep(self._config["request_timeout_ms"] / 1000)
+            if await self._cluster.coordinator_has_moved(GROUP_COORDINATOR, self._group_id, node_id):
+                return
 
     def _note(self, what: str, error: Exception) -> None:
         if not isinstance(error, Disconnected):  # logged for the connection

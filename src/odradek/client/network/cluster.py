@@ -227,9 +227,17 @@ class Cluster:
     async def coordinator(self, kind: int, key: str) -> int:
         """Broker id of a coordinator, looked up when unknown. Raises ClientError, KafkaError."""
         known = self._coordinators.get((kind, key))
-        if known is not None:
-            return known
-        connection = await self.connections.any()
+        return await self._find_coordinator(kind, key, await self.connections.any()) if known is None else known
+
+    async def coordinator_has_moved(self, kind: int, key: str, node_id: int) -> bool:
+        """Whether a broker, another one if possible, names another coordinator than this, which is known then."""
+        try:
+            connection = await self.connections.any(other_than=self.connections.opened(node_id))
+            return await self._find_coordinator(kind, key, connection) != node_id
+        except (KafkaError, ClientError):
+            return False
+
+    async def _find_coordinator(self, kind: int, key: str, connection: Connection) -> int:
         request = FindCoordinatorRequest(key=key, key_type=kind, coordinator_keys=[key])
         if connection.version_of(FindCoordinatorRequest) >= 4:
             request.key = ""
