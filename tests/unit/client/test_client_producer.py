@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import pytest
@@ -20,6 +20,7 @@ from odradek.client.producer.accumulator import Delivery
 from odradek.client.producer.partitioners import partition_for_key
 from odradek.client.producer.producer import Producer
 from odradek.client.producer.sender import Sender
+from odradek.records.builder import encode_batch
 from odradek.records.headers import LazyHeaders
 from odradek.wire.apis import ApiKey
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -773,3 +774,26 @@ def test_sender_waits_for_a_leader_that_has_all_requests_it_may(
         partitioner_availability_timeout_ms=timeout_ms,
     )
     assert len(cluster.values("t", 0)) == 52
+
+
+class Invents:
+    """A partitioner."""
+
+    def partition(self, topic: str, key: bytes | None, partitions: int, available: Sequence[int]) -> int:
+        return 7
+
+
+def test_partition_that_a_partitioner_invents_is_an_error() -> None:
+    async def body(producer: Producer) -> None:
+        with pytest.raises(ValueError, match="partition 7 of topic t, which has 1"):
+            await producer.send("t", b"x", key=b"k")
+
+    run(FakeCluster(), body, partitioner=Invents())
+
+
+def test_encoded_batch_for_an_absent_partition_is_rejected() -> None:
+    async def body(producer: Producer) -> None:
+        with pytest.raises(KafkaError, match="t has 1 partitions, not 3"):
+            await producer.send_batch("t", 3, [encode_batch([(0, None, b"x", ())])])
+
+    run(FakeCluster(), body)

@@ -252,8 +252,8 @@ class Producer(Generic[Key_contra, Value_contra]):
 
         Waits up to max_block_ms for metadata and buffer memory: CallTimedOut, BufferExhausted. Raises TypeError for
         arguments that are not bytes (without serializers), ValueError for a negative timestamp or one beyond 63 bits,
-        KafkaError (an invalid or missing topic, MESSAGE_TOO_LARGE
-        beyond max_request_size), ClientClosed, IllegalState, ProducerFenced.
+        and for a partitioner that chooses a partition that the topic lacks, KafkaError (an invalid or missing topic,
+        MESSAGE_TOO_LARGE beyond max_request_size), ClientClosed, IllegalState, ProducerFenced.
         """
         if self._transforms:
             key, value, headers = self._transform(topic, key, value, headers)
@@ -324,7 +324,7 @@ class Producer(Generic[Key_contra, Value_contra]):
         Producer id, epoch and sequence are filled in when they are sent. Each delivery is that of a batch; its offset
         is the first record's. Raises CorruptRecords, ValueError, and as `send`.
         """
-        await self._topic(topic)
+        await self._find_partition(topic, partition)
         deliveries = []
         for each in batches:
             data = bytearray(each)
@@ -501,6 +501,7 @@ class Producer(Generic[Key_contra, Value_contra]):
             left = key is None and self._leave_full_batch(topic, value, encoded_headers)
             chosen = self._partition(topic, key, len(info.partitions), info.available)
         if not 0 <= chosen < len(info.partitions):
+            _check_chosen(partition, chosen, info)
             # The topic may have grown since: the slow path refreshes, and raises in the end.
             return None
         stamp = self._now_ms() if timestamp_ms is None else timestamp_ms
@@ -557,14 +558,7 @@ class Producer(Generic[Key_contra, Value_contra]):
         _check_place(partition, timestamp_ms)
         transaction = self.sender.transaction
         taking = 0 if transaction is None else transaction.taking
-        info = await self._topic(topic)
-        if partition is not None and partition >= len(info.partitions):
-            await self.cluster.refresh_metadata()
-            info = await self._topic(topic)
-        if partition is not None and not 0 <= partition < len(info.partitions):
-            raise error_of(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic} has {len(info.partitions)} partitions, not {partition}"
-            )
+        await self._find_partition(topic, partition)
 
         def attempt() -> Delivery | None:
             if transaction is not None and transaction.taking != taking:
@@ -572,6 +566,18 @@ class Producer(Generic[Key_contra, Value_contra]):
             return self._append(topic, value, key, headers, partition, timestamp_ms)
 
         return await self._memory_for(attempt)
+
+    async def _find_partition(self, topic: str, partition: int | None) -> None:
+        """Wait for the topic's metadata. Raises KafkaError, also for a partition that it lacks, and CallTimedOut."""
+        info = await self._topic(topic)
+        if partition is not None and partition >= len(info.partitions):
+            # The topic may have grown since.
+            await self.cluster.refresh_metadata()
+            info = await self._topic(topic)
+        if partition is not None and not 0 <= partition < len(info.partitions):
+            raise error_of(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic} has {len(info.partitions)} partitions, not {partition}"
+            )
 
     async def _memory_for(self, attempt: Callable[[], T | None]) -> T:
         """Retry `attempt` until there is memory for it, for up to max_block_ms."""
@@ -655,6 +661,14 @@ class Producer(Generic[Key_contra, Value_contra]):
         assert self._accumulator is not None
         queue = self._accumulator.queues.get((topic, partition))
         return 0 if queue is None else len(queue.batches)
+
+
+def _check_chosen(given: int | None, chosen: int, info: TopicInfo) -> None:
+    """Raise ValueError for a partition that the topic lacks, unless the program has given it."""
+    if given is None:
+        raise ValueError(
+            f"the partitioner chose partition {chosen} of topic {info.name}, which has {len(info.partitions)}"
+        )
 
 
 def _check_data(key: object, value: object) -> None:
