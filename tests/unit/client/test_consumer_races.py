@@ -288,3 +288,18 @@ def test_position_that_is_sought_with_an_epoch_is_checked() -> None:
         assert (await read(consumer, 1))[0].offset == 4
 
     run(cluster, body)
+
+
+def test_subscription_that_a_loop_changes_applies_to_its_next_record() -> None:
+    seen: list[str] = []
+
+    async def body(consumer: Consumer) -> None:
+        async for record in consumer:
+            seen.append(record.topic)
+            if len(seen) == 1:
+                consumer.subscribe(["u"])
+            if len(seen) == 3:
+                break
+
+    run(filled(FakeCluster(topics={"t": 1, "u": 1}), 3), body, "t")
+    assert seen == ["t", "u", "u"]

@@ -306,7 +306,7 @@ class Consumer(Generic[Key_co, Value_co]):
         self._pattern = re.compile(pattern) if isinstance(pattern, str) else pattern
         self._listener = listener or self._listener
         if self._group is None:
-            fetcher.states.clear()
+            fetcher.forget_partitions()
         else:
             self._group.subscribe(self._topics, self._pattern, self._listener)
         cluster.follow_topics(None if self._pattern is not None else self._topics)

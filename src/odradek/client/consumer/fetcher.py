@@ -91,6 +91,12 @@ class Fetcher:
         taken, self._out_of_range = self._out_of_range, {}
         return taken
 
+    def forget_partitions(self) -> None:
+        """Read none of the partitions any longer; an `async for` may stand in the middle of their records."""
+        for state in self.states.values():
+            state.drop()
+        self.states.clear()
+
     def positions(self) -> Positions:
         """The known positions, except those in topics that were deleted and created again since."""
         found: dict[TopicPartition, OffsetAndMetadata] = {}

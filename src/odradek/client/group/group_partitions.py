@@ -83,7 +83,7 @@ class GroupPartitions:
 
     def forget(self) -> None:
         """Drop all partitions without a word: they belong to the user, not to the group."""
-        self._fetcher.states.clear()
+        self._fetcher.forget_partitions()
 
     async def take_up(self, fresh: set[TopicPartition]) -> None:
         """Begin with partitions; the listener is called also with none, as in Kafka. Raises what that raises."""
@@ -126,7 +126,7 @@ class GroupPartitions:
             else:
                 await self._call("on_partitions_lost", lost)
         finally:
-            self._fetcher.states.clear()
+            self._fetcher.forget_partitions()
 
     async def _call(self, method: str, partitions: set[TopicPartition]) -> None:
         called = getattr(self._listener, method, None)
