@@ -654,3 +654,17 @@ def test_metadata_records_of_kafka_4_0_are_removed(shard: VirtualShard) -> None:
     rebalance(member, rounds=1)
     assert not shard.coordinator.consumer.by_id["g"].has_old_metadata
     assert OldMetadataRecord("g", exists=False) in shard.records()
+
+
+def test_member_keeps_its_partitions_when_its_subscription_is_newer(shard: VirtualShard) -> None:
+    """Compaction removes the subscription before the assignment: the assignment comes first then."""
+    member = ConsumerMember(shard, "m", "a").join()
+    shard.sleep(1_000)
+    member.beat(rebalance_timeout_ms=77_000)
+    held = shard.coordinator.consumer.by_id["g"].members["m"].current
+    assert held.assigned
+    fresh = shard.replayed(shard.compacted())
+    group = fresh.consumer.by_id["g"]
+    assert group.members["m"].current == held
+    assert group.members["m"].subscription.rebalance_timeout_ms == 77_000
+    assert set(group.owners.values()) == {"m"}

@@ -1,11 +1,12 @@
 """A shard under a virtual clock, with a log of its own: what the shell does, without one.
 
 After every step the log is replayed into a fresh coordinator, through the records' bytes; both must agree on what is
-stored.
+stored, and so must a coordinator that reads the log after its compaction.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from odradek.groups.classic.group import GroupState, restore
@@ -169,9 +170,30 @@ class VirtualShard:
         self.answers.clear()
         self.obey(self.coordinator.loaded(self.now_ms))
 
-    def replayed(self) -> GroupCoordinator:
+    def compacted(self) -> set[int]:
+        """Offsets that compaction leaves: before the first open transaction, the last plain record of each key."""
+        opened: dict[int, int] = {}
+        for offset, (entry, detail) in enumerate(self.log):
+            if isinstance(entry, int):
+                opened.pop(entry, None)
+            elif detail != NO_PRODUCER_ID:
+                opened.setdefault(detail, offset)
+        stable = min(opened.values(), default=len(self.log))
+        last: dict[bytes, int] = {}
+        kept = set(range(stable, len(self.log)))
+        for offset, (entry, detail) in enumerate(self.log[:stable]):
+            if isinstance(entry, int) or detail != NO_PRODUCER_ID:
+                kept.add(offset)
+            else:
+                last[encode_record(entry)[0]] = offset
+        return kept.union(last.values())
+
+    def replayed(self, offsets: Collection[int] | None = None) -> GroupCoordinator:
+        """A coordinator that has read the log, or what is at these offsets of it."""
         fresh = GroupCoordinator(self.settings, SeededRandom(self._seed), lambda: self.image)
         for offset, (entry, detail) in enumerate(self.log):
+            if offsets is not None and offset not in offsets:
+                continue
             if isinstance(entry, int):
                 fresh.replay_marker(entry, committed=detail)
             else:
@@ -182,10 +204,10 @@ class VirtualShard:
         return fresh
 
     def check(self) -> None:
-        fresh = self.replayed()
-        assert fresh.classic.stored == self.coordinator.classic.stored
-        assert fresh.offsets == self.coordinator.offsets
-        assert fresh.consumer.by_id == self.coordinator.consumer.by_id
+        for fresh in (self.replayed(), self.replayed(self.compacted())):
+            assert fresh.classic.stored == self.coordinator.classic.stored
+            assert fresh.offsets == self.coordinator.offsets
+            assert fresh.consumer.by_id == self.coordinator.consumer.by_id
         assert not self.coordinator.consumer.by_id.keys() & self.coordinator.classic.by_id.keys()
         for consumer_group in self.coordinator.consumer.by_id.values():
             check_consumer_group(consumer_group)

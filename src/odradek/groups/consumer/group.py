@@ -149,7 +149,7 @@ class ConsumerGroup:
     def apply(self, record: ConsumerRecord) -> None:
         """Apply one of the group's records; a tombstone of its epoch means that the group is removed."""
         if isinstance(record, CurrentAssignmentRecord):
-            self._set_current(record.member_id, record.value or NOT_JOINED._replace(epoch=LEAVING_EPOCH))
+            self._set_current(record.member_id, record.value)
         elif isinstance(record, TargetRecord):
             if record.value is None:
                 self.targets.pop(record.member_id, None)
@@ -182,11 +182,14 @@ class ConsumerGroup:
         if subscription.instance_id is not None:
             self.static_members[subscription.instance_id] = member_id
 
-    def _set_current(self, member_id: str, current: CurrentAssignment) -> None:
-        # Compaction may have kept only the tombstone of a member.
+    def _set_current(self, member_id: str, stored: CurrentAssignment | None) -> None:
         old = self.members.get(member_id)
         if old is None:
-            return
+            if stored is None:
+                return  # compaction has kept only the tombstones of a member
+            # Compaction has removed the subscription before this record, and kept a later one.
+            old = ConsumerMember(member_id)
+        current = stored or NOT_JOINED._replace(epoch=LEAVING_EPOCH)
         self._disown(old)
         self.members[member_id] = old._replace(current=current)
         for key in _keys(current):
