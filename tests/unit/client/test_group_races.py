@@ -280,3 +280,37 @@ def test_slow_rebalance_is_waited_for_at_its_coordinator() -> None:
 
     run_in_virtual_time(main())
     assert cluster.count(ApiKey.JOIN_GROUP) == 1
+
+
+def test_queued_commit_belongs_to_the_generation_of_its_call() -> None:
+    """It waits for the commit before it, and the group rebalances meanwhile: another member may have the partitions."""
+    cluster = filled(FakeCluster(topics={"t": 1}), 3)
+    rebalanced = asyncio.Event()
+
+    async def body(consumer: Consumer) -> None:
+        def not_before_the_rebalance(broker: Any, request: Any, version: int, proper: Any) -> Any:
+            if rebalanced.is_set():
+                return proper()
+            cluster.script(ApiKey.OFFSET_COMMIT, not_before_the_rebalance)
+            partitions = [OffsetCommitResponsePartition(0, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)]
+            topics = [OffsetCommitResponseTopic(each.name, each.topic_id, partitions) for each in request.topics]
+            return OffsetCommitResponse(topics=topics)
+
+        await read(consumer, 4)
+        first = consumer.group_metadata().generation
+        cluster.script(ApiKey.OFFSET_COMMIT, not_before_the_rebalance)
+        commits = [consumer.commit_async(), consumer.commit_async()]
+        await until(lambda: cluster.count(ApiKey.OFFSET_COMMIT))
+        cluster.script(ApiKey.HEARTBEAT, heartbeat(27))
+        await until(lambda: membership(consumer).rejoin)
+        while membership(consumer).rejoin:
+            await consumer.poll(5)
+        assert consumer.group_metadata().generation > first
+        rebalanced.set()
+        await asyncio.gather(*commits)
+        asked = [
+            each.generation_id_or_member_epoch for _, key, _, each in cluster.requests if key == ApiKey.OFFSET_COMMIT
+        ]
+        assert set(asked) == {first}
+
+    run(cluster, body, "t", **IN_GROUP)

@@ -580,14 +580,14 @@ class Consumer(Generic[Key_co, Value_co]):
         self._started()
         assert self._group is not None
         given = _complete(offsets) if offsets is not None else self.positions()
-        previous, group = self._commits, self._group
+        previous, group, member = self._commits, self._group, self._group.member
 
         async def commit() -> None:
             failure: Exception | None = None
             try:
                 if previous is not None:
                     await asyncio.wait({previous})
-                await group.commit(given)
+                await group.commit(given, member)
             except (KafkaError, ClientError) as error:
                 failure = error
                 if callback is None:

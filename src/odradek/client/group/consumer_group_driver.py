@@ -263,11 +263,18 @@ class ConsumerGroupDriver:
 
     # --- commits ---
 
-    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None) -> None:
-        """Commit. Raises CommitFailed when the group has removed this member, KafkaError, CallTimedOut."""
+    async def commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None, member: Member | None = None
+    ) -> None:
+        """Commit, as the current member or as the one that the offsets are of.
+
+        Raises CommitFailed when the group has removed this member, or has revoked partitions since; KafkaError,
+        CallTimedOut.
+        """
         given = self._fetcher.positions() if offsets is None else offsets
+        is_earlier = member is not None
+        member = member or self.member
         for attempt in range(_STALE_TRIES):
-            member = self.member
             try:
                 await self._partitions.commit(given, member)
                 return
@@ -279,10 +286,15 @@ class ConsumerGroupDriver:
                     ) from error
                 if error.code != ErrorCode.STALE_MEMBER_EPOCH:
                     raise
+                if is_earlier and not given.keys() <= self._partitions.owned:
+                    raise CommitFailed(
+                        f"group {self._group_id} has revoked partitions since the commit began"
+                    ) from error
                 # The coordinator has raised the epoch; the next heartbeat's answer has it.
                 self._urgent.set()
                 if member == self.member:
                     await asyncio.sleep(self._cluster.backoff(attempt + 1))
+                member = self.member
         raise CommitFailed(f"group {self._group_id} does not know the epoch of this member; the next poll finds out")
 
     # --- the end ---

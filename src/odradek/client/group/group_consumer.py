@@ -313,10 +313,15 @@ class GroupDriver:
 
     # --- commits ---
 
-    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None) -> None:
-        """Commit. Raises CommitFailed when the group has rebalanced, KafkaError, CallTimedOut."""
+    async def commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None, member: Member | None = None
+    ) -> None:
+        """Commit, as the current member or as the one that the offsets are of.
+
+        Raises CommitFailed when the group has rebalanced, KafkaError, CallTimedOut.
+        """
         await self._partitions.finish_commit()
-        member = self.member
+        member = member or self.member
         try:
             await self._partitions.commit(self._fetcher.positions() if offsets is None else offsets, member)
         except KafkaError as error:
