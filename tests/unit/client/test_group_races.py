@@ -314,3 +314,23 @@ def test_queued_commit_belongs_to_the_generation_of_its_call() -> None:
         assert set(asked) == {first}
 
     run(cluster, body, "t", **IN_GROUP)
+
+
+def test_commit_follows_the_commits_that_were_begun_before() -> None:
+    cluster = filled(FakeCluster(topics={"t": 1}), 3)
+
+    def loading(broker: Any, request: Any, version: int, proper: Any) -> Any:
+        partitions = [OffsetCommitResponsePartition(0, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)]
+        topics = [OffsetCommitResponseTopic(each.name, each.topic_id, partitions) for each in request.topics]
+        return OffsetCommitResponse(topics=topics)
+
+    async def body(consumer: Consumer) -> None:
+        consumer.assign([T0])
+        cluster.script(ApiKey.OFFSET_COMMIT, loading, loading)
+        first = consumer.commit_async({T0: 4})
+        await until(lambda: cluster.count(ApiKey.OFFSET_COMMIT))
+        await consumer.commit({T0: 8})
+        await first
+        assert cluster.committed["g"]["t", 0] == 8
+
+    run(cluster, body, **IN_GROUP, retry_backoff_ms=20, retry_backoff_max_ms=20)

@@ -556,7 +556,7 @@ class Consumer(Generic[Key_co, Value_co]):
             return await fetch_committed(self.cluster, group_id, partitions)
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None) -> None:
-        """Commit these offsets, or the positions of all assigned partitions.
+        """Commit these offsets, or the positions of all assigned partitions, after what `commit_async` has begun.
 
         Raises CommitFailed when the group has rebalanced without this member, KafkaError, CallTimedOut, IllegalState.
         """
@@ -564,6 +564,9 @@ class Consumer(Generic[Key_co, Value_co]):
         assert self._group is not None
         fetcher, cluster = self._with_group()
         with fetcher.measures.timing("committing", cluster.loop.time):
+            if self._commits is not None:
+                # A retry of an earlier commit must not undo this one.
+                await asyncio.wait({self._commits})
             await self._group.commit(None if offsets is None else _complete(offsets))
 
     def commit_async(
