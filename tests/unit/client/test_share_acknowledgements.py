@@ -82,13 +82,6 @@ class AcknowledgementMachine(RuleBasedStateMachine):
                     {(source, offset): False for offset, kind in sent.items() if kind == AcknowledgeType.RENEW}
                 )
 
-    @rule(source=st.sampled_from([FIRST, SECOND]))
-    def lose_the_session(self, source: Source) -> None:
-        self.machine.forget(source.node_id)
-        self.in_hand = {key: new for key, new in self.in_hand.items() if key[0].node_id != source.node_id}
-        self.decided = {key: kind for key, kind in self.decided.items() if key[0].node_id != source.node_id}
-        self.flying = [each for each in self.flying if source not in each]
-
     @invariant()
     def the_program_owes_what_it_holds_for_the_first_time(self) -> None:
         assert self.machine.unacknowledged == sum(self.in_hand.values())

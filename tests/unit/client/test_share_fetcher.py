@@ -160,3 +160,31 @@ def test_commit_is_answered_while_a_failure_waits_for_a_poll() -> None:
         assert fetcher.failure is not None
 
     asyncio.run(body())
+
+
+def test_record_in_hand_is_acknowledged_although_its_session_is_over() -> None:
+    """A request for other records failed: the program learns of the loss by the outcome, not by an exception."""
+    outcomes: list[tuple[TopicPartition, frozenset[int], Exception | None]] = []
+
+    async def body() -> None:
+        cluster = PlayedCluster(ErrorCode.SHARE_SESSION_NOT_FOUND)
+        fetcher = ShareFetcher(
+            cast(Cluster, cluster),
+            resolve_share_consumer({"group_id": "g"}),
+            RecordReader(check_crcs=True),
+            "member",
+            lambda *outcome: outcomes.append(outcome),
+            measures(),
+        )
+        fetcher.assignment = frozenset({(TOPIC, 0)})
+        await fetch(fetcher)
+        for offset in (5, 6):
+            fetcher.acknowledgements.deliver(KEPT, offset)
+        for offset in (5, 6):
+            fetcher.acknowledgements.acknowledge(KEPT.topic_partition, offset, AcknowledgeType.ACCEPT)
+            fetcher.send_acknowledgements()
+            await fetcher.wait(30)
+
+    asyncio.run(body())
+    assert [offsets for _, offsets, _ in outcomes] == [frozenset({5}), frozenset({6})]
+    assert {getattr(error, "code", None) for _, _, error in outcomes} == {ErrorCode.SHARE_SESSION_NOT_FOUND}

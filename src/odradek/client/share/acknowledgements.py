@@ -128,11 +128,6 @@ class Acknowledgements:
             for offset in renewed:
                 states.setdefault(offset, _RENEWED)
 
-    def forget(self, node_id: int) -> None:
-        """Drop everything that a broker has given: its session is over, and it has released the records."""
-        for source in [each for each in self._states if each.node_id == node_id]:
-            del self._states[source]
-
 
 def offset_ranges(sent: Mapping[int, int]) -> list[OffsetRange]:
     """Acknowledgements by offset as a request carries them, in order."""

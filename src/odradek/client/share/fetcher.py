@@ -194,10 +194,12 @@ class ShareFetcher:
         for node_id, node in self._nodes.items():
             if node.task is not None:
                 node.task.cancel()
+            taken = self.acknowledgements.take(node_id)
             if not node.session.is_new:
                 node.session.epoch = FINAL_EPOCH
-                taken = self.acknowledgements.take(node_id)
-                endings.append(self._acknowledge(node_id, node, taken, timeout_ms=_CLOSE_MS))
+            elif not taken:
+                continue
+            endings.append(self._acknowledge(node_id, node, taken, timeout_ms=_CLOSE_MS))
         await asyncio.gather(*endings, return_exceptions=True)
 
     def _wanted_by_node(self) -> dict[int, set[TopicIdPartition]]:
@@ -387,11 +389,13 @@ class ShareFetcher:
         node.retry_at = self._loop.time() + self._cluster.options["retry_backoff_ms"] / 1000
 
     def _failed(self, node_id: int, node: _Node, error: Exception) -> None:
-        """A request failed: its session is over, and the broker releases what it gave."""
+        """A request failed: its session is over, and the broker releases what it gave.
+
+        Records in the program's hands stay there: the outcome of their acknowledgement says that they are lost.
+        """
         node.session.reset()
         self._buffer = deque(each for each in self._buffer if each.source.node_id != node_id)
         self._complete(self.acknowledgements.take(node_id), error)
-        self.acknowledgements.forget(node_id)
         node.retry_at = self._loop.time() + self._cluster.backoff(1)
         if isinstance(error, TransportError):
             self._cluster.want_metadata()
