@@ -8,8 +8,8 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, NamedTuple
 
-from odradek.client.errors import CallTimedOut, ClientError
-from odradek.client.model import READ_UNCOMMITTED, IsolationLevel, OffsetAndMetadata, OffsetAndTimestamp
+from odradek.client.errors import ClientError
+from odradek.client.model import READ_UNCOMMITTED, OffsetAndMetadata, OffsetAndTimestamp
 from odradek.client.network.cluster import GROUP_COORDINATOR, Cluster, error_of, is_retriable, is_stale_metadata
 from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -99,35 +99,6 @@ async def list_offsets(
     return found
 
 
-async def list_offsets_each(
-    cluster: Cluster,
-    timestamps: Mapping[TopicPartition, int],
-    *,
-    isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
-) -> dict[TopicPartition, OffsetAndTimestamp | KafkaError]:
-    """As `list_offsets`, with a KafkaError for each partition that failed, at once or until the time was over.
-
-    Raises CallTimedOut when no broker answered, UnsupportedByBroker.
-    """
-    found: dict[TopicPartition, OffsetAndTimestamp] = {}
-    failed: dict[TopicPartition, KafkaError] = {}
-    final: set[TopicPartition] = set()
-
-    async def attempt() -> None:
-        left = {key: each for key, each in timestamps.items() if key not in found and key not in final}
-        failures = await ask_leaders(cluster, left, isolation_level, found.update)
-        failed.update((key, error) for key, error in failures.items() if isinstance(error, KafkaError))
-        final.update(key for key, error in failed.items() if not error.retriable)
-        raise_one({key: error for key, error in failures.items() if key not in final})
-
-    try:
-        await cluster.retrying(attempt, "ListOffsets")
-    except CallTimedOut:
-        if any(key not in found and key not in failed for key in timestamps):
-            raise
-    return {key: found[key] if key in found else failed[key] for key in timestamps}
-
-
 async def ask_leaders(
     cluster: Cluster,
     timestamps: Mapping[TopicPartition, int],
@@ -143,22 +114,13 @@ async def ask_leaders(
 
     async def ask(node_id: int, keys: Collection[TopicPartition]) -> None:
         try:
-            response = await cluster.request(
-                node_id, _offsets_request(cluster, keys, timestamps, isolation_level), ListOffsetsResponse
-            )
+            answers = await ask_leader(cluster, node_id, keys, timestamps, isolation_level)
         except ClientError as error:
             cluster.want_metadata()
             failures.update(dict.fromkeys(keys, error))
             return
-        found: dict[TopicPartition, OffsetAndTimestamp] = {}
-        for topic in response.topics:
-            for each in topic.partitions:
-                key = TopicPartition(topic.name, each.partition_index)
-                if each.error_code:
-                    failures[key] = error_of(each.error_code, f"{key}")
-                else:
-                    found[key] = OffsetAndTimestamp(each.offset, each.timestamp, each.leader_epoch)
-        answered(found)
+        failures.update((key, each) for key, each in answers.items() if isinstance(each, KafkaError))
+        answered({key: each for key, each in answers.items() if not isinstance(each, KafkaError)})
 
     await asyncio.gather(*(ask(node_id, keys) for node_id, keys in leaders.items()))
     if any(isinstance(each, KafkaError) and is_stale_metadata(each.code) for each in failures.values()):
@@ -173,9 +135,14 @@ def raise_one(failures: Failures) -> None:
         raise min(failures.values(), key=is_retriable)
 
 
-def _offsets_request(
-    cluster: Cluster, keys: Collection[TopicPartition], timestamps: Mapping[TopicPartition, int], isolation_level: int
-) -> ListOffsetsRequest:
+async def ask_leader(
+    cluster: Cluster,
+    node_id: int,
+    keys: Collection[TopicPartition],
+    timestamps: Mapping[TopicPartition, int],
+    isolation_level: int,
+) -> dict[TopicPartition, OffsetAndTimestamp | KafkaError]:
+    """Ask one broker for the offsets of partitions that it leads, once. Raises ClientError."""
     topics = [
         ListOffsetsRequestTopic(
             topic,
@@ -188,7 +155,17 @@ def _offsets_request(
         )
         for topic, partitions in by_topic(keys).items()
     ]
-    return ListOffsetsRequest(-1, isolation_level, topics, cluster.options["request_timeout_ms"])
+    request = ListOffsetsRequest(-1, isolation_level, topics, cluster.options["request_timeout_ms"])
+    response = await cluster.request(node_id, request, ListOffsetsResponse)
+    found: dict[TopicPartition, OffsetAndTimestamp | KafkaError] = {}
+    for answer in response.topics:
+        for part in answer.partitions:
+            key = TopicPartition(answer.name, part.partition_index)
+            if part.error_code:
+                found[key] = error_of(part.error_code, f"{key}")
+            else:
+                found[key] = OffsetAndTimestamp(part.offset, part.timestamp, part.leader_epoch)
+    return found
 
 
 async def fetch_committed(

@@ -24,7 +24,6 @@ from odradek.client.model import IsolationLevel, OffsetAndTimestamp, OffsetSpec
 from odradek.client.network.cluster import Cluster
 from odradek.client.network.connection import Request
 from odradek.client.network.metadata import TopicInfo
-from odradek.client.offsets import list_offsets_each
 from odradek.ports.network import Network
 from odradek.ports.randomness import Random
 from odradek.records.topic_partition import TopicPartition
@@ -275,7 +274,9 @@ class Admin:
         isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> dict[TopicPartition, OffsetAndTimestamp | KafkaError]:
         """Offsets by an OffsetSpec or by time (ms since the epoch); offset -1 where no record is that young."""
-        return await list_offsets_each(self.cluster, timestamps, isolation_level=IsolationLevel(isolation_level))
+        return await topic_calls.list_offsets(
+            self._requests, timestamps, isolation_level=IsolationLevel(isolation_level)
+        )
 
     # --- configs ---
 

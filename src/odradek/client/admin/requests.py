@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from odradek.client.errors import TransportError
-from odradek.client.network.cluster import GROUP_COORDINATOR, TRANSACTION_COORDINATOR, Cluster, error_of
+from odradek.client.errors import CallTimedOut, TransportError
+from odradek.client.network.cluster import (
+    GROUP_COORDINATOR,
+    TRANSACTION_COORDINATOR,
+    Cluster,
+    error_of,
+    is_stale_metadata,
+)
 from odradek.client.network.connection import Request, Response
+from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import ErrorCode, KafkaError
 
 T = TypeVar("T")
@@ -135,6 +143,56 @@ class AdminRequests:
             return response
 
         return await cluster.retrying(attempt, f"{api_name(request)} of {_KINDS[kind]} {key}")
+
+    async def to_leaders(
+        self,
+        partitions: Iterable[TopicPartition],
+        what: str,
+        ask: Callable[[int, list[TopicPartition]], Awaitable[Mapping[TopicPartition, T | KafkaError]]],
+    ) -> dict[TopicPartition, T | KafkaError]:
+        """Results of partitions, as `ask(broker id, partitions)` gets them of their leaders.
+
+        Those that have no leader, or whose leader has changed or cannot be reached, are asked for again until the time
+        is over. Raises CallTimedOut when no broker answered, ClientError.
+        """
+        cluster, wanted = self.cluster, list(partitions)
+        done: dict[TopicPartition, T | KafkaError] = {}
+        failed: dict[TopicPartition, KafkaError] = {}
+        unreachable: dict[TopicPartition, TransportError] = {}
+
+        async def ask_one(node_id: int, keys: list[TopicPartition]) -> None:
+            try:
+                answers = await ask(node_id, keys)
+            except TransportError as error:
+                unreachable.update(dict.fromkeys(keys, error))
+                return
+            for key, answer in answers.items():
+                unreachable.pop(key, None)
+                if isinstance(answer, KafkaError) and answer.retriable:
+                    failed[key] = answer
+                else:
+                    done[key] = answer
+
+        async def attempt() -> None:
+            leaders, lacking = await cluster.leaders(key for key in wanted if key not in done)
+            for key, error in lacking.items():
+                unreachable.pop(key, None)
+                (failed if error.retriable else done)[key] = error
+            await asyncio.gather(*(ask_one(node_id, keys) for node_id, keys in leaders.items()))
+            left = [key for key in wanted if key not in done]
+            if any(key in unreachable or is_stale_metadata(failed[key].code) for key in left):
+                await cluster.refresh_metadata()
+            for key in left:
+                raise unreachable.get(key) or failed[key]
+
+        try:
+            await cluster.retrying(attempt, what)
+        except CallTimedOut:
+            if not done and not failed:
+                raise
+        for key, error in unreachable.items():
+            failed[key] = error_of(ErrorCode.REQUEST_TIMED_OUT, f"{key}: {error}")
+        return {key: done[key] if key in done else failed[key] for key in wanted}
 
     async def broker_ids(self) -> list[int]:
         """Ids of the live brokers, sorted, as a broker reports them now."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from odradek.client.admin.requests import AdminRequests, failure_of
 from odradek.client.errors import UnsupportedByBroker
-from odradek.client.network.cluster import error_of, is_stale_metadata
+from odradek.client.model import IsolationLevel, OffsetAndTimestamp
+from odradek.client.network.cluster import error_of
 from odradek.client.network.metadata import MetadataCache, TopicInfo
-from odradek.client.offsets import by_topic
+from odradek.client.offsets import ask_leader, by_topic
 from odradek.records.topic_partition import TopicPartition
 from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.messages.create_partitions import (
@@ -185,29 +185,32 @@ async def delete_records(
     requests: AdminRequests, offsets: Mapping[TopicPartition, int], *, timeout_ms: int
 ) -> dict[TopicPartition, int | KafkaError]:
     """See `Admin.delete_records`."""
-    cluster = requests.cluster
-    done: dict[TopicPartition, int | KafkaError] = {}
 
-    async def attempt() -> dict[TopicPartition, int | KafkaError]:
-        leaders: dict[int, list[TopicPartition]] = defaultdict(list)
-        for key in offsets:
-            if key not in done:
-                leaders[(await cluster.leader(*key)).leader].append(key)
-        for node_id, keys in leaders.items():
-            topics = [
-                DeleteRecordsRequestTopic(
-                    topic, [DeleteRecordsRequestPartition(p, offsets[TopicPartition(topic, p)]) for p in partitions]
-                )
-                for topic, partitions in by_topic(keys).items()
-            ]
-            response = await cluster.request(node_id, DeleteRecordsRequest(topics, timeout_ms), DeleteRecordsResponse)
-            for topic_answer in response.topics:
-                for each in topic_answer.partitions:
-                    key = TopicPartition(topic_answer.name, each.partition_index)
-                    if is_stale_metadata(each.error_code):
-                        await cluster.refresh_metadata()
-                        raise error_of(each.error_code, f"{key}")
-                    done[key] = error_of(each.error_code, f"{key}") if each.error_code else each.low_watermark
-        return done
+    async def ask(node_id: int, keys: list[TopicPartition]) -> dict[TopicPartition, int | KafkaError]:
+        topics = [
+            DeleteRecordsRequestTopic(
+                topic, [DeleteRecordsRequestPartition(p, offsets[TopicPartition(topic, p)]) for p in partitions]
+            )
+            for topic, partitions in by_topic(keys).items()
+        ]
+        request = DeleteRecordsRequest(topics, timeout_ms)
+        response = await requests.cluster.request(node_id, request, DeleteRecordsResponse)
+        found: dict[TopicPartition, int | KafkaError] = {}
+        for answer in response.topics:
+            for each in answer.partitions:
+                key = TopicPartition(answer.name, each.partition_index)
+                found[key] = error_of(each.error_code, f"{key}") if each.error_code else each.low_watermark
+        return found
 
-    return await cluster.retrying(attempt, "DeleteRecords")
+    return await requests.to_leaders(offsets, "DeleteRecords", ask)
+
+
+async def list_offsets(
+    requests: AdminRequests, timestamps: Mapping[TopicPartition, int], *, isolation_level: IsolationLevel
+) -> dict[TopicPartition, OffsetAndTimestamp | KafkaError]:
+    """See `Admin.list_offsets`."""
+
+    async def ask(node_id: int, keys: list[TopicPartition]) -> dict[TopicPartition, OffsetAndTimestamp | KafkaError]:
+        return await ask_leader(requests.cluster, node_id, keys, timestamps, isolation_level)
+
+    return await requests.to_leaders(timestamps, "ListOffsets", ask)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple
 
@@ -175,29 +174,20 @@ class TransactionsAdmin:
     ) -> dict[TopicPartition, Producers | KafkaError]:
         """Active producers of partitions, at their leaders, or at the replicas of one broker."""
         cluster = self._requests.cluster
-        done: dict[TopicPartition, Producers | KafkaError] = {}
 
-        async def attempt() -> dict[TopicPartition, Producers | KafkaError]:
-            by_broker: dict[int, list[TopicPartition]] = defaultdict(list)
-            for key in partitions:
-                if key not in done:
-                    node = (await cluster.leader(*key)).leader if broker_id is None else broker_id
-                    by_broker[node].append(key)
-            for node, keys in by_broker.items():
-                request = DescribeProducersRequest(
-                    [DescribeProducersRequestTopic(*topic) for topic in by_topic(keys).items()]
-                )
-                response = await cluster.request(node, request, DescribeProducersResponse)
-                for topic in response.topics:
-                    for each in topic.partitions:
-                        key = TopicPartition(topic.name, each.partition_index)
-                        if broker_id is None and is_stale_metadata(each.error_code):
-                            await cluster.refresh_metadata()
-                            raise error_of(each.error_code, each.error_message or f"{key}")
-                        done[key] = _producers(each, key)
-            return done
+        async def ask(node_id: int, keys: list[TopicPartition]) -> dict[TopicPartition, Producers | KafkaError]:
+            topics = [DescribeProducersRequestTopic(*topic) for topic in by_topic(keys).items()]
+            response = await cluster.request(node_id, DescribeProducersRequest(topics), DescribeProducersResponse)
+            return {
+                key: _producers(each, key)
+                for topic in response.topics
+                for each in topic.partitions
+                for key in (TopicPartition(topic.name, each.partition_index),)
+            }
 
-        return await cluster.retrying(attempt, "DescribeProducers")
+        if broker_id is None:
+            return await self._requests.to_leaders(partitions, "DescribeProducers", ask)
+        return await cluster.retrying(lambda: ask(broker_id, [*partitions]), "DescribeProducers")
 
     async def abort(self, transaction: OpenTransaction) -> None:
         """Write an abort marker into one partition, past the coordinator: for transactions that it does not know.
