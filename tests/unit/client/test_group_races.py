@@ -334,3 +334,34 @@ def test_commit_follows_the_commits_that_were_begun_before() -> None:
         assert cluster.committed["g"]["t", 0] == 8
 
     run(cluster, body, **IN_GROUP, retry_backoff_ms=20, retry_backoff_max_ms=20)
+
+
+@pytest.mark.parametrize("group_id", ["g", None])
+def test_pattern_subscriber_waits_for_its_brokers(group_id: str | None) -> None:
+    cluster = filled(FakeCluster(topics={"t": 1}), 3)
+    cluster.stop(1)
+
+    async def body(consumer: Consumer) -> None:
+        consumer.subscribe(pattern="t.*")
+        if group_id is not None:
+            assert await consumer.poll(20) == []
+        reading = asyncio.create_task(read(consumer, 12))
+        await asyncio.sleep(0.02)
+        cluster.brokers[1].up = True
+        assert len(await reading) == 12
+
+    run(cluster, body, group_id=group_id)
+
+
+@pytest.mark.parametrize("group_id", ["g", None])
+def test_pattern_after_names_finds_topics_at_once(group_id: str | None) -> None:
+    """The metadata have the topics subscribed to by name only."""
+
+    async def body(consumer: Consumer) -> None:
+        await read(consumer, 12)
+        consumer.subscribe(pattern="[tu]")
+        topics: set[str] = set()
+        while "u" not in topics:
+            topics.update(each.topic for each in await consumer.poll(100))
+
+    run(filled(FakeCluster(topics={"t": 1, "u": 1}), 3), body, "t", group_id=group_id)

@@ -309,7 +309,10 @@ class Consumer(Generic[Key_co, Value_co]):
             fetcher.forget_partitions()
         else:
             self._group.subscribe(self._topics, self._pattern, self._listener)
-        cluster.follow_topics(None if self._pattern is not None else self._topics)
+        is_new = cluster.follow_topics(None if self._pattern is not None else self._topics)
+        if is_new and cluster.metadata.version:
+            # Otherwise the first poll asks.
+            cluster.want_new_topics()
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these partitions, without sharing them; partitions that stay keep their positions.

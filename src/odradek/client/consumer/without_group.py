@@ -20,7 +20,7 @@ async def assign_every_partition(
     """
     if isinstance(topics, re.Pattern):
         if not cluster.metadata.version:
-            await cluster.refresh_metadata()
+            await cluster.retrying(cluster.refresh_metadata, "Metadata")
         names = {
             name
             for name, info in cluster.metadata.topics.items()

@@ -37,6 +37,8 @@ logger = logging.getLogger(__name__)
 _GONE = frozenset({ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID})
 
 
+_POLL_S = 0.05
+"""Between two calls of `drive` while it waits."""
 _LONGEST_REASON = 255
 """Characters of the reason in a JoinGroup, as Java's client cuts it."""
 
@@ -143,6 +145,10 @@ class GroupDriver:
             return 1.0
         await self._drop_lost()
         self._partitions.auto_commit(self.member if self._membership.generation >= 0 else None)
+        if self._pattern is not None and not self._cluster.metadata.version:
+            # Without topics there is nothing to join for; brokers that cannot be reached are asked again.
+            self._cluster.want_metadata()
+            return _POLL_S
         self._notice_metadata()
         self._ask_for_missing()
         while membership.rejoin or self._join is not None:
@@ -153,7 +159,7 @@ class GroupDriver:
             assert task is not None
             await asyncio.wait({task}, timeout=max(0.0, deadline - self._loop.time()))
             if not task.done():
-                return 0.05
+                return _POLL_S
             self._join = None
             if task.cancelled():
                 raise ClientClosed("the consumer was closed")
@@ -168,12 +174,10 @@ class GroupDriver:
             await self._joined(joined)
             now = self._loop.time()
             self._fetcher.measures.rebalanced(now, now - self._join_begun)
-        return max(0.05, min(1.0, self._partitions.next_commit - self._loop.time()))
+        return max(_POLL_S, min(1.0, self._partitions.next_commit - self._loop.time()))
 
     async def _begin_join(self) -> None:
         self._join_begun = self._loop.time()
-        if self._pattern is not None and not self._cluster.metadata.version:
-            await self._cluster.refresh_metadata()
         if not self._cooperative and self._fetcher.states:
             await self._give_up(set(self._fetcher.states))
         if self._pattern is not None:

@@ -355,6 +355,13 @@ class Cluster:
         if not self._closed:
             self._begin_refresh()
 
+    def want_new_topics(self) -> None:
+        """Have the topics looked up that are followed since now; the request under way may have left before."""
+        if self._refresh is None:
+            self.want_metadata()
+        else:
+            self._refresh.add_done_callback(lambda _: self.want_metadata())
+
     def ask_another(self, connection: Connection) -> asyncio.Task[dict[str, int]]:
         """Refresh the metadata from another broker, if there is one, as this one is silent. Its failure is logged."""
         self._doubted = connection
