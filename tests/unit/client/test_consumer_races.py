@@ -303,3 +303,29 @@ def test_subscription_that_a_loop_changes_applies_to_its_next_record() -> None:
 
     run(filled(FakeCluster(topics={"t": 1, "u": 1}), 3), body, "t")
     assert seen == ["t", "u", "u"]
+
+
+@pytest.mark.parametrize("brokers_are_up", [True, False])
+def test_poll_without_a_group_ends_at_its_deadline(brokers_are_up: bool) -> None:
+    cluster = filled(FakeCluster(topics={"t": 1}), 3)
+    if not brokers_are_up:
+        cluster.stop(1)
+
+    async def body(consumer: Consumer) -> None:
+        consumer.subscribe(["t" if not brokers_are_up else "later"])
+        assert await consumer.poll(20) == []
+        cluster.brokers[1].up = True
+        cluster.topics["later"] = 1
+        cluster.leaders["later", 0] = 1
+        filled(cluster, 3)
+        assert len(await read(consumer, 12)) == 12
+
+    run(cluster, body)
+
+
+def test_missing_topic_is_an_error_without_a_group() -> None:
+    async def body(consumer: Consumer) -> None:
+        with pytest.raises(CallTimedOut, match="metadata of topic missing"):
+            await read(consumer, 1)
+
+    run(FakeCluster(), body, "missing", default_api_timeout_ms=50)

@@ -28,7 +28,7 @@ from odradek.client.consumer.positions import PartitionState, RecordReader
 from odradek.client.consumer.record_batches import RecordBatch, take_batch
 from odradek.client.consumer.resets import OffsetReset, PositionLookUp, reset_out_of_range
 from odradek.client.consumer.turns import Turns
-from odradek.client.consumer.without_group import assign_every_partition
+from odradek.client.consumer.without_group import EveryPartition
 from odradek.client.errors import (
     CallTimedOut,
     ClientClosed,
@@ -93,8 +93,8 @@ class Consumer(Generic[Key_co, Value_co]):
     """
 
     __slots__ = (
-        "_closed", "_closing", "_cluster", "_commits", "_config", "_fetcher", "_group", "_interceptors", "_listener",
-        "_network", "_pattern", "_positions", "_push", "_random", "_reader", "_reset", "_topics", "_turns",
+        "_closed", "_closing", "_cluster", "_commits", "_config", "_every", "_fetcher", "_group", "_interceptors",
+        "_listener", "_network", "_pattern", "_positions", "_push", "_random", "_reader", "_reset", "_topics", "_turns",
     )  # fmt: skip
 
     def __init__(
@@ -134,6 +134,7 @@ class Consumer(Generic[Key_co, Value_co]):
         self._fetcher: Fetcher | None = None
         self._push: MetricsPush | None = None
         self._group: GroupDriver | ConsumerGroupDriver | None = None
+        self._every: EveryPartition | None = None
         self._positions: PositionLookUp | None = None
         self._commits: asyncio.Task[None] | None = None
         self._turns = Turns()
@@ -159,6 +160,7 @@ class Consumer(Generic[Key_co, Value_co]):
             allow_auto_create_topics=config["allow_auto_create_topics"],
         )
         self._fetcher = Fetcher(cluster, config)
+        self._every = EveryPartition(cluster, self._fetcher, exclude_internal=config["exclude_internal_topics"])
         self._positions = PositionLookUp(cluster, self._fetcher, config["group_id"], self._reset)
         if config["group_id"] is not None:
             driver = ConsumerGroupDriver if config["group_protocol"] == "consumer" else GroupDriver
@@ -214,6 +216,8 @@ class Consumer(Generic[Key_co, Value_co]):
     async def _leave(self, operation: GroupMembershipOperation) -> None:
         if self._commits is not None:
             await asyncio.gather(self._commits, return_exceptions=True)
+        if self._every is not None:
+            await self._every.close()
         if self._positions is not None:
             await self._positions.close()
         if self._group is not None:
@@ -703,8 +707,8 @@ class Consumer(Generic[Key_co, Value_co]):
         if self._group is not None and (self._group.active or self._group.is_member):
             wait_s = min(wait_s, await self._group.drive(deadline))
         elif self._group is None and (self._topics or self._pattern is not None):
-            exclude_internal = self._config["exclude_internal_topics"]
-            await assign_every_partition(cluster, fetcher, self._pattern or self._topics, exclude_internal)
+            assert self._every is not None
+            await self._every.assign(self._pattern or self._topics, deadline)
         elif not fetcher.states:
             raise IllegalState(
                 "the consumer has no subscription and no assigned partitions: pass topics to Consumer(...), or call "

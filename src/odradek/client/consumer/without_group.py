@@ -2,49 +2,98 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Collection
 
 from odradek.client.consumer.fetcher import Fetcher
 from odradek.client.consumer.positions import PartitionState
+from odradek.client.errors import ClientClosed
 from odradek.client.network.cluster import Cluster
 from odradek.records.topic_partition import TopicPartition
 
+Topics = Collection[str] | re.Pattern[str]
+"""Names, or a pattern of complete names."""
 
-async def assign_every_partition(
-    cluster: Cluster, fetcher: Fetcher, topics: Collection[str] | re.Pattern[str], exclude_internal: bool
-) -> None:
-    """Have the fetcher fetch every partition of the topics, or of those whose names match; others keep their state.
 
-    `exclude_internal` leaves out Kafka's own topics that match. Raises KafkaError, CallTimedOut.
-    """
-    if isinstance(topics, re.Pattern):
-        if not cluster.metadata.version:
+class EveryPartition:
+    """Finds the topics of a subscription, and has the fetcher fetch all their partitions."""
+
+    __slots__ = ("_cluster", "_exclude_internal", "_fetcher", "_finding", "_topics")
+
+    def __init__(self, cluster: Cluster, fetcher: Fetcher, *, exclude_internal: bool) -> None:
+        """`exclude_internal` leaves out Kafka's own topics that match a pattern."""
+        self._cluster = cluster
+        self._fetcher = fetcher
+        self._exclude_internal = exclude_internal
+        self._topics: Topics = ()
+        self._finding: asyncio.Task[None] | None = None
+
+    async def assign(self, topics: Topics, deadline: float) -> None:
+        """Assign the partitions of the topics that are known; others keep their state.
+
+        Before the first, wait for the topics until the deadline, in the event loop's time. Raises KafkaError,
+        CallTimedOut.
+        """
+        if topics != self._topics:
+            await self.close()
+            self._topics = topics
+        if not await self._has_found(deadline):
+            return
+        cluster, states = self._cluster, self._fetcher.states
+        if isinstance(topics, re.Pattern):
+            names = {
+                name
+                for name, info in cluster.metadata.topics.items()
+                if topics.fullmatch(name) is not None and not (info.is_internal and self._exclude_internal)
+            }
+        else:
+            names = set(topics)
+            self._look_for(names)
+        found = [
+            TopicPartition(name, each.partition)
+            for name in sorted(names)
+            if name in cluster.metadata.topics
+            for each in cluster.metadata.topics[name].partitions
+        ]
+        if len(found) != len(states) or any(key not in states for key in found):
+            self._fetcher.states = {key: states.get(key) or PartitionState(key) for key in found}
+
+    async def close(self) -> None:
+        """Look for topics no longer."""
+        task, self._finding = self._finding, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _has_found(self, deadline: float) -> bool:
+        if self._finding is None:
+            if self._fetcher.states or (isinstance(self._topics, re.Pattern) and self._cluster.metadata.version):
+                return True
+            self._finding = asyncio.get_running_loop().create_task(self._find())
+        task = self._finding
+        await asyncio.wait({task}, timeout=max(0.0, deadline - asyncio.get_running_loop().time()))
+        if not task.done():
+            return False
+        self._finding = None
+        if task.cancelled():
+            raise ClientClosed("the consumer was closed")
+        task.result()
+        return True
+
+    async def _find(self) -> None:
+        cluster = self._cluster
+        if isinstance(self._topics, re.Pattern):
             await cluster.retrying(cluster.refresh_metadata, "Metadata")
-        names = {
-            name
-            for name, info in cluster.metadata.topics.items()
-            if topics.fullmatch(name) is not None and not (info.is_internal and exclude_internal)
-        }
-    else:
-        await _find_topics(cluster, topics, may_wait=not fetcher.states)
-        names = set(topics)
-    found = [
-        TopicPartition(name, each.partition)
-        for name in sorted(names)
-        if name in cluster.metadata.topics
-        for each in cluster.metadata.topics[name].partitions
-    ]
-    if len(found) != len(fetcher.states) or any(key not in fetcher.states for key in found):
-        fetcher.states = {key: fetcher.states.get(key) or PartitionState(key) for key in found}
+        else:
+            for topic in self._topics:
+                await cluster.topic(topic)
 
-
-async def _find_topics(cluster: Cluster, topics: Collection[str], *, may_wait: bool) -> None:
-    """Wait for the topics, or only look for missing ones from time to time, while others are read."""
-    for topic in topics:
-        if may_wait:
-            await cluster.topic(topic)
-        elif topic not in cluster.metadata.topics:
-            cluster.add_topic(topic)
-            if cluster.metadata_age() * 1000 >= cluster.options["retry_backoff_max_ms"]:
-                cluster.want_metadata()
+    def _look_for(self, topics: Collection[str]) -> None:
+        """Look for topics that are missing from time to time, while others are read."""
+        cluster = self._cluster
+        for topic in topics:
+            if topic not in cluster.metadata.topics:
+                cluster.add_topic(topic)
+                if cluster.metadata_age() * 1000 >= cluster.options["retry_backoff_max_ms"]:
+                    cluster.want_metadata()
