@@ -12,6 +12,7 @@ from odradek.client.model import OffsetAndMetadata
 from odradek.records.builder import encode_batch
 from odradek.records.topic_partition import TopicPartition
 from odradek.wire.apis import ApiKey
+from odradek.wire.messages.metadata import MetadataResponseTopic
 from odradek.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderEpochResponseEpochEndOffset,
@@ -329,3 +330,36 @@ def test_missing_topic_is_an_error_without_a_group() -> None:
             await read(consumer, 1)
 
     run(FakeCluster(), body, "missing", default_api_timeout_ms=50)
+
+
+def test_position_survives_a_broker_that_does_not_know_the_topic() -> None:
+    """A broker that lags behind says so of a topic that was created a moment ago."""
+    cluster = filled(FakeCluster(topics={"t": 1, "u": 1}), 3)
+
+    def lags_behind(broker: Any, request: Any, version: int, proper: Any) -> Any:
+        response = proper()
+        response.topics = [
+            each if each.name == "u" else MetadataResponseTopic(3, each.name) for each in response.topics
+        ]
+        return response
+
+    async def body(consumer: Consumer) -> None:
+        for place in await assigned(consumer):
+            consumer.seek(place, 0)
+        assert len(await read(consumer, 4)) == 4
+        consumer.pause(consumer.assignment())
+        cluster.script(ApiKey.METADATA, lags_behind)
+        await consumer.cluster.refresh_metadata()
+        await consumer.poll(0)
+        assert {each.topic for each in consumer.assignment()} == {"u"}
+        await consumer.cluster.refresh_metadata()
+        await consumer.poll(0)
+        consumer.resume(consumer.assignment())
+        assert len(await read(consumer, 20)) == 20
+
+    async def assigned(consumer: Consumer) -> set[TopicPartition]:
+        while not consumer.assignment():
+            await consumer.poll(5)
+        return consumer.assignment()
+
+    run(cluster, body, "t", "u", auto_offset_reset="latest")

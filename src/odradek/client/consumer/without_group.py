@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Collection
+from typing import Final
 
 from odradek.client.consumer.fetcher import Fetcher
 from odradek.client.consumer.positions import PartitionState
@@ -14,12 +15,14 @@ from odradek.records.topic_partition import TopicPartition
 
 Topics = Collection[str] | re.Pattern[str]
 """Names, or a pattern of complete names."""
+_AWAY_S: Final = 60.0
+"""How long the position in a topic is kept that the metadata lack."""
 
 
 class EveryPartition:
     """Finds the topics of a subscription, and has the fetcher fetch all their partitions."""
 
-    __slots__ = ("_cluster", "_exclude_internal", "_fetcher", "_finding", "_topics")
+    __slots__ = ("_away", "_cluster", "_exclude_internal", "_fetcher", "_finding", "_topics")
 
     def __init__(self, cluster: Cluster, fetcher: Fetcher, *, exclude_internal: bool) -> None:
         """`exclude_internal` leaves out Kafka's own topics that match a pattern."""
@@ -27,6 +30,8 @@ class EveryPartition:
         self._fetcher = fetcher
         self._exclude_internal = exclude_internal
         self._topics: Topics = ()
+        # Partitions that the metadata lack, and since when: a broker that lags behind knows no topic that is new.
+        self._away: dict[TopicPartition, tuple[PartitionState, float]] = {}
         self._finding: asyncio.Task[None] | None = None
 
     async def assign(self, topics: Topics, deadline: float) -> None:
@@ -57,10 +62,30 @@ class EveryPartition:
             for each in cluster.metadata.topics[name].partitions
         ]
         if len(found) != len(states) or any(key not in states for key in found):
-            self._fetcher.states = {key: states.get(key) or PartitionState(key) for key in found}
+            self._replace(found)
+
+    def _replace(self, found: Collection[TopicPartition]) -> None:
+        """Assign these partitions, with the positions that they had if they were away for a short time."""
+        now, before, away = asyncio.get_running_loop().time(), self._fetcher.states, self._away
+        self._fetcher.states = {
+            key: before.get(key) or (away[key][0] if key in away else PartitionState(key)) for key in found
+        }
+        for key in before.keys() - self._fetcher.states.keys():
+            state = before[key]
+            if state.has_position:
+                state.seek(state.position, state.position_epoch)  # what waits is fetched again
+                away[key] = state, now
+            else:
+                state.drop()
+        self._away = {
+            key: (state, since)
+            for key, (state, since) in away.items()
+            if key not in self._fetcher.states and now - since < _AWAY_S
+        }
 
     async def close(self) -> None:
         """Look for topics no longer."""
+        self._away = {}
         task, self._finding = self._finding, None
         if task is not None:
             task.cancel()
