@@ -331,7 +331,7 @@ class Consumer(Generic[Key_co, Value_co]):
         if self._group is not None:
             self._group.unsubscribe()
         before = fetcher.states
-        fetcher.states = {key: before.get(key) or PartitionState(key) for key in wanted}
+        fetcher.assign({key: before.get(key) or PartitionState(key) for key in wanted})
         for key, state in before.items():
             if key not in fetcher.states:
                 state.drop()  # an `async for` may stand in the middle of its records

@@ -91,6 +91,10 @@ class Fetcher:
         taken, self._out_of_range = self._out_of_range, {}
         return taken
 
+    def assign(self, states: dict[TopicPartition, PartitionState]) -> None:
+        """Fetch exactly these partitions from now on."""
+        self.states = states
+
     def forget_partitions(self) -> None:
         """Read none of the partitions any longer; an `async for` may stand in the middle of their records."""
         for state in self.states.values():

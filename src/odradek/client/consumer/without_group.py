@@ -67,10 +67,9 @@ class EveryPartition:
     def _replace(self, found: Collection[TopicPartition]) -> None:
         """Assign these partitions, with the positions that they had if they were away for a short time."""
         now, before, away = asyncio.get_running_loop().time(), self._fetcher.states, self._away
-        self._fetcher.states = {
-            key: before.get(key) or (away[key][0] if key in away else PartitionState(key)) for key in found
-        }
-        for key in before.keys() - self._fetcher.states.keys():
+        states = {key: before.get(key) or (away[key][0] if key in away else PartitionState(key)) for key in found}
+        self._fetcher.assign(states)
+        for key in before.keys() - states.keys():
             state = before[key]
             if state.has_position:
                 state.seek(state.position, state.position_epoch)  # what waits is fetched again
@@ -78,9 +77,7 @@ class EveryPartition:
             else:
                 state.drop()
         self._away = {
-            key: (state, since)
-            for key, (state, since) in away.items()
-            if key not in self._fetcher.states and now - since < _AWAY_S
+            key: (state, since) for key, (state, since) in away.items() if key not in states and now - since < _AWAY_S
         }
 
     async def close(self) -> None:
