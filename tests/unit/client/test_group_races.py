@@ -365,3 +365,50 @@ def test_pattern_after_names_finds_topics_at_once(group_id: str | None) -> None:
             topics.update(each.topic for each in await consumer.poll(100))
 
     run(filled(FakeCluster(topics={"t": 1, "u": 1}), 3), body, "t", group_id=group_id)
+
+
+@pytest.mark.parametrize("ending", ["poll", "close"])
+def test_listener_learns_of_the_end_of_a_subscription(ending: str) -> None:
+    listener = Listener()
+
+    async def body(consumer: Consumer) -> None:
+        consumer.subscribe(["t"], listener=listener)
+        await read(consumer, 4)
+        consumer.unsubscribe()
+        assert listener.heard == [("assigned", {0})]
+        if ending == "poll":
+            await consumer.poll(0)
+            assert listener.heard[1:] == [("revoked", {0})]
+
+    cluster = filled(FakeCluster(topics={"t": 1}), 3)
+    run(cluster, body, **IN_GROUP)
+    assert listener.heard == [("assigned", {0}), ("revoked", {0})]
+    assert cluster.count(ApiKey.LEAVE_GROUP) == 1
+
+
+def test_partitions_that_a_program_assigns_end_those_of_the_group() -> None:
+    listener = Listener()
+
+    async def body(consumer: Consumer) -> None:
+        consumer.subscribe(["t"], listener=listener)
+        await read(consumer, 8)
+        consumer.assign([T1])
+        await consumer.poll(0)
+        assert listener.heard == [("assigned", {0, 1}), ("revoked", {0, 1})]
+        assert consumer.assignment() == {T1}
+
+    run(filled(FakeCluster(topics={"t": 2}), 3), body, **IN_GROUP)
+
+
+def test_listener_learns_of_a_subscription_that_begins_again() -> None:
+    listener = Listener()
+
+    async def body(consumer: Consumer) -> None:
+        consumer.subscribe(["t"], listener=listener)
+        await read(consumer, 4)
+        consumer.unsubscribe()
+        consumer.subscribe(["t"], listener=listener)
+        await read(consumer, 4)
+        assert listener.heard == [("assigned", {0}), ("revoked", {0}), ("assigned", {0})]
+
+    run(filled(FakeCluster(topics={"t": 1}), 3), body, **IN_GROUP)

@@ -110,7 +110,9 @@ class ConsumerGroupDriver:
         raise IllegalState("enforce_rebalance needs group_protocol=classic: with consumer, the coordinator assigns")
 
     def unsubscribe(self) -> None:
-        """Leave the group with the next `drive`."""
+        """Leave the group with the next `drive`, which calls the listener, too."""
+        if self.active:
+            self._partitions.leave()
         self.active = False
 
     # --- every poll ---
@@ -121,6 +123,7 @@ class ConsumerGroupDriver:
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
+        await self._partitions.report_left(lost=self._former is not None)
         if not self.active:
             self._former = None
             await self._leave()
@@ -322,6 +325,7 @@ class ConsumerGroupDriver:
 
     async def close(self, operation: GroupMembershipOperation) -> None:
         """Commit (with enable_auto_commit), revoke, leave or remain."""
+        await self._partitions.report_left(lost=self._former is not None)
         if self._member.has_joined and self._partitions.owned and self._former is None:
             if self.active:
                 await self._partitions.give_up(self._partitions.owned, self.commit)

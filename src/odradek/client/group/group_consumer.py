@@ -124,7 +124,9 @@ class GroupDriver:
         return self._join is not None or bool(self._membership.member_id)
 
     def unsubscribe(self) -> None:
-        """Leave the group with the next `drive`."""
+        """Leave the group with the next `drive`, which calls the listener, too."""
+        if self.active:
+            self._partitions.leave()
         self._subscribed = set()
         self._pattern = None
         self.active = False
@@ -138,6 +140,7 @@ class GroupDriver:
         if membership.failure is not None:
             failure, membership.failure = membership.failure, None
             raise failure
+        await self._partitions.report_left(lost=membership.lost)
         if not self.active:
             # Partitions that the group took are not those that the user has assigned since.
             membership.forget_loss()
@@ -353,6 +356,7 @@ class GroupDriver:
 
     async def close(self, operation: GroupMembershipOperation) -> None:
         """Commit (with enable_auto_commit), revoke, leave or remain."""
+        await self._partitions.report_left(lost=self._membership.lost)
         await self._cancel_join()
         if self._membership.generation >= 0 and self._fetcher.states and not self._membership.lost:
             if self.active:

@@ -45,6 +45,7 @@ class GroupPartitions:
         "_fetcher",
         "_fields",
         "_group_id",
+        "_left",
         "_listener",
         "_loop",
         "_on_commit",
@@ -71,6 +72,8 @@ class GroupPartitions:
         self.next_commit = self._loop.time() + config["auto_commit_interval_ms"] / 1000
         """When the next automatic commit is due, in the event loop's time."""
         self._listener: AnyListener | None = None
+        # Partitions of an ended subscription, which the listener does not know of yet.
+        self._left: set[TopicPartition] = set()
 
     def notify(self, listener: AnyListener | None) -> None:
         """Call this listener, or none, when partitions come or go."""
@@ -121,12 +124,24 @@ class GroupPartitions:
             self._group_id, len(lost), extra=self._fields,
         )  # fmt: skip
         try:
-            if self._listener is not None and not hasattr(self._listener, "on_partitions_lost"):
-                await self._call("on_partitions_revoked", lost)
-            else:
-                await self._call("on_partitions_lost", lost)
+            await self._call("on_partitions_lost" if self._learns_of_losses else "on_partitions_revoked", lost)
         finally:
             self._fetcher.forget_partitions()
+
+    def leave(self) -> None:
+        """The program ends the subscription: the partitions are its own business from now on."""
+        self._left |= self.owned
+
+    async def report_left(self, *, lost: bool) -> None:
+        """Call the listener for the partitions of an ended subscription. Raises what the listener raises."""
+        left, self._left = self._left, set()
+        if left:
+            await self._call("on_partitions_lost" if lost and self._learns_of_losses else "on_partitions_revoked", left)
+
+    @property
+    def _learns_of_losses(self) -> bool:
+        """Whether the listener has a method for partitions that are lost; if not, these are revoked."""
+        return self._listener is None or hasattr(self._listener, "on_partitions_lost")
 
     async def _call(self, method: str, partitions: set[TopicPartition]) -> None:
         called = getattr(self._listener, method, None)
