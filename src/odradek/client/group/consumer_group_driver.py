@@ -99,8 +99,9 @@ class ConsumerGroupDriver:
             self._cluster.add_topic(topic)
         self._partitions.notify(listener)
         if not self.active:
-            # Partitions that the user assigned do not belong to the group.
+            # Partitions that the user assigned do not belong to the group, and those of the group are given up.
             self._partitions.forget()
+            self._member.give_all_up()
         self.active = True
         self._urgent.set()
 

@@ -100,6 +100,12 @@ class ConsumerGroupMember:
         """Own exactly these partitions, and report it with the next heartbeat."""
         self.owned = owned
 
+    def give_all_up(self) -> None:
+        """Own nothing, until the answer to the next heartbeat has the assignment."""
+        self.owned = frozenset()
+        self.assignment = None
+        self.unanswered()
+
     def subscribe(self, topics: Collection[str], pattern: str | None) -> None:
         """Change the subscription."""
         self._had_pattern = self._had_pattern or self.pattern is not None
@@ -170,9 +176,7 @@ class ConsumerGroupMember:
     def lose(self) -> None:
         """The group has removed this member: nothing is owned, and the next heartbeat joins."""
         self.epoch = _JOIN
-        self.assignment = None
-        self.owned = frozenset()
-        self.unanswered()
+        self.give_all_up()
 
     def _owned_by_topic(self) -> list[ConsumerGroupHeartbeatRequestTopicPartitions]:
         by_topic: dict[bytes, list[int]] = {}
