@@ -64,7 +64,7 @@ def test_deposed_leader_does_not_claim_records_of_its_successor(tmp_path: Path) 
     assert (follower.log.end_offset, follower.log.history.leader_epochs.entries()) == (2, [(0, 0)])
 
 
-def test_start_that_a_truncation_took_back_is_not_reported_when_its_write_ends(tmp_path: Path) -> None:
+def test_start_that_a_truncation_took_back_is_not_reported_later(tmp_path: Path) -> None:
     """The next start above the log's was reported before it was on the disk."""
     written: list[int] = []
     environment = PartitionEnvironment(persist_start=lambda _, offset: written.append(offset))
