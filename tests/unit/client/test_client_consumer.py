@@ -119,6 +119,51 @@ def test_positions_out_of_range_are_reset(reset: str, expected: int) -> None:
     run(cluster, body, auto_offset_reset=reset)
 
 
+def test_position_that_only_the_former_leader_had_deleted_is_kept() -> None:
+    """The first leader's retention was ahead of that of the others."""
+    cluster = filled(FakeCluster())
+    cluster.log_start["t", 0] = 8
+
+    def by_successor(broker: Any, request: Any, version: int, proper: Any) -> Any:
+        cluster.log_start["t", 0] = 1
+        return proper()
+
+    cluster.script(ApiKey.LIST_OFFSETS, by_successor)
+
+    async def body(consumer: Consumer) -> None:
+        consumer.assign([T0])
+        consumer.seek(T0, 3)
+        assert [each.offset for each in await read(consumer, 2)] == [3, 4]
+
+    run(cluster, body)
+
+
+def test_position_beyond_the_end_is_reset() -> None:
+    cluster = filled(FakeCluster())
+    cluster.log_start["t", 0] = 8
+
+    async def body(consumer: Consumer) -> None:
+        consumer.assign([T0])
+        for _ in range(2):
+            consumer.seek(T0, 30)
+            assert [each.offset for each in await read(consumer, 1)] == [8]
+
+    run(cluster, body)
+
+
+def test_consumer_asked_to_begin_again_keeps_no_position() -> None:
+    cluster = filled(FakeCluster())
+
+    async def body(consumer: Consumer) -> None:
+        consumer.assign([T0])
+        consumer.seek(T0, 5)
+        assert [each.offset for each in await read(consumer, 1)] == [5]
+        consumer.seek_to_beginning([T0])
+        assert [each.offset for each in await read(consumer, 1)] == [0]
+
+    run(cluster, body)
+
+
 def test_without_reset_policy_it_says_so() -> None:
     cluster = filled(FakeCluster())
     cluster.log_start["t", 0] = 8

@@ -95,8 +95,8 @@ class PartitionState:
     """
 
     __slots__ = (
-        "_at", "_position", "_position_epoch", "_ready", "chunks", "fetch_offset", "high_watermark", "key",
-        "last_stable_offset", "log_start_offset", "pause", "preferred_replica", "preferred_until", "reads", "reset_to",
+        "_at", "_kept", "_position", "_position_epoch", "_ready", "_rejected", "chunks", "fetch_offset",
+        "high_watermark", "key", "last_stable_offset", "log_start_offset", "pause", "preferred_replica", "preferred_until", "reads", "reset_to",
         "retry_at", "topic_id", "validated_epoch",
     )  # fmt: skip
 
@@ -106,6 +106,8 @@ class PartitionState:
         """The topic that the position is of; zeros before the first fetch."""
         self._position = -1
         self._position_epoch = -1
+        self._rejected = -1
+        self._kept = -1
         self.fetch_offset = -1
         self.validated_epoch = -1
         self.reset_to: int | None = None
@@ -156,11 +158,25 @@ class PartitionState:
         self._position_epoch = leader_epoch
         self.reset_to = None
 
-    def want_reset(self, timestamp: int) -> None:
-        """Have the position looked up (EARLIEST or LATEST) before anything is fetched."""
+    def want_reset(self, timestamp: int, rejected: int = -1) -> None:
+        """Have the position looked up (EARLIEST or LATEST) before anything is fetched.
+
+        `rejected` is a position that a leader's log lacked, for `keeps_position`.
+        """
         self.reset_to = timestamp
+        self._rejected = rejected
         self.fetch_offset = -1
         self.drop()
+
+    def keeps_position(self, earliest: int) -> bool:
+        """Whether to fetch once more at the position that a leader rejected, where the log begins before it.
+
+        That leader had deleted more than its successor, of which the position is asked for now.
+        """
+        if not 0 <= earliest < self._rejected or self._rejected == self._kept:
+            return False
+        self._kept = self._rejected
+        return True
 
     def is_of(self, topic_id: bytes) -> bool:
         """Whether the position is one in the topic of this id, as far as is known."""

@@ -50,7 +50,7 @@ def reset_out_of_range(fetcher: Fetcher, reset: OffsetReset) -> None:
             continue
         if reset.is_none:
             raise OffsetOutOfRange(f"{key} has no offset {state.position}, and auto_offset_reset is 'none'")
-        state.want_reset(reset.timestamp())
+        state.want_reset(reset.timestamp(), offset)
 
 
 class PositionLookUp:
@@ -164,7 +164,9 @@ class PositionLookUp:
             state = self._fetcher.states.get(key)
             if state is None or state.reset_to != resets[key]:
                 continue
-            if at.offset >= 0:
+            if resets[key] == EARLIEST and state.keeps_position(at.offset):
+                state.seek(state.position, state.position_epoch)
+            elif at.offset >= 0:
                 state.seek(at.offset)
             else:
                 state.want_reset(LATEST)  # no record is that young: begin at the end
