@@ -175,8 +175,8 @@ ONCE_FAILED: Final = {
     "as one with a fault",
     "blackout-562811000018": "the high watermark of a replica that had lost power covered truncated records that were "
     "back",
-    "upkeep-562811000060": "a leader whose clock was ahead deleted all records and was deposed: a consumer that had read "
-    "them began again at the earliest offset of its successor, and read records a second time",
+    "upkeep-562811000060": "a leader whose clock was ahead deleted all records and was deposed: a consumer that had "
+    "read them began again at the earliest offset of its successor, and read records a second time",
 }
 """Seed -> the fault that it found, in short; "simulator" and "checker" are faults of the test itself."""
 

@@ -96,8 +96,8 @@ class PartitionState:
 
     __slots__ = (
         "_at", "_kept", "_position", "_position_epoch", "_ready", "_rejected", "chunks", "fetch_offset",
-        "high_watermark", "key", "last_stable_offset", "log_start_offset", "pause", "preferred_replica", "preferred_until", "reads", "reset_to",
-        "retry_at", "topic_id", "validated_epoch",
+        "high_watermark", "key", "last_stable_offset", "log_start_offset", "pause", "preferred_replica",
+        "preferred_until", "reads", "reset_to", "retry_at", "topic_id", "validated_epoch",
     )  # fmt: skip
 
     def __init__(self, key: TopicPartition) -> None:
