@@ -7,7 +7,9 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -37,7 +39,7 @@ class Session:
 class Sessions:
     """Logins by the id in the cookie, and the tokens that forms must carry."""
 
-    __slots__ = ("_clock", "_failures", "_idle_s", "_open", "_secret")
+    __slots__ = ("_clock", "_failures", "_idle_s", "_open", "_secret", "_trying")
 
     def __init__(self, idle_s: float, clock: Callable[[], float]) -> None:
         self._idle_s = idle_s
@@ -45,6 +47,7 @@ class Sessions:
         self._secret = secrets.token_bytes(32)
         self._open: dict[str, Session] = {}
         self._failures: dict[str, list[float]] = {}
+        self._trying: Counter[str] = Counter()
 
     def find(self, visitor: str) -> Session | None:
         """The login of a cookie's id, which counts as used now; None if it has ended."""
@@ -92,14 +95,25 @@ class Sessions:
     # --- failed logins ---
 
     def may_try(self, address: str) -> bool:
-        """Whether an address has failed seldom enough in the last minute."""
+        """Whether an address has failed seldom enough in the last minute. Logins that run count as failed."""
         now = self._clock()
         recent = [each for each in self._failures.get(address, ()) if now - each < FAILURE_WINDOW_S]
         if recent:
             self._failures[address] = recent
         else:
             self._failures.pop(address, None)
-        return len(recent) < MAX_FAILURES
+        return len(recent) + self._trying[address] < MAX_FAILURES
+
+    @contextmanager
+    def trying(self, address: str) -> Iterator[None]:
+        """Count a login of the address as one that runs: many at a time must not pass the limit together."""
+        self._trying[address] += 1
+        try:
+            yield
+        finally:
+            self._trying[address] -= 1
+            if not self._trying[address]:
+                del self._trying[address]
 
     def count_failure(self, address: str) -> None:
         """A login from the address failed."""

@@ -1,15 +1,24 @@
 """Login with users of the cluster: the console acts as the user, so that ACLs and passwords of the cluster count."""
 
 import json
+import re
+import subprocess
+import sys
+import time
+import urllib.parse
+import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
+from odradek.client.admin import NewTopic
 from odradek.console.sessions import COOKIE, MAX_FAILURES
-from tests.integration.console.consoles import AT, console, token
+from tests.integration.console.consoles import AT, ask_as, console, token
 from tests.integration.sasl_brokers import ADMIN, ADMIN_PASSWORD, ALICE, ALICE_PASSWORD, login
 
 
@@ -81,3 +90,61 @@ def test_address_waits_after_many_failures(gate: TestClient) -> None:
     for _ in range(MAX_FAILURES):
         assert enter(gate, ADMIN, "wrong").status_code == 403
     assert enter(gate, ADMIN, ADMIN_PASSWORD).status_code == 429
+
+
+def test_many_logins_at_a_time_do_not_pass_the_limit(gate: TestClient) -> None:
+    form = {"csrf": token(gate, "/login"), "user": ADMIN, "password": "wrong"}
+    with ThreadPoolExecutor(3 * MAX_FAILURES) as pool:
+        answers = list(pool.map(lambda _: gate.post("/login", data=form).status_code, range(3 * MAX_FAILURES)))
+    assert sorted(answers) == [403] * MAX_FAILURES + [429] * 2 * MAX_FAILURES
+
+
+@contextmanager
+def served(bootstrap: str, folder: Path, *options: str) -> Iterator[str]:
+    """The URL of a console with logins in a process of its own, because the test client returns complete answers."""
+    settings = folder / "client.properties"
+    settings.write_text("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n")
+    command = [sys.executable, "-m", "odradek.cli.main", "console", "--listen", "127.0.0.1:0", "--login", *options]
+    command += ["--command-config", str(settings), "-b", bootstrap]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().split("url=")[1].split()[0]
+        finally:
+            process.terminate()
+
+
+def logged_in(url: str) -> tuple[urllib.request.OpenerDirector, str]:
+    """A browser after its login, and the token of its forms."""
+    browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+
+    def csrf(text: str) -> str:
+        found = re.search('name="csrf" value="([0-9a-f]{64})"', text)
+        assert found is not None
+        return found[1]
+
+    form = {"csrf": csrf(browser.open(f"{url}login").read().decode()), "user": ADMIN, "password": ADMIN_PASSWORD}
+    page = browser.open(f"{url}login", urllib.parse.urlencode(form).encode()).read().decode()
+    return browser, csrf(page)
+
+
+def end_of(stream: Any) -> str:
+    """The text of the stream's last event."""
+    deadline = time.monotonic() + 15
+    while stream.readline() != b"event: end\n":
+        assert time.monotonic() < deadline, "the stream has not ended within 60 s"
+    return str(stream.readline().decode())
+
+
+@pytest.mark.parametrize("how", ["logout", "idle"])
+def test_live_view_ends_with_the_login(secured: str, tmp_path: Path, how: str) -> None:
+    options = ["--idle-timeout", "2"] if how == "idle" else []
+    topic = f"live-{how}"
+    ask_as(login(secured), lambda admin: admin.create_topics([NewTopic(topic, 1, 1)]))
+    with served(secured, tmp_path, *options) as url:
+        browser, csrf = logged_in(url)
+        with browser.open(f"{url}c/cluster/topics/{topic}/messages/stream?from=live", timeout=60) as stream:
+            assert stream.readline() == b"event: progress\n"
+            if how == "logout":
+                browser.open(f"{url}logout", urllib.parse.urlencode({"csrf": csrf}).encode()).close()
+            assert "The login has ended" in end_of(stream)

@@ -1,6 +1,7 @@
 """Logins end when they are idle or old; tokens belong to one browser; failures are limited by address."""
 
 import asyncio
+from contextlib import ExitStack
 
 from odradek.console.clusters import Clusters
 from odradek.console.sessions import FAILURE_WINDOW_S, MAX_AGE_S, MAX_FAILURES, Sessions
@@ -61,3 +62,33 @@ def test_address_waits_after_failures() -> None:
     assert sessions.may_try("192.0.2.2")
     clock.now = FAILURE_WINDOW_S + 1
     assert sessions.may_try("192.0.2.1")
+
+
+def test_running_logins_count_until_they_end() -> None:
+    sessions = Sessions(60.0, _Clock())
+    with ExitStack() as running:
+        for _ in range(MAX_FAILURES):
+            assert sessions.may_try("192.0.2.1")
+            running.enter_context(sessions.trying("192.0.2.1"))
+        assert not sessions.may_try("192.0.2.1")
+        assert sessions.may_try("192.0.2.2")
+    assert sessions.may_try("192.0.2.1")
+
+
+def test_question_whether_a_session_is_open_is_no_use_of_it() -> None:
+    clock = _Clock()
+    sessions, session_id = opened(clock)
+    session = sessions.find(session_id)
+    assert session is not None
+    clock.now = 59.0
+    assert sessions.is_open(session)
+    clock.now = 61.0
+    assert not sessions.is_open(session)
+
+
+def test_closed_session_is_not_open() -> None:
+    sessions, session_id = opened(_Clock())
+    session = sessions.find(session_id)
+    assert session is not None
+    asyncio.run(sessions.close(session_id))
+    assert not sessions.is_open(session)

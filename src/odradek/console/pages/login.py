@@ -41,10 +41,11 @@ async def enter(request: Request) -> Response:
     if not console.sessions.may_try(address_of(request)):
         return login_page(request, TOO_MANY, 429)
     own = {"sasl_plain_username": user, "sasl_plain_password": password}
-    try:
-        session = await open_session(request, user, own)
-    except AuthenticationFailed:
-        return fail(request, user, "The cluster does not accept this user and password.")
+    with console.sessions.trying(address_of(request)):
+        try:
+            session = await open_session(request, user, own)
+        except AuthenticationFailed:
+            return fail(request, user, "The cluster does not accept this user and password.")
     response = see("/")
     # A new id: one that was known before the login is worth nothing afterwards.
     response.headers["set-cookie"] = cookie_line(session.id)

@@ -10,7 +10,7 @@ from starlette.responses import RedirectResponse, Response
 
 from odradek.client.errors import AuthenticationFailed
 from odradek.console.guard import cookie_line
-from odradek.console.openid import ATTEMPT_S, AccessTokens, IssuerFailed, LoginRejected
+from odradek.console.openid import ATTEMPT_S, AccessTokens, Issuer, IssuerFailed, LoginRejected
 from odradek.console.pages.login import TOO_MANY, address_of, fail, login_page, open_session
 from odradek.console.rendering import console_of, page
 
@@ -44,6 +44,14 @@ async def finish(request: Request) -> Response:
         return RedirectResponse("/", 303)
     if not console.sessions.may_try(address_of(request)):
         return login_page(request, TOO_MANY, 429)
+    with console.sessions.trying(address_of(request)):
+        response = await _finish(request, issuer)
+    response.delete_cookie(ATTEMPT_COOKIE, path="/login", httponly=True, samesite="lax")
+    return response
+
+
+async def _finish(request: Request, issuer: Issuer) -> Response:
+    console = console_of(request)
     answer = dict(request.query_params)
     user = ""
     try:
@@ -53,16 +61,14 @@ async def finish(request: Request) -> Response:
         session = await open_session(request, user, {"sasl_oauth_token_provider": provider})
     except LoginRejected as error:
         logger.info("a login was rejected: %s", error)
-        response = fail(request, user, str(error))
+        return fail(request, user, str(error))
     except AuthenticationFailed:
-        response = fail(request, user, "The cluster does not accept the access token of this login.")
+        return fail(request, user, "The cluster does not accept the access token of this login.")
     except IssuerFailed as error:
-        response = _fail_issuer(request, error)
-    else:
-        # A page instead of a redirect: a browser sends the strict cookie only where this site leads it.
-        response = page(request, "logged_in.html", title="Logged in")
-        response.headers["set-cookie"] = cookie_line(session.id)
-    response.delete_cookie(ATTEMPT_COOKIE, path="/login", httponly=True, samesite="lax")
+        return _fail_issuer(request, error)
+    # A page instead of a redirect: a browser sends the strict cookie only where this site leads it.
+    response = page(request, "logged_in.html", title="Logged in")
+    response.headers["set-cookie"] = cookie_line(session.id)
     return response
 
 
