@@ -68,6 +68,11 @@ class Console:
             raise HTTPException(404, "There is no such cluster in this console.")
         return found
 
+    def has_access(self, request: Request) -> bool:
+        """Whether a request that is answered for long may continue: its login, if there is one, has not ended."""
+        session: Session | None = request.state.session
+        return session is None or self.sessions.is_open(session)
+
     @contextmanager
     def reading(self) -> Iterator[None]:
         """Count a reading of records; raises HTTPException if there are too many at a time."""

@@ -57,6 +57,10 @@ class Sessions:
         session.used_s = self._clock()
         return session
 
+    def is_open(self, session: Session) -> bool:
+        """Whether a login has not ended; unlike `find`, this is no use of it."""
+        return self._open.get(session.id) is session and not self._has_ended(session)
+
     async def open(self, user: str, clusters: Clusters) -> Session:
         """Remember a login, under a new id. The least recently used one ends if there are too many."""
         while len(self._open) >= MAX_SESSIONS:

@@ -195,6 +195,13 @@ def test_download_is_json_lines(client: TestClient, broker: BlockingBroker) -> N
     assert lines[1]["value_encoding"] == "base64"
 
 
+@pytest.mark.parametrize("query", ["partition=99", "filter=cel&q=value%20%3D%3D%3D"])
+def test_download_that_cannot_begin_is_a_page(client: TestClient, broker: BlockingBroker, query: str) -> None:
+    response = client.get(f"{AT}/topics/{broker.topic()}/messages/download?{query}")
+    assert response.status_code == 400
+    assert "content-disposition" not in response.headers
+
+
 def test_record_is_produced_with_headers(client: TestClient, broker: BlockingBroker) -> None:
     topic = broker.topic(partitions=2)
     form = {"partition": "1", "key": "k", "key_form": "text", "value": "a\r\nb", "headers": "h=1\nbytes=hex:00ff\nnone"}

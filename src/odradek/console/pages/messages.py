@@ -15,7 +15,6 @@ from starlette.responses import HTMLResponse, Response, StreamingResponse
 from odradek.client.errors import ClientError
 from odradek.client.network.metadata import TopicInfo
 from odradek.console.clusters import ClusterView
-from odradek.console.console import Console
 from odradek.console.messages.decoding import ShownRecord, document_of, show_record
 from odradek.console.messages.filters import FilterError
 from odradek.console.messages.masks import RawRecord
@@ -30,6 +29,7 @@ from odradek.wire.errors import KafkaError
 
 PROGRESS_S: Final = 0.5
 """Least time between two notices of progress."""
+LOGIN_ENDED: Final = "The login has ended."
 FAILURES: Final = (QueryError, FilterError, KafkaError, ClientError, CorruptRecords)
 
 
@@ -120,6 +120,9 @@ async def _events(request: Request, view: ClusterView, query: MessageQuery) -> A
         with console_of(request).reading():
             async with aclosing(_progress(request, view, query)) as reading:
                 async for each in reading:
+                    if not console_of(request).has_access(request):
+                        yield _event("end", LOGIN_ENDED)
+                        return
                     for record in each.found:
                         origin = each.origins.get((record.partition, record.offset))
                         shown = show_record(record, query.form, origin)
@@ -158,16 +161,32 @@ async def download(request: Request) -> Response:
         raise HTTPException(400, str(error)) from error
     if query.start == "live":
         raise HTTPException(400, "New records have no end: choose another start for a download.")
+    lines = _lines(request, view, query)
+    try:
+        # Before the response begins, so that an error is a page and not an incomplete file.
+        first = await anext(lines)
+    except (QueryError, FilterError) as error:
+        raise HTTPException(400, str(error)) from error
     return StreamingResponse(
-        _lines(console_of(request), _progress(request, view, query)),
+        _chained(first, lines),
         media_type="application/x-ndjson",
         headers={"content-disposition": f'attachment; filename="{topic.name}.jsonl"'},
     )
 
 
-async def _lines(console: Console, progress: AsyncGenerator[Progress, None]) -> AsyncIterator[str]:
+async def _lines(request: Request, view: ClusterView, query: MessageQuery) -> AsyncGenerator[str, None]:
+    """Lines as they are found. Raises HTTPException, QueryError, FilterError, KafkaError, ClientError."""
+    console = console_of(request)
     with console.reading():
-        async with aclosing(progress) as found:
+        async with aclosing(_progress(request, view, query)) as found:
             async for each in found:
-                for record in each.found:
-                    yield json.dumps(document_of(record), ensure_ascii=False) + "\n"
+                if not console.has_access(request):
+                    raise HTTPException(403, LOGIN_ENDED)
+                yield "".join(json.dumps(document_of(record), ensure_ascii=False) + "\n" for record in each.found)
+
+
+async def _chained(first: str, others: AsyncGenerator[str, None]) -> AsyncIterator[str]:
+    async with aclosing(others):
+        yield first
+        async for each in others:
+            yield each
