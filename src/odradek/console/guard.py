@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from http.cookies import CookieError, SimpleCookie
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import cookie_parser
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -144,8 +144,6 @@ def _secured(name: bytes, value: bytes) -> tuple[bytes, bytes]:
 
 def _cookie(header: str) -> str:
     """The browser's id; empty if there is none of the right form."""
-    try:
-        found = SimpleCookie(header).get(COOKIE)
-    except CookieError:
-        return ""
-    return found.value if found is not None and Sessions.is_visitor(found.value) else ""
+    # Not http.cookies: it drops all cookies behind one that it cannot read, and programs on one host share cookies.
+    found = cookie_parser(header).get(COOKIE, "")
+    return found if Sessions.is_visitor(found) else ""

@@ -12,7 +12,7 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from odradek.console.guard import Guard
-from odradek.console.sessions import Sessions
+from odradek.console.sessions import COOKIE, Sessions
 from odradek.console.settings import ConsoleSettings, OpenIdSettings
 
 
@@ -44,3 +44,12 @@ def test_cookies_are_secure_when_the_public_url_is_https(login: str, public_url:
     found = TestClient(app, base_url="http://127.0.0.1").get("/healthy").headers.get_list("set-cookie")
     assert len(found) == 2
     assert sum("; Secure" in each for each in found) == count
+
+
+@pytest.mark.parametrize("other", ['theme={"dark":true}', "a b=c", 'state="x', "list[0]=é"])
+def test_cookie_is_found_behind_those_of_other_programs(other: str) -> None:
+    """Browsers send the cookies of all programs of a host, whatever their ports."""
+    app = Guard(Starlette(routes=[Route("/healthy", themed)]), ConsoleSettings(**LOGINS["none"]), Sessions(60.0, float))
+    header = f"{other}; {COOKIE}={'v' * 43}".encode()
+    answer = TestClient(app, base_url="http://127.0.0.1").get("/healthy", headers={b"cookie": header})
+    assert not any(COOKIE in each for each in answer.headers.get_list("set-cookie"))
