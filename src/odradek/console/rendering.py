@@ -74,7 +74,7 @@ def span(seconds: float | None) -> str:
     raise AssertionError
 
 
-def link(path: str, **query: object) -> str:
+def link(path: str, /, **query: object) -> str:
     """A path of the console with a query; names in it are quoted. None leaves a field out."""
     given = {name: str(value) for name, value in query.items() if value is not None}
     return quote(path, safe="/") + (f"?{urlencode(given)}" if given else "")

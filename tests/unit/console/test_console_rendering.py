@@ -1,7 +1,10 @@
 """Figures, sizes and times as pages show them; links; pages of tables."""
 
+import json
+
 import pytest
 
+from odradek.console.messages.decoding import show
 from odradek.console.paging import cut, ordered
 from odradek.console.rendering import figure, link, moment, rate, size, span
 
@@ -33,6 +36,19 @@ def test_spans_have_two_units(seconds: float, text: str) -> None:
 
 def test_links_quote_names() -> None:
     assert link("/c/a b", q="<&>", none=None) == "/c/a%20b?q=%3C%26%3E"
+
+
+def test_link_keeps_a_field_that_is_called_path() -> None:
+    assert link("/c/a", **{"path": "x"}) == "/c/a?path=x"
+
+
+@pytest.mark.parametrize("value", [b'{"a":"\\ud800"}', b'["\\udc00x"]'])
+def test_json_with_half_a_surrogate_keeps_its_escape(value: bytes) -> None:
+    """The page could not be encoded, and no record of it was shown."""
+    shown = show(value, "auto")
+    assert shown.kind == "json"
+    assert json.loads(shown.text) == json.loads(value)
+    assert shown.text.encode()
 
 
 @pytest.mark.parametrize(("asked", "number"), [("2", 2), ("99", 3), ("0", 1), ("-1", 1), ("x", 1), ("9" * 5000, 1)])

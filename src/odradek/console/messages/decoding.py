@@ -98,12 +98,20 @@ def show(data: bytes | None, form: str) -> Shown:
         text = data[:MAX_SHOWN].decode(errors="replace")
     if form in ("auto", "json") and not is_cut and text.lstrip()[:1] in ("{", "["):
         try:
-            return Shown("json", json.dumps(json.loads(text), indent=2, ensure_ascii=False))
+            return Shown("json", _indented(text))
         except (ValueError, RecursionError):
             pass
     if form == "auto" and not _is_readable(text[:MAX_SHOWN]):
         return _hex(data)
     return Shown("text", text[:MAX_SHOWN], is_cut)
+
+
+def _indented(text: str) -> str:
+    """A JSON text with its parts on lines of their own. Raises ValueError, RecursionError.
+
+    Half of a pair of surrogates stays an escape, because no page can have it.
+    """
+    return json.dumps(json.loads(text), indent=2, ensure_ascii=False).encode(errors="backslashreplace").decode()
 
 
 def _framed(data: bytes) -> Shown:
@@ -139,7 +147,7 @@ def _internal(text: str | None) -> Shown | None:
     if text is None:
         return None
     try:
-        return Shown("internal", json.dumps(json.loads(text), indent=2, ensure_ascii=False))
+        return Shown("internal", _indented(text))
     except ValueError:
         return Shown("internal", text)
 
