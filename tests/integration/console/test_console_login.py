@@ -59,6 +59,17 @@ def test_user_gets_a_new_cookie_and_logs_out(gate: TestClient) -> None:
     assert gate.get(AT, follow_redirects=False).status_code == 303
 
 
+def test_second_login_of_a_browser_ends_the_first(gate: TestClient) -> None:
+    enter(gate, ADMIN, ADMIN_PASSWORD)
+    before = gate.cookies[COOKIE]
+    form = {"csrf": token(gate), "user": "bob", "password": "bob-secret"}
+    assert gate.post("/login", data=form).status_code == 200
+    assert gate.cookies[COOKIE] != before
+    gate.cookies.clear()
+    gate.cookies[COOKIE] = before
+    assert gate.get(AT, follow_redirects=False).status_code == 303
+
+
 def test_console_acts_as_the_user(gate: TestClient, tmp_path: Path) -> None:
     enter(gate, ADMIN, ADMIN_PASSWORD)
     gate.post(AT + "/create-topic", data={"csrf": token(gate), "topic": "private"})

@@ -60,6 +60,9 @@ async def open_session(request: Request, user: str, own: dict[str, Any]) -> Sess
         await _check(each)
     clusters = Clusters(options, console.settings.sample_s, console.settings.metrics)
     await clusters.start()
+    if request.state.session is not None:
+        # Its cookie is replaced: the browser can neither use nor end it any longer.
+        await console.sessions.close(request.state.session.id)
     session = await console.sessions.open(user, clusters)
     console.record_change(request, "login", user)
     return session
