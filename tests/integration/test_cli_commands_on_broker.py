@@ -680,6 +680,44 @@ def test_a_pipe_from_a_file_to_a_reader_that_stops_early(odradek_broker: BrokerP
     reader.stderr.close()
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_group_commits_only_what_its_reader_can_have(odradek_broker: BrokerProcess, topic: str, unbuffered: str):
+    """A pipe takes 64 KiB. Python writes past its own buffers in containers, which set PYTHONUNBUFFERED."""
+    server = ["--bootstrap-server", odradek_broker.bootstrap]
+    lines = "".join(f"{number:0500}\n" for number in range(4_000))
+    assert process("produce", "--topic", topic, "--partition", "0", *server, input=lines).returncode == 0
+    group = f"g-{topic}-{unbuffered or 0}"
+    reader = subprocess.Popen(
+        [*PROGRAM, "consume", "--topic", topic, "--group", group, "--from-beginning", *server],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+    )
+    assert reader.stdout is not None
+    assert reader.stdout.read(500).isdigit()
+    reader.stdout.close()
+    assert reader.wait(60) == 0
+    found = json.loads(process("groups", "--describe", "--group", group, "-o", "json", *server).stdout)
+    assert sum(each["current_offset"] or 0 for each in found if each["partition"] == 0) < 1_000
+
+
+def test_produce_sends_all_lines_when_its_reader_has_gone(odradek_broker: BrokerProcess, topic: str, tmp_path: Path):
+    server = ["--bootstrap-server", odradek_broker.bootstrap]
+    lines = tmp_path / "lines"
+    lines.write_text("".join(f"{number}\n" for number in range(30_000)))
+    with lines.open() as file:
+        sender = subprocess.Popen(
+            [*PROGRAM, "produce", "--topic", topic, "--partition", "0", "-o", "json", *server],
+            stdin=file,
+            stdout=subprocess.PIPE,
+        )
+    assert sender.stdout is not None
+    assert json.loads(sender.stdout.readline())["offset"] == 0
+    sender.stdout.close()
+    assert sender.wait(60) == 0
+    assert process("offsets", "--topic-partitions", f"{topic}:0", *server).stdout == f"{topic}:0:30000\n"
+
+
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_ends_reading_in_order(number: int, status: int, odradek_broker: BrokerProcess, filled: str):
     server = ["--bootstrap-server", odradek_broker.bootstrap]

@@ -17,6 +17,7 @@ from odradek.cli.arguments.errors import CommandError, UsageError
 from odradek.cli.arguments.options import Parser
 from odradek.cli.arguments.suggestions import suggestion
 from odradek.cli.catalog import COMMANDS, Command, load, parser_of
+from odradek.cli.terminal.streams import complain, drop_unread
 
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 """Errors of writing that are the disk's, not the program's."""
@@ -68,13 +69,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:
         # The reader of our output (head, less) has gone, which is not an error.
-        drop_output()
+        drop_unread()
         return 0
     except OSError as error:
         if error.errno not in FULL or error.filename is not None:
             raise
-        drop_output()
-        print(f"odradek: cannot write the output: {error.strerror}", file=sys.stderr)
+        drop_unread()
+        complain(f"odradek: cannot write the output: {error.strerror}")
         return 1
 
 
@@ -83,11 +84,6 @@ def open_closed_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - open as long as the process
-
-
-def drop_output() -> None:
-    """Send what standard output still buffers to the null device, so that nothing fails at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def dispatch(words: list[str]) -> int:
@@ -109,7 +105,7 @@ def dispatch(words: list[str]) -> int:
     name = words[0]
     if name not in COMMANDS:
         hint = suggestion(name, COMMANDS) or "`odradek --help` lists the commands"
-        print(f"odradek: unknown command {name!r}; {hint}", file=sys.stderr)
+        complain(f"odradek: unknown command {name!r}; {hint}")
         return 2
     command = load(name)
     return execute(f"odradek {name}", parser_of(name, command), command, words[1:])
@@ -131,10 +127,10 @@ def execute(program: str, parser: Parser, command: Command, words: Sequence[str]
         parser.parse(joined(words), chosen)
         return command.run(chosen)
     except UsageError as error:
-        print(f"{program}: {error}", file=sys.stderr)
+        complain(f"{program}: {error}")
         return 2
     except CommandError as error:
-        print(f"{program}: {error}", file=sys.stderr)
+        complain(f"{program}: {error}")
         show_error_document(error, getattr(chosen, "output", None))
         return 1
 

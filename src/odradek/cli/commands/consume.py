@@ -38,6 +38,7 @@ from odradek.cli.records.record_format import (
     yaml_format,
 )
 from odradek.cli.terminal.signals import OF_A_SIGNAL, end_on_signals
+from odradek.cli.terminal.streams import write_bytes
 
 if TYPE_CHECKING:
     from odradek.client.consumer.avro_columns import AvroValues
@@ -504,30 +505,23 @@ class Printer:
         if self._form is None:
             self.count += len(records)
             return
-        out = sys.stdout.buffer
         try:
             text = b"".join(map(self._form, records))
         except (CommandError, ValueError):
             self._write_singly(records)
             return
-        out.write(text)
-        out.flush()
+        write_bytes(text)
         self.count += len(records)
 
     def _write_singly(self, records: list[ConsumerRecord]) -> None:
-        written = 0
-        try:
-            for each in records:
-                self._write_one(each)
-                written += 1
-        finally:
-            sys.stdout.buffer.flush()
-            self.count += written
+        for each in records:
+            self._write_one(each)
+            self.count += 1
 
     def _write_one(self, record: ConsumerRecord) -> None:
         assert self._form is not None
         try:
-            sys.stdout.buffer.write(self._form(record))
+            write_bytes(self._form(record))
         except (CommandError, ValueError) as error:
             message = f"{record.topic_partition} offset {record.offset}: {error}"
             if not self._skip:

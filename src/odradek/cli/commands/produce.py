@@ -29,6 +29,7 @@ from odradek.cli.arguments.options import (
 from odradek.cli.records.line_reader import Headers, JsonReader, LineReader
 from odradek.cli.records.parquet_files import open_parquet
 from odradek.cli.terminal.signals import OF_A_SIGNAL, end_on_signals
+from odradek.cli.terminal.streams import output_without_reader_dropped
 
 if TYPE_CHECKING:
     from odradek.client.producer.accumulator import Delivery
@@ -151,7 +152,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.partition is not None and arguments.partition < 0:
         raise UsageError(f"--partition {arguments.partition} is negative")
     check_parquet(arguments)
-    with client_session("produce"):
+    # Where its reader has gone (`-o json | head`), the records are to be sent nevertheless.
+    with client_session("produce"), output_without_reader_dropped():
         if arguments.from_parquet is not None:
             return asyncio.run(send_parquet(arguments))
         return asyncio.run(send_all(arguments, reader, headers))
