@@ -53,3 +53,7 @@ def test_a_delimiter_with_an_unknown_escape_is_rejected(text: str):
     parser.add_argument("-D", type=options.delimiter)
     with pytest.raises(UsageError):
         parser.parse(["-D", text])
+
+
+def test_headers_of_one_name_are_all_sent() -> None:
+    assert produce.headers_of(["a=1", "b=x=y", "a=2"]) == [("a", b"1"), ("b", b"x=y"), ("a", b"2")]

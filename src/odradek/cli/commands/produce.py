@@ -8,7 +8,7 @@ import os
 import stat
 import sys
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from odradek.cli.arguments.errors import CommandError, UsageError, client_session
@@ -148,7 +148,7 @@ def run(arguments: argparse.Namespace) -> int:
         option = "-i json" if arguments.input == "json" else "--from-parquet"
         raise UsageError(f"--reader-property and --reader-config are for lines, not for {option}")
     reader = LineReader(properties) if arguments.input == "lines" else JsonReader()
-    headers: Headers = [(n, v.encode()) for n, v in pairs(arguments.header, "header").items()]
+    headers = headers_of(arguments.header)
     if arguments.partition is not None and arguments.partition < 0:
         raise UsageError(f"--partition {arguments.partition} is negative")
     check_parquet(arguments)
@@ -157,6 +157,11 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.from_parquet is not None:
             return asyncio.run(send_parquet(arguments))
         return asyncio.run(send_all(arguments, reader, headers))
+
+
+def headers_of(texts: Sequence[str]) -> Headers:
+    """`NAME=VALUE` texts in order; a name may repeat. Raises UsageError."""
+    return [(name, value.encode()) for each in texts for name, value in pairs([each], "header").items()]
 
 
 def settings_of(arguments: argparse.Namespace) -> dict[str, Any]:
