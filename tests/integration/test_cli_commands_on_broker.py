@@ -394,6 +394,10 @@ def test_kcat_options_produce_consume_and_list(run: Run, topic: str, odradek_bro
     listed = run(f"-L -b {server} -t {topic}").lines
     assert listed[0] == f"Metadata for {topic} (from {server}):"
     assert f'  topic "{topic}" with 2 partitions:' in listed
+    (described,) = run(f"-L -J -b {server} -t {topic}").json["topics"]
+    assert [(each["partition"], each["replicas"], each["isrs"]) for each in described["partitions"]] == [
+        (0, [{"id": 1}], [{"id": 1}]), (1, [{"id": 1}], [{"id": 1}])
+    ]  # fmt: skip
     assert run(f"-L -b {server} -t no-{topic}").status == 1
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
 from odradek.cli.arguments.errors import CommandError, client_session
@@ -47,12 +47,14 @@ async def reach(cluster: Cluster, limit_ms: int) -> None:
         client.setLevel(level)
 
 
-def run_admin(arguments: argparse.Namespace, work: Callable[[Admin], Awaitable[T]]) -> T:
-    """The result of `work` with an admin client. Raises UsageError, CommandError."""
+def run_admin(
+    arguments: argparse.Namespace, work: Callable[[Admin], Awaitable[T]], given: Mapping[str, str] | None = None
+) -> T:
+    """The result of `work` with an admin client; `given` are properties. Raises UsageError, CommandError."""
 
     async def session() -> T:
         with client_session():
-            settings = client_settings(arguments, ADMIN_DEFAULTS)
+            settings = client_settings(arguments, ADMIN_DEFAULTS, given)
             limit = ANSWER_MS if arguments.timeout is None else max(1, arguments.timeout)
             settings["default_api_timeout_ms"] = limit
             settings["request_timeout_ms"] = limit

@@ -2,14 +2,16 @@
 
 import argparse
 import json
+from collections.abc import Mapping
 
 import pytest
 
 from odradek.cli.commands import consume, produce
 from odradek.cli.kcat import metadata_list as kcat_metadata
-from odradek.cli.kcat.options import offset_range, separated, with_ports
+from odradek.cli.kcat.options import OF_LIBRDKAFKA, offset_range, separated, with_ports
 from odradek.cli.kcat.record_output import json_envelope, kcat_format
 from odradek.cli.main import main
+from odradek.client.config import CONSUMER_DEFAULTS, PRODUCER_DEFAULTS
 from odradek.client.model import CREATE_TIME, ConsumerRecord
 
 RECORD = ConsumerRecord("t", 3, 42, 1000, CREATE_TIME, b"k", None, [("a", b"1"), ("b", None)], 7)
@@ -26,7 +28,14 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[argparse.Namespace]:
 
     monkeypatch.setattr(consume, "run", run)
     monkeypatch.setattr(produce, "run", run)
-    monkeypatch.setattr(kcat_metadata, "list_metadata", lambda topic, arguments: run(arguments))
+
+    def list_metadata(
+        topic: str | None, arguments: argparse.Namespace, given: Mapping[str, str], *, as_json: bool
+    ) -> int:
+        arguments.given, arguments.as_json = given, as_json
+        return run(arguments)
+
+    monkeypatch.setattr(kcat_metadata, "list_metadata", list_metadata)
     return seen
 
 
@@ -57,6 +66,27 @@ def test_produce_options_keep_the_meaning_of_kcat(started: list[argparse.Namespa
     assert found.compression_codec == "lz4"
     assert found.header == ["a=b"]
     assert found.reader_property == ["ignore.error=true", "null.marker="]
+
+
+def test_list_takes_settings_by_the_names_of_librdkafka(started: list[argparse.Namespace]):
+    """They had no effect: the list was asked for without TLS and login."""
+    words = ["-X", "security.protocol=sasl_ssl", "-X", "sasl.username=a", "-X", "ssl.ca.location=ca=1", "-J"]
+    assert main(["-L", "-b", "h:1", *words]) == 0
+    (found,) = started
+    assert found.given == {"security.protocol": "sasl_ssl", "sasl.plain.username": "a", "ssl.cafile": "ca=1"}
+    assert found.as_json
+
+
+def test_settings_of_topics_and_of_librdkafka_go_to_the_consumer(started: list[argparse.Namespace]):
+    words = ["-X", "topic.auto.offset.reset=earliest", "-X", "sasl.mechanisms=PLAIN", "-X", "client.id=c"]
+    assert main(["-C", "-b", "h:1", "-t", "t", *words]) == 0
+    (found,) = started
+    assert found.command_property == ["auto.offset.reset=earliest", "sasl.mechanism=PLAIN", "client.id=c"]
+
+
+def test_settings_of_librdkafka_have_counterparts_here():
+    known = {each.replace("_", ".") for each in (*CONSUMER_DEFAULTS, *PRODUCER_DEFAULTS)}
+    assert set(OF_LIBRDKAFKA.values()) <= known
 
 
 def test_an_equals_sign_is_a_delimiter():

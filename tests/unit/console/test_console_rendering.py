@@ -39,7 +39,7 @@ def test_links_quote_names() -> None:
 
 
 def test_link_keeps_a_field_that_is_called_path() -> None:
-    assert link("/c/a", **{"path": "x"}) == "/c/a?path=x"
+    assert link("/c/a", path="x") == "/c/a?path=x"
 
 
 @pytest.mark.parametrize("value", [b'{"a":"\\ud800"}', b'["\\udc00x"]'])

@@ -13,7 +13,7 @@ from typing import Final
 
 from odradek.cli.arguments.errors import UsageError
 from odradek.cli.arguments.examples import add_examples
-from odradek.cli.arguments.options import Parser, or_unlimited, seconds
+from odradek.cli.arguments.options import Parser, or_unlimited, pairs, seconds
 from odradek.cli.catalog import load, parser_of
 
 MODES: Final = ("C", "P", "L", "G")
@@ -30,6 +30,19 @@ UNSUPPORTED: Final = {
 """Options of kcat that have no counterpart, and the way to do the same."""
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+OF_LIBRDKAFKA: Final = {
+    "sasl.mechanisms": "sasl.mechanism", "sasl.username": "sasl.plain.username",
+    "sasl.password": "sasl.plain.password",
+    "sasl.oauthbearer.client.id": "sasl.oauthbearer.client.credentials.client.id",
+    "sasl.oauthbearer.client.secret": "sasl.oauthbearer.client.credentials.client.secret",
+    "ssl.ca.location": "ssl.cafile", "ssl.ca.pem": "ssl.truststore.certificates",
+    "ssl.certificate.location": "ssl.certfile", "ssl.certificate.pem": "ssl.keystore.certificate.chain",
+    "ssl.key.location": "ssl.keyfile", "ssl.key.pem": "ssl.keystore.key",
+    "request.required.acks": "acks", "compression.codec": "compression.type", "message.timeout.ms": "delivery.timeout.ms",
+    "queue.buffering.max.ms": "linger.ms", "message.max.bytes": "max.request.size",
+}  # fmt: skip
+"""Names of librdkafka's settings, which `-X` takes, and the client's own."""
+
 _HARMLESS: Final = "uEv"
 """Output is flushed per poll, transient errors are retried, and there is no more to print."""
 
@@ -83,7 +96,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     consumer.add_argument(
         "-f", metavar="FORMAT", help="%%t topic, %%p, %%o, %%k, %%s value, %%T timestamp, %%h headers"
     )
-    consumer.add_argument("-J", action="store_true", help="print each record as a JSON object of kcat's form")
+    consumer.add_argument(
+        "-J", action="store_true", help="print each record, or the list of -L, as JSON of kcat's form"
+    )
     producer = parser.add_argument_group("with -P")
     producer.add_argument("-k", metavar="KEY", help="key of all records (of those without one, with -K)")
     producer.add_argument("-H", action="append", default=[], metavar="NAME=VALUE", help="header of every record")
@@ -109,7 +124,8 @@ def run(arguments: argparse.Namespace) -> int:
     if modes == ["L"]:
         from odradek.cli.kcat.metadata_list import list_metadata
 
-        return list_metadata(arguments.t, command_line("cluster", _connection(arguments)))
+        given = pairs(_properties(arguments), "X")
+        return list_metadata(arguments.t, command_line("cluster", _connection(arguments)), given, as_json=arguments.J)
     return _produce(arguments) if modes == ["P"] else _consume(arguments)
 
 
@@ -136,9 +152,18 @@ def with_ports(servers: str) -> str:
     return ",".join(each if re.search(r":\d+$", each) else f"{each}:9092" for each in entries)
 
 
+def _properties(arguments: argparse.Namespace) -> list[str]:
+    """The settings of `-X` by the names of this client."""
+    found = []
+    for each in arguments.X:
+        name, equals, value = each.removeprefix("topic.").partition("=")
+        found.append(f"{OF_LIBRDKAFKA.get(name, name)}{equals}{value}")
+    return found
+
+
 def _clients(arguments: argparse.Namespace) -> list[str]:
     """What producers and consumers share."""
-    words = [*_connection(arguments), *(f"--command-property={each.removeprefix('topic.')}" for each in arguments.X)]
+    words = [*_connection(arguments), *(f"--command-property={each}" for each in _properties(arguments))]
     if arguments.K is not None:
         words.append(f"--key-delimiter={arguments.K}")
     if arguments.D is not None:
