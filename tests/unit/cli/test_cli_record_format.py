@@ -143,6 +143,12 @@ def test_tsv_and_tables_are_one_line():
     assert b" - k" in table_format()(record(timestamp=-1))
 
 
+@pytest.mark.parametrize("timestamp", [1_769_860_800_123_000, 2**63 - 1])
+def test_table_shows_a_time_after_the_year_9999_as_a_number(timestamp: int):
+    """Microseconds in the place of milliseconds are a common mistake; consume ended at the first such record."""
+    assert b" %d k" % timestamp in table_format()(record(timestamp=timestamp))
+
+
 def test_yaml_is_a_list_that_continues():
     text = yaml_format()(record(headers=[])).decode()
     assert text.startswith("- topic: t\n  partition: 2\n")

@@ -364,13 +364,19 @@ def table_format() -> Format:
     """Lines for people, aligned as far as that can be done without knowing what comes."""
 
     def line(record: RawRecord) -> bytes:
-        moment = "-"
-        if record.timestamp >= 0:
-            moment = datetime.fromtimestamp(record.timestamp / 1000, UTC).isoformat(" ", "milliseconds")[:-6]
+        moment = "-" if record.timestamp < 0 else _moment(record.timestamp)
         key, value = (_for_people(each) for each in (record.key, record.value))
         return f"{record.topic:<15} {record.partition:>4} {record.offset:>10} {moment} {key:<15} {value}\n".encode()
 
     return line
+
+
+def _moment(timestamp_ms: int) -> str:
+    """A time in UTC; the number where that is after the year 9999, as with microseconds in the place of ms."""
+    try:
+        return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(" ", "milliseconds")[:-6]
+    except (ValueError, OverflowError, OSError):
+        return str(timestamp_ms)
 
 
 def _for_people(data: object) -> str:
