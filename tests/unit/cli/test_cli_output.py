@@ -1,6 +1,7 @@
 import json
 
 import pytest
+import yaml
 
 from odradek.cli.terminal.output import Column, cell, show, show_document, table, tsv_escaped, yaml_lines
 
@@ -85,6 +86,19 @@ def test_yaml_quotes_what_could_be_read_as_something_else():
 def test_yaml_of_nothing():
     assert yaml_lines([]) == ["[]"]
     assert yaml_lines({}) == ["{}"]
+
+
+@pytest.mark.parametrize(
+    "text", ["\x9b2J", "\x7f", "a\x85b", "a\u2028b", "\ufffe", "a\u00a0b", "\U0001f600", "caf\u00e9"]
+)
+def test_yaml_keeps_characters_that_it_forbids_as_escapes(text: str):
+    (line,) = yaml_lines({"a": text})
+    assert yaml.safe_load(line) == {"a": text}
+
+
+def test_table_escapes_what_a_terminal_would_execute():
+    rows = [{"name": "\x1b[2J\na", "count": 1}]
+    assert list(table(rows, COLUMNS[:2])) == ["NAME       COUNT", "\\x1b[2J\\na 1"]
 
 
 def test_tsv_keeps_lines_and_fields_apart():

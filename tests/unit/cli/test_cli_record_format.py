@@ -149,6 +149,10 @@ def test_table_shows_a_time_after_the_year_9999_as_a_number(timestamp: int):
     assert b" %d k" % timestamp in table_format()(record(timestamp=timestamp))
 
 
+def test_table_of_records_escapes_what_a_terminal_would_execute():
+    assert table_format()(record(value=b"\x1b[2Ja\nb\tc")).endswith(b" \\x1b[2Ja\\nb\\tc\n")
+
+
 def test_yaml_is_a_list_that_continues():
     text = yaml_format()(record(headers=[])).decode()
     assert text.startswith("- topic: t\n  partition: 2\n")

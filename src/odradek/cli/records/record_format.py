@@ -380,4 +380,6 @@ def _moment(timestamp_ms: int) -> str:
 
 
 def _for_people(data: object) -> str:
-    return "-" if data is None else _raw(data).decode(errors="backslashreplace")
+    from odradek.cli.terminal.output import printable
+
+    return "-" if data is None else printable(_raw(data).decode(errors="backslashreplace"))

@@ -73,7 +73,8 @@ def aligned(
     rows: Iterable[Row], columns: Sequence[Column], *, heading: bool = True, width: Callable[[str], int] = len
 ) -> tuple[list[str], list[list[str]]]:
     """Titles and cells, padded to the widths of their columns but for the last one; `width` measures a text."""
-    cells = [[cell(row.get(each.key)) for each in columns] for row in rows]
+    # Names of clients and groups are strangers' text: a terminal must not execute it, nor a line end break a row.
+    cells = [[printable(cell(row.get(each.key))) for each in columns] for row in rows]
     widths = [
         max([each.min_width, width(each.title) if heading else 0, *(width(line[at]) for line in cells)])
         for at, each in enumerate(columns)
@@ -137,7 +138,11 @@ def _yaml_scalar(value: Any) -> str:
             return value
     import json
 
-    return json.dumps(value, ensure_ascii=False)
+    text = json.dumps(value, ensure_ascii=False)
+    if text.isprintable():
+        return text
+    # YAML forbids some characters that JSON allows, and reads others as ends of lines.
+    return "".join(each if each.isprintable() or ord(each) > 0xFFFF else f"\\u{ord(each):04x}" for each in text)
 
 
 def tsv_escaped(text: str) -> str:
