@@ -19,6 +19,28 @@ def column_function(function: Callable[[Any], Any], returns: str) -> Any:
     return f.arrow_udf(call, returnType=returns)
 
 
+def array_of(values: list[Any], kind: Any, *, permissive: bool) -> Any:
+    """The values as an Arrow array; those that do not fit its type are null if `permissive`. Raises ValueError."""
+    import pyarrow as pa
+
+    try:
+        return pa.array(values, kind)
+    except (pa.ArrowException, OverflowError) as error:
+        if not permissive:
+            raise ValueError(f"a value does not fit the type {kind}: {error}") from error
+    return pa.array([each if _fits(each, kind) else None for each in values], kind)
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    import pyarrow as pa
+
+    try:
+        pa.array([value], kind)
+    except (pa.ArrowException, OverflowError):
+        return False
+    return True
+
+
 def arrow_type(kind: Any) -> Any:
     """The Arrow type that Spark wants for a type of its own, or for one in its own words (with a session only).
 

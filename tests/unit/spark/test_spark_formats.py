@@ -7,6 +7,7 @@ import json
 import pickle
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import fastavro
 import pyarrow as pa
@@ -89,7 +90,7 @@ def test_avro_of_an_older_schema_by_its_id() -> None:
     assert avro._Encoder(EVENT, 4)(pa.array([ROW], EVENT_ARROW)).to_pylist() == [framed(4, encoded(ROW))]
 
 
-@pytest.mark.parametrize("value", [b"", b"\xff" * 30, encoded(ROW)[:-1], framed(9, encoded(ROW))])
+@pytest.mark.parametrize("value", [b"", b"\xff" * 30, encoded(ROW)[:-1], encoded(ROW) + b"\0", framed(9, encoded(ROW))])
 def test_what_is_not_avro_fails_or_is_null(value: bytes) -> None:
     with pytest.raises(ValueError, match="is not Avro"):
         avro_decoder()(pa.array([value]))
@@ -99,6 +100,79 @@ def test_what_is_not_avro_fails_or_is_null(value: bytes) -> None:
 def test_an_unknown_schema_id_fails() -> None:
     with pytest.raises(ValueError, match="is not Avro"):
         avro_decoder(schemas=FixedSchemas({}))(pa.array([framed(9, encoded(ROW))]))
+
+
+def record(*kinds: Any, **more: Any) -> str:
+    """A schema of a record with the fields f0, f1, …"""
+    fields = [{"name": f"f{number}", "type": kind} for number, kind in enumerate(kinds)]
+    return json.dumps({"type": "record", "name": "Record", "fields": fields, **more})
+
+
+@pytest.mark.parametrize(
+    ("kind", "logical", "spark", "arrow", "given", "found"),
+    [
+        ("string", "uuid", "string", pa.string(), UUID(int=7), str(UUID(int=7))),
+        ("int", "time-millis", "int", pa.int32(), dt.time(0, 0, 1), 1_000),
+        ("long", "time-micros", "bigint", pa.int64(), dt.time(0, 0, 1), 1_000_000),
+        ("long", "timestamp-nanos", "bigint", pa.int64(), 5, 5),
+        ("int", "date", "date", pa.date32(), dt.date(2026, 1, 2), dt.date(2026, 1, 2)),
+        ("string", "date", "string", pa.string(), "2026", "2026"),
+    ],
+)
+def test_logical_types_are_read(kind: str, logical: str, spark: str, arrow: Any, given: Any, found: Any) -> None:
+    """UUIDs and times of a day failed each query that read one."""
+    schema = record({"type": kind, "logicalType": logical}, ["null", {"type": kind, "logicalType": logical}])
+    assert avro.spark_type(schema) == f"struct<`f0`: {spark}, `f1`: {spark}>"
+    decoder = avro._Decoder(schema, None, pa.struct([("f0", arrow), ("f1", arrow)]), permissive=False)
+    values = pa.array([encoded({"f0": given, "f1": each}, schema) for each in (given, None)])
+    assert decoder(values).to_pylist() == [{"f0": found, "f1": found}, {"f0": found, "f1": None}]
+
+
+def test_types_are_named_with_and_without_their_namespace() -> None:
+    """Schemas that Java generates name a type in full where it is used again."""
+    kind = {"type": "enum", "name": "Kind", "symbols": ["A"]}
+    schema = record(kind, "Kind", "shop.Kind", namespace="shop")
+    assert avro.spark_type(schema) == "struct<`f0`: string, `f1`: string, `f2`: string>"
+
+
+def test_maps_are_written() -> None:
+    """Arrow has pairs in their place."""
+    maps = {"type": "map", "values": {"type": "map", "values": "long"}}
+    schema = record(maps, {"type": "array", "items": ["null", maps]})
+    arrow = pa.map_(pa.string(), pa.map_(pa.string(), pa.int64()))
+    rows = [
+        {"f0": [("a", [("b", 1)])], "f1": [[("c", [])], None]},
+        {"f0": [], "f1": []},
+        None,
+    ]
+    values = pa.array(rows, pa.struct([("f0", arrow), ("f1", pa.list_(arrow))]))
+    written = avro._Encoder(schema, None)(values)
+    assert written.to_pylist() == [
+        encoded({"f0": {"a": {"b": 1}}, "f1": [{"c": {}}, None]}, schema),
+        encoded({"f0": {}, "f1": []}, schema),
+        None,
+    ]
+    assert avro._Decoder(schema, None, values.type, permissive=False)(written).to_pylist() == rows
+
+
+@pytest.mark.parametrize(
+    ("kind", "arrow", "good", "bad"),
+    [
+        (
+            {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2},
+            pa.decimal128(4, 2),
+            b"\x02\x7d",
+            b"\x10" + b"\x7f" * 8,
+        ),
+        ("int", pa.int32(), b"\x02", b"\x80\x80\x80\x80\x80\x40"),
+    ],
+)
+def test_number_beyond_its_type_fails_or_is_null(kind: Any, arrow: Any, good: bytes, bad: bytes) -> None:
+    schema, kinds = record(kind), pa.struct([("f0", arrow)])
+    with pytest.raises(ValueError, match="does not fit"):
+        avro._Decoder(schema, None, kinds, permissive=False)(pa.array([good, bad]))
+    found = avro._Decoder(schema, None, kinds, permissive=True)(pa.array([good, bad, None, good])).to_pylist()
+    assert [each is None for each in found] == [False, True, True, False]
 
 
 # --- Protobuf ---
@@ -189,11 +263,26 @@ def test_protobuf_comes_back(schema_id: int | None) -> None:
         assert values[0].as_py()[:8] == bytes.fromhex("0000000007") + b"\x02\x02" + values[0].as_py()[7:8]
 
 
-@pytest.mark.parametrize("value", [b"\xff", b"\x0a"])
+@pytest.mark.parametrize("value", [b"\xff", b"\x0a", b"\x2a\x08\x08\x80\x80\x9a\xa6\xea\xaf\xe3\x01"])
 def test_what_is_not_protobuf_fails_or_is_null(value: bytes) -> None:
     with pytest.raises(ValueError, match=r"is not a shop\.Order"):
         protobuf_decoder()(pa.array([value]))
     assert protobuf_decoder(permissive=True)(pa.array([value])).to_pylist() == [None]
+
+
+def test_map_with_keys_of_64_bits_without_sign_comes_back() -> None:
+    file = descriptor_pb2.FileDescriptorProto(name="maps.proto", package="shop", syntax="proto3")
+    message = file.message_type.add(name="Counts")
+    entry = message.nested_type.add(name="CountsEntry")
+    entry.options.map_entry = True
+    entry.field.extend([field("key", 1, 4), field("value", 2, 4)])
+    message.field.append(field("counts", 1, 11, repeated=True, type_name=".shop.Counts.CountsEntry"))
+    described = descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+    kind = pa.struct([("counts", pa.map_(pa.decimal128(20, 0), pa.decimal128(20, 0)))])
+    rows = [{"counts": [(Decimal(2**64 - 1), Decimal(3))]}]
+    values = protobuf._Encoder("shop.Counts", described, None)(pa.array(rows, kind))
+    decoder = protobuf._Decoder("shop.Counts", described, kind, confluent=False, permissive=False)
+    assert decoder(values).to_pylist() == rows
 
 
 def registered(*names: str) -> str:

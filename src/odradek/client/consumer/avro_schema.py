@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -43,26 +43,26 @@ def parse_avro(schema: SchemaText) -> Any:
         raise ValueError(f"not an Avro schema: {str(error) or type(error).__name__}") from error
 
 
-def without_logical_types(schema: Any) -> Any:
-    """A parsed schema with numbers and text in place of dates, times and UUIDs; decimals stay."""
+def without_logical_types(schema: Any, kept: Collection[str] = ("decimal",)) -> Any:
+    """A parsed schema with numbers, text and bytes in place of logical types other than those that are kept."""
     from fastavro import parse_schema
 
-    return parse_schema(_bare(schema))
+    return parse_schema(_bare(schema, kept))
 
 
-def _bare(schema: Any) -> Any:
+def _bare(schema: Any, logical_types: Collection[str]) -> Any:
     if isinstance(schema, list):
-        return [_bare(each) for each in schema]
+        return [_bare(each, logical_types) for each in schema]
     if not isinstance(schema, dict):
         return schema
     kept = {name: value for name, value in schema.items() if name != "logicalType" and not name.startswith("__")}
-    if schema.get("logicalType") == "decimal":
-        kept["logicalType"] = "decimal"
+    if schema.get("logicalType") in logical_types:
+        kept["logicalType"] = schema["logicalType"]
     for name in ("type", "items", "values"):
         if name in kept:
-            kept[name] = _bare(kept[name])
+            kept[name] = _bare(kept[name], logical_types)
     if "fields" in kept:
-        kept["fields"] = [{**each, "type": _bare(each["type"])} for each in kept["fields"]]
+        kept["fields"] = [{**each, "type": _bare(each["type"], logical_types)} for each in kept["fields"]]
     return kept
 
 

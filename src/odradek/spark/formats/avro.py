@@ -9,9 +9,11 @@ from __future__ import annotations
 import io
 import json
 import struct
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from odradek.spark.columns import arrow_type, column_function
+from odradek.client.consumer.avro_schema import parse_avro, without_logical_types
+from odradek.spark.columns import array_of, arrow_type, column_function
 from odradek.spark.formats.framing import Schemas, framed, unframed
 
 PERMISSIVE: Final = "PERMISSIVE"
@@ -22,9 +24,11 @@ _PRIMITIVES: Final = {
     "string": "string",
 }  # fmt: skip
 _LOGICAL: Final = {
-    "date": "date", "timestamp-millis": "timestamp", "timestamp-micros": "timestamp",
-    "local-timestamp-millis": "timestamp_ntz", "local-timestamp-micros": "timestamp_ntz", "uuid": "string",
+    ("int", "date"): "date", ("long", "timestamp-millis"): "timestamp", ("long", "timestamp-micros"): "timestamp",
+    ("long", "local-timestamp-millis"): "timestamp_ntz", ("long", "local-timestamp-micros"): "timestamp_ntz",
 }  # fmt: skip
+"""Spark's types of logical types; those of others are the types of their numbers, text and bytes."""
+_KEPT: Final = ("decimal", *(logical for _, logical in _LOGICAL))
 
 
 class SchemaError(ValueError):
@@ -33,7 +37,7 @@ class SchemaError(ValueError):
 
 def spark_type(schema: str) -> str:
     """Spark's type for an Avro schema, as DDL. Raises SchemaError."""
-    return _type_of(json.loads(schema), {})
+    return _type_of(parse_avro(schema), {})
 
 
 def from_avro(column: Any, schema: str, *, schemas: Schemas | None = None, mode: str = FAILFAST) -> Any:
@@ -73,8 +77,8 @@ def _type_of(schema: Any, named: dict[str, str]) -> str:
     kind, logical = schema["type"], schema.get("logicalType")
     if logical == "decimal":
         return f"decimal({schema['precision']},{schema.get('scale', 0)})"
-    if logical in _LOGICAL:
-        return _LOGICAL[logical]
+    if (kind, logical) in _LOGICAL:
+        return _LOGICAL[kind, logical]
     if kind == "record":
         fields = ", ".join(f"`{each['name']}`: {_type_of(each['type'], named)}" for each in schema["fields"])
         result = f"struct<{fields}>"
@@ -107,9 +111,8 @@ class _Decoder:
         return {**self.__dict__, "_parsed": {}}
 
     def __call__(self, values: Any) -> Any:
-        import pyarrow as pa
-
-        return pa.array([None if value is None else self._decode(value) for value in values.to_pylist()], self._kind)
+        found = [None if value is None else self._decode(value) for value in values.to_pylist()]
+        return array_of(found, self._kind, permissive=self._permissive)
 
     def _decode(self, value: bytes) -> Any:
         from fastavro import schemaless_reader
@@ -120,7 +123,11 @@ class _Decoder:
             if self._schemas is not None:
                 schema_id, _, payload = unframed(value)
             reader = self._writer(None) if self._schemas is not None else None
-            return schemaless_reader(io.BytesIO(payload), self._writer(schema_id), reader)
+            stream = io.BytesIO(payload)
+            found = schemaless_reader(stream, self._writer(schema_id), reader)
+            if stream.tell() != len(payload):
+                raise ValueError(f"{len(payload) - stream.tell()} bytes follow the value")
+            return found
         except (
             EOFError,
             ValueError,
@@ -135,12 +142,10 @@ class _Decoder:
             raise ValueError(f"a value of {len(value)} bytes is not Avro of this schema: {error!r}") from error
 
     def _writer(self, schema_id: int | None) -> Any:
-        from fastavro import parse_schema
-
         found = self._parsed.get(schema_id)
         if found is None:
             text = self._schema if schema_id is None or self._schemas is None else self._schemas.schema(schema_id)
-            found = self._parsed[schema_id] = parse_schema(json.loads(text))
+            found = self._parsed[schema_id] = without_logical_types(parse_avro(text), _KEPT)
         return found
 
 
@@ -160,4 +165,30 @@ class _Encoder:
             schemaless_writer(out, schema, value)
             return out.getvalue() if self._schema_id is None else framed(self._schema_id, out.getvalue())
 
-        return pa.array([None if value is None else encode(value) for value in values.to_pylist()], pa.binary())
+        content = with_dicts(values.type)
+        return pa.array(
+            [None if value is None else encode(content(value)) for value in values.to_pylist()], pa.binary()
+        )
+
+
+def with_dicts(kind: Any) -> Callable[[Any], Any]:
+    """What makes dicts of the pairs that Arrow has in the place of maps, within a value of a type."""
+    import pyarrow as pa
+
+    if not any(map(pa.types.is_map, _types_in(kind))):
+        return lambda value: value
+    if pa.types.is_struct(kind):
+        fields = {each.name: with_dicts(each.type) for each in kind}
+        return lambda value: None if value is None else {name: fields[name](each) for name, each in value.items()}
+    if pa.types.is_map(kind):
+        item = with_dicts(kind.item_type)
+        return lambda value: None if value is None else {name: item(each) for name, each in value}
+    element = with_dicts(kind.value_type)
+    return lambda value: None if value is None else [element(each) for each in value]
+
+
+def _types_in(kind: Any) -> Iterator[Any]:
+    """A type, and those of its fields, elements and values."""
+    yield kind
+    for number in range(kind.num_fields):
+        yield from _types_in(kind.field(number).type)

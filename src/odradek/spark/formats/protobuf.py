@@ -13,9 +13,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from odradek.client.framing import ReferencedSchemas
-from odradek.spark.columns import arrow_type, column_function
+from odradek.spark.columns import array_of, arrow_type, column_function
 from odradek.spark.formats.avro import FAILFAST, SchemaError, is_permissive
-from odradek.spark.formats.framing import FramingError, framed, unframed
+from odradek.spark.formats.framing import framed, unframed
 
 _TIMESTAMP: Final = "google.protobuf.Timestamp"
 _MOST_DEPTH: Final = 16
@@ -158,8 +158,10 @@ def _fill(message: Any, values: dict[str, Any]) -> None:
             continue
         target = getattr(message, field.name)
         if _is_map(field):
-            kind = field.message_type.fields_by_name["value"]
-            for key, each in dict(value).items():
+            kinds = field.message_type.fields_by_name
+            kind = kinds["value"]
+            for name, each in dict(value).items():
+                key = _stored(kinds["key"], name)
                 if kind.type == _MESSAGE:
                     _fill_one(kind, target[key], each)
                 else:
@@ -203,12 +205,11 @@ class _Decoder:
         self._permissive = permissive
 
     def __call__(self, values: Any) -> Any:
-        import pyarrow as pa
         from google.protobuf import message_factory
 
         made = message_factory.GetMessageClass(_descriptor(self._message, self._descriptors))
         decoded = [None if value is None else self._decode(made, value) for value in values.to_pylist()]
-        return pa.array(decoded, self._kind)
+        return array_of(decoded, self._kind, permissive=self._permissive)
 
     def _decode(self, made: Any, value: bytes) -> Any:
         from google.protobuf.message import DecodeError
@@ -216,7 +217,7 @@ class _Decoder:
         try:
             payload = unframed(value, indexes=True)[2] if self._confluent else value
             return _read(made.FromString(payload))
-        except (DecodeError, FramingError) as error:
+        except (DecodeError, ValueError) as error:  # no framing, or a time that Python does not have
             if self._permissive:
                 return None
             raise ValueError(f"a value of {len(value)} bytes is not a {self._message}: {error}") from error
