@@ -38,8 +38,9 @@ OF_LIBRDKAFKA: Final = {
     "ssl.ca.location": "ssl.cafile", "ssl.ca.pem": "ssl.truststore.certificates",
     "ssl.certificate.location": "ssl.certfile", "ssl.certificate.pem": "ssl.keystore.certificate.chain",
     "ssl.key.location": "ssl.keyfile", "ssl.key.pem": "ssl.keystore.key",
-    "request.required.acks": "acks", "compression.codec": "compression.type", "message.timeout.ms": "delivery.timeout.ms",
-    "queue.buffering.max.ms": "linger.ms", "message.max.bytes": "max.request.size",
+    "request.required.acks": "acks", "compression.codec": "compression.type",
+    "message.timeout.ms": "delivery.timeout.ms", "queue.buffering.max.ms": "linger.ms",
+    "message.max.bytes": "max.request.size",
 }  # fmt: skip
 """Names of librdkafka's settings, which `-X` takes, and the client's own."""
 
