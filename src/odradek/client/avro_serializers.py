@@ -26,11 +26,14 @@ from odradek.ports.installation import install_hint
 
 try:
     from fastavro import schemaless_reader, schemaless_writer
+    from fastavro.read import SchemaResolutionError
     from fastavro.validation import ValidationError, validate
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError(f"Avro needs fastavro: {install_hint('formats')}", name=missing.name) from missing
 
-_CODEC_ERRORS: Final = (EOFError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, struct.error)
+_CODEC_ERRORS: Final = (
+    EOFError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, struct.error, SchemaResolutionError,
+)  # fmt: skip
 """What fastavro raises for objects and bytes that do not fit the schema."""
 
 

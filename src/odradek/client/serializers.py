@@ -214,7 +214,7 @@ class JsonDeserializer:
         """Decode. Raises SerializationError."""
         try:
             return json.loads(data)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise SerializationError(f"not JSON: {error}") from error
 
 
@@ -273,7 +273,7 @@ class DataclassDeserializer(Generic[T_co]):
         """Decode. Raises SerializationError for anything but a JSON object with the fields of the dataclass."""
         try:
             content = json.loads(data)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise SerializationError(f"not JSON: {error}") from error
         built: T_co = _build(self._kind, content)
         return built

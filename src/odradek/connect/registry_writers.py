@@ -121,8 +121,10 @@ class _FixedId:
 
 def _avro_writer(schema_id: int, text: str, _registry: RegistrySchemas) -> Write:
     from odradek.client.avro_serializers import AvroSerializer
+    from odradek.client.consumer.avro_schema import parse_avro
 
-    schema = json.loads(text)
+    # With complete names: a type may be named with its namespace or without it.
+    schema = parse_avro(text)
     named: dict[str, Any] = {}
     _collect(schema, named)
     serializer: Any = AvroSerializer(schema, _FixedId(schema_id), to_avro=lambda value: _fit(schema, value, named))
@@ -130,13 +132,13 @@ def _avro_writer(schema_id: int, text: str, _registry: RegistrySchemas) -> Write
 
 
 def _collect(schema: Any, named: dict[str, Any]) -> None:
-    """Types by their names, with and without namespace."""
+    """Types by their complete names."""
     if isinstance(schema, list):
         for each in schema:
             _collect(each, named)
     elif isinstance(schema, dict):
         if "name" in schema:
-            named[schema["name"]] = named[f"{schema.get('namespace', '')}.{schema['name']}"] = schema
+            named[schema["name"]] = schema
         for each in (*schema.get("fields", ()), schema):
             for part in ("type", "items", "values"):
                 if not isinstance(each.get(part), str):

@@ -210,6 +210,13 @@ def test_rejected_schema_is_an_error_with_the_reason(server: Registry) -> None:
     assert not caught.value.is_transient
 
 
+def test_record_that_cannot_be_resolved_is_an_error_of_the_package(server: Registry) -> None:
+    data = AvroSerializer(ORDER, server.client)("orders", TEA)
+    needed = {**ORDER, "fields": [*ORDER["fields"], {"name": "note", "type": "string"}]}  # type: ignore[misc]
+    with pytest.raises(SerializationError, match="does not fit schema"):
+        AvroDeserializer(server.client, needed)(data)
+
+
 def test_records_of_an_older_schema_are_resolved_to_the_own_one(server: Registry) -> None:
     data = AvroSerializer(ORDER, server.client)("orders", TEA)
     assert AvroDeserializer(server.client, ORDER_WITH_NOTE)(data) == {**TEA, "note": "none"}

@@ -69,6 +69,8 @@ def test_nested_dataclasses_come_back() -> None:
         (LongDeserializer(), b"1", "expected 8 bytes of an integer of 64 bits, got 1"),
         (JsonSerializer(), {"a": object()}, "JSON cannot carry dict"),
         (JsonDeserializer(), b"{", "not JSON"),
+        (JsonDeserializer(), b"[" * 200_000, "not JSON"),
+        (DataclassDeserializer(Line), b"[" * 200_000, "not JSON"),
         (DataclassSerializer(Order), Line("x"), "expected Order, got Line"),
         (DataclassDeserializer(Line), b"[]", "expected the fields of Line, got list"),
         (DataclassDeserializer(Line), b'{"articel": "x"}', "Line: .*articel"),

@@ -101,6 +101,16 @@ def test_schema_made_of_values_is_extended_by_new_fields(schema_type: str) -> No
     assert known == {"id": 3, "item": "tea", "ok": True}
 
 
+def test_values_fit_a_type_that_is_named_with_its_namespace() -> None:
+    price = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
+    item = {"type": "record", "name": "Item", "fields": [{"name": "price", "type": price}]}
+    fields = [{"name": "a", "type": item}, {"name": "b", "type": "Item"}, {"name": "c", "type": "shop.Item"}]
+    schema = {"type": "record", "name": "R", "namespace": "shop", "fields": fields}
+    converter = made(Memory("AVRO"), text=json.dumps(schema))
+    value = {name: {"price": "1.50"} for name in "abc"}
+    assert read(converter, written(converter, value)) == value
+
+
 @pytest.mark.parametrize(
     ("schema_type", "nested"), [("AVRO", '{"a":[1]}'), ("JSON", {"a": [1]}), ("PROTOBUF", '{"a":[1]}')]
 )
