@@ -278,6 +278,11 @@ class AccessTokens:
         self._clock = clock
         self._lock = asyncio.Lock()
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the access token has ended and cannot be exchanged for a new one."""
+        return not self._tokens.refresh and self._clock() >= self._tokens.expires_s
+
     async def token(self) -> str:
         """The access token for a connection. Raises AuthenticationFailed, Disconnected."""
         # Several connections ask at a time, and a refresh token may be good for one use only.

@@ -5,21 +5,30 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import logging
 import re
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from odradek.client.errors import AuthenticationFailed, Disconnected
 from odradek.console.clusters import Clusters
+
+if TYPE_CHECKING:
+    from odradek.console.openid import AccessTokens
+
+logger = logging.getLogger(__name__)
 
 COOKIE: Final = "odradek_console"
 MAX_SESSIONS: Final = 1_000
 """Logins at a time; each has connections to a cluster."""
 MAX_AGE_S: Final = 12 * 3600.0
 """A login ends after this time even if it is used."""
+SWEEP_S: Final = 20.0
+"""Time between two looks at all logins: less than `openid.EARLY_S`, so that no access token ends between them."""
 MAX_FAILURES: Final = 10
 FAILURE_WINDOW_S: Final = 60.0
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{43}")
@@ -33,6 +42,8 @@ class Session:
     clusters: Clusters
     created_s: float
     used_s: float
+    tokens: AccessTokens | None = field(default=None, repr=False)
+    """The access tokens of a login at an issuer."""
     id: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
 
 
@@ -61,12 +72,12 @@ class Sessions:
         """Whether a login has not ended; unlike `find`, this is no use of it."""
         return self._open.get(session.id) is session and not self._has_ended(session)
 
-    async def open(self, user: str, clusters: Clusters) -> Session:
+    async def open(self, user: str, clusters: Clusters, tokens: AccessTokens | None = None) -> Session:
         """Remember a login, under a new id. The least recently used one ends if there are too many."""
         while len(self._open) >= MAX_SESSIONS:
             await self.close(min(self._open.values(), key=lambda each: each.used_s).id)
         now = self._clock()
-        session = Session(user, clusters, now, now)
+        session = Session(user, clusters, now, now, tokens)
         self._open[session.id] = session
         return session
 
@@ -81,19 +92,39 @@ class Sessions:
         for session in [each for each in self._open.values() if self._has_ended(each)]:
             await self.close(session.id)
 
+    async def renew_tokens(self) -> None:
+        """Exchange access tokens that end soon, and close logins whose issuer rejects that.
+
+        Connections that are open already need no new token: only this notices that a person may no longer log in.
+        """
+        await asyncio.gather(
+            *(self._renew(each, each.tokens) for each in self._open.values() if each.tokens is not None)
+        )
+
+    async def _renew(self, session: Session, tokens: AccessTokens) -> None:
+        try:
+            await tokens.token()
+        except AuthenticationFailed:
+            await self.close(session.id)
+        except Disconnected as error:
+            logger.warning("could not renew the access token of user %s: %s; retrying", session.user, error)
+
     async def close_all(self) -> None:
         """End all logins."""
         for session_id in list(self._open):
             await self.close(session_id)
 
     async def run(self) -> None:
-        """Close ended logins until cancelled."""
+        """Renew access tokens and close ended logins until cancelled."""
         while True:
-            await asyncio.sleep(min(30.0, self._idle_s))
+            await asyncio.sleep(min(SWEEP_S, self._idle_s))
             await self.close_ended()
+            await self.renew_tokens()
 
     def _has_ended(self, session: Session) -> bool:
         now = self._clock()
+        if session.tokens is not None and session.tokens.has_ended:
+            return True
         return now - session.used_s > self._idle_s or now - session.created_s > MAX_AGE_S
 
     # --- failed logins ---

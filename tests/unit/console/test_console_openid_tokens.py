@@ -9,7 +9,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from odradek.client.errors import AuthenticationFailed, Disconnected
+from odradek.console.clusters import Clusters
 from odradek.console.openid import ATTEMPT_S, EARLY_S, AccessTokens, Attempts, Issuer, LoginRejected, Tokens
+from odradek.console.sessions import SWEEP_S, Sessions
 from odradek.console.settings import OpenIdSettings
 from odradek.ports.http import FetchError
 
@@ -67,6 +69,38 @@ def test_failed_exchange_ends_the_login_only_when_rejected(status: int, error: t
     tokens = Provider(status).tokens([200.0])
     with pytest.raises(error):
         asyncio.run(tokens.token())
+
+
+def test_login_ends_with_a_token_that_cannot_be_exchanged() -> None:
+    """Connections that are open need no new token, so that the brokers did not end it."""
+    provider, now = Provider(), [99.0]
+    lasting, ending = provider.tokens(now), provider.tokens(now, refresh="")
+
+    async def scenario() -> list[bool]:
+        sessions = Sessions(60.0, lambda: 0.0)
+        opened = [await sessions.open("alice", Clusters({}, 1.0), each) for each in (lasting, ending)]
+        found = [sessions.find(each.id) is not None for each in opened]
+        now[0] = 100.0
+        return [*found, *(sessions.find(each.id) is not None for each in opened)]
+
+    assert asyncio.run(scenario()) == [True, True, True, False]
+
+
+@pytest.mark.parametrize(("status", "is_open"), [(None, True), (400, False), (503, True)])
+def test_login_ends_when_its_issuer_rejects_the_exchange(status: int | None, is_open: bool) -> None:
+    tokens = Provider(status).tokens([101.0 - EARLY_S])
+
+    async def scenario() -> bool:
+        sessions = Sessions(60.0, lambda: 0.0)
+        opened = await sessions.open("alice", Clusters({}, 1.0), tokens)
+        await sessions.renew_tokens()
+        return sessions.find(opened.id) is not None
+
+    assert asyncio.run(scenario()) is is_open
+
+
+def test_logins_are_looked_at_before_their_tokens_end() -> None:
+    assert SWEEP_S < EARLY_S
 
 
 def test_begun_login_ends_in_time() -> None:

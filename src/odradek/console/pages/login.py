@@ -13,6 +13,7 @@ from odradek.client.errors import AuthenticationFailed
 from odradek.console.clusters import REQUEST_MS, Clusters
 from odradek.console.forms import field, see
 from odradek.console.guard import cookie_line
+from odradek.console.openid import AccessTokens
 from odradek.console.rendering import console_of, page
 from odradek.console.sessions import Session
 
@@ -52,7 +53,7 @@ async def enter(request: Request) -> Response:
     return response
 
 
-async def open_session(request: Request, user: str, own: dict[str, Any]) -> Session:
+async def open_session(request: Request, user: str, own: dict[str, Any], tokens: AccessTokens | None = None) -> Session:
     """Check a person's client options at the clusters, and open a session. Raises ClientError."""
     console = console_of(request)
     options = {name: {**_shared(each), **own} for name, each in console.settings.clusters.items()}
@@ -63,7 +64,7 @@ async def open_session(request: Request, user: str, own: dict[str, Any]) -> Sess
     if request.state.session is not None:
         # Its cookie is replaced: the browser can neither use nor end it any longer.
         await console.sessions.close(request.state.session.id)
-    session = await console.sessions.open(user, clusters)
+    session = await console.sessions.open(user, clusters, tokens)
     console.record_change(request, "login", user)
     return session
 

@@ -58,7 +58,7 @@ async def _finish(request: Request, issuer: Issuer) -> Response:
         attempt = console.attempts.find(request.cookies.get(ATTEMPT_COOKIE, ""), answer.get("state", ""))
         user, tokens = await issuer.redeem(answer, attempt, _redirect_uri(request))
         provider = AccessTokens(issuer, tokens)
-        session = await open_session(request, user, {"sasl_oauth_token_provider": provider})
+        session = await open_session(request, user, {"sasl_oauth_token_provider": provider}, provider)
     except LoginRejected as error:
         logger.info("a login was rejected: %s", error)
         return fail(request, user, str(error))
