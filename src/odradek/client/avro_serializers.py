@@ -17,7 +17,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final, Generic, Protocol, overload
 
-from odradek.client.consumer.avro_schema import SchemaText, parse_avro
+from odradek.client.consumer.avro_schema import SchemaText, parse_avro, value_reader
 from odradek.client.errors import ConfigError, SerializationError
 from odradek.client.framing import FramingError, Schemas, framed, unframed
 from odradek.client.serializers import T_co, T_contra, describe
@@ -25,7 +25,7 @@ from odradek.client.subject_ids import SubjectIds
 from odradek.ports.installation import install_hint
 
 try:
-    from fastavro import schemaless_reader, schemaless_writer
+    from fastavro import schemaless_writer
     from fastavro.read import SchemaResolutionError
     from fastavro.validation import ValidationError, validate
 except ModuleNotFoundError as missing:
@@ -172,7 +172,7 @@ class AvroDeserializer(Generic[T_co]):
                 print(record.value["article"])
     """
 
-    __slots__ = ("_from_avro", "_reader", "_schemas", "_writers")
+    __slots__ = ("_from_avro", "_reader", "_readers", "_schemas")
 
     @overload
     def __init__(
@@ -199,13 +199,13 @@ class AvroDeserializer(Generic[T_co]):
             raise ConfigError(str(error)) from error
         self._schemas = schemas
         self._from_avro = from_avro
-        self._writers: dict[int, Any] = {}
+        self._readers: dict[int, Callable[[Any], Any]] = {}
 
     async def prepare(self, *subjects: str) -> None:
         """Fetch the schemas of all versions of these subjects. Raises RegistryError; LookupError for an unknown one."""
         for subject in subjects:
             for schema_id in await asyncio.to_thread(self._schemas.load, subject):
-                self._writer(schema_id)
+                self._reader_of(schema_id)
 
     def __call__(self, data: bytes) -> T_co:
         """Decode.
@@ -217,10 +217,10 @@ class AvroDeserializer(Generic[T_co]):
             schema_id, _, payload = unframed(data)
         except FramingError as error:
             raise SerializationError(str(error)) from error
-        writer = self._writer(schema_id)
+        read = self._reader_of(schema_id)
         stream = io.BytesIO(payload)
         try:
-            content: Any = schemaless_reader(stream, writer, self._reader)
+            content: Any = read(stream)
         except _CODEC_ERRORS as error:
             raise SerializationError(f"does not fit schema {schema_id}: {error!r}") from error
         if stream.tell() != len(payload):
@@ -229,11 +229,12 @@ class AvroDeserializer(Generic[T_co]):
             return content  # type: ignore[no-any-return]  # see the first overload
         return self._from_avro(content)
 
-    def _writer(self, schema_id: int) -> Any:
-        found = self._writers.get(schema_id)
+    def _reader_of(self, schema_id: int) -> Callable[[Any], Any]:
+        found = self._readers.get(schema_id)
         if found is None:
             try:
-                found = self._writers[schema_id] = parse_avro(self._schemas.schema(schema_id))
+                writer = parse_avro(self._schemas.schema(schema_id))
+                found = self._readers[schema_id] = value_reader(writer, self._reader)
             except (LookupError, ValueError) as error:
                 raise SerializationError(f"schema {schema_id}: {error}") from error
         return found

@@ -36,18 +36,17 @@ class _AvroSchema:
     """See `_Schema`."""
 
     def __init__(self, registry: RegistrySchemas, schema_id: int) -> None:
-        from odradek.client.consumer.avro_schema import parse_avro
+        from odradek.client.consumer.avro_schema import parse_avro, value_reader
 
-        self._parsed = parse_avro(registry.schema(schema_id))
-        self._kinds = avro_kinds(self._parsed)
+        parsed = parse_avro(registry.schema(schema_id))
+        self._read = value_reader(parsed)
+        self._kinds = avro_kinds(parsed)
 
     def read(self, payload: bytes, _indexes: tuple[int, ...]) -> tuple[Any, Mapping[str, str]]:
         """See `_Schema`."""
-        from fastavro import schemaless_reader
-
         stream = io.BytesIO(payload)
         try:
-            found = schemaless_reader(stream, self._parsed, None)
+            found = self._read(stream)
         except (EOFError, ValueError, LookupError, TypeError, ArithmeticError, struct.error) as error:
             raise ValueError(str(error) or type(error).__name__) from error
         if stream.tell() != len(payload):

@@ -29,6 +29,7 @@ from odradek.client import (
     SerializationError,
     registry,
 )
+from odradek.client.consumer.avro_schema import contains_itself, parse_avro
 from odradek.testing import Broker
 from tests.newcomer.pages import Page
 
@@ -215,6 +216,30 @@ def test_record_that_cannot_be_resolved_is_an_error_of_the_package(server: Regis
     needed = {**ORDER, "fields": [*ORDER["fields"], {"name": "note", "type": "string"}]}  # type: ignore[misc]
     with pytest.raises(SerializationError, match="does not fit schema"):
         AvroDeserializer(server.client, needed)(data)
+
+
+NODE = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["null", "Node"]}]}
+
+
+def test_value_that_is_too_deep_is_rejected(server: Registry) -> None:
+    """The compiled reader of fastavro overflowed the stack, which ended the process."""
+    serializer, deserializer = AvroSerializer(NODE, server.client), AvroDeserializer(server.client)
+    node = {"next": {"next": {"next": None}}}
+    data = serializer("nodes", node)
+    assert deserializer(data) == node
+    with pytest.raises(SerializationError, match="too deep"):
+        deserializer(data[:5] + b"\x02" * 1_000_000 + b"\0")
+    with pytest.raises(SerializationError, match="does not fit schema"):
+        deserializer(data[:-1])
+
+
+def test_types_that_contain_themselves_are_found() -> None:
+    inner = {"type": "record", "name": "I", "fields": [{"name": "o", "type": {"type": "map", "values": "O"}}]}
+    outer = {"type": "record", "name": "O", "fields": [{"name": "i", "type": {"type": "array", "items": inner}}]}
+    assert contains_itself(parse_avro(outer))
+    assert contains_itself(parse_avro(["null", NODE]))
+    twice = {**ORDER, "fields": [{"name": "a", "type": {**ORDER, "name": "A"}}, {"name": "b", "type": "A"}]}
+    assert not contains_itself(parse_avro(twice))
 
 
 def test_records_of_an_older_schema_are_resolved_to_the_own_one(server: Registry) -> None:

@@ -10,7 +10,14 @@ import io
 import struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from odradek.client.consumer.avro_schema import Node, SchemaText, node_of, parse_avro, without_logical_types
+from odradek.client.consumer.avro_schema import (
+    Node,
+    SchemaText,
+    node_of,
+    parse_avro,
+    value_reader,
+    without_logical_types,
+)
 from odradek.client.framing import HEADER, MAGIC, Schemas
 from odradek.ports.installation import install_hint
 
@@ -291,15 +298,15 @@ def _fixed_width(data: _Bytes, position: Array, ends: Array, node: Node) -> tupl
 def _decode_each(data: _Bytes, start: Array, ends: Array, schemas: tuple[Any, Any], kind: Any) -> Any:
     """The values by fastavro, one by one; `schemas` are the writer's and the reader's. Raises ValueError."""
     import pyarrow as pa
-    from fastavro import schemaless_reader
     from fastavro.read import SchemaResolutionError
 
+    read = value_reader(*schemas)
     stream = io.BytesIO(data.buffer)
     found = []
     try:
         for begin, end in zip(start.tolist(), ends.tolist(), strict=True):
             stream.seek(begin)
-            found.append(schemaless_reader(stream, *schemas))
+            found.append(read(stream))
             if stream.tell() != end:
                 raise ValueError(f"it takes {stream.tell() - begin} bytes of {end - begin}")
         return pa.array(found, kind)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -64,6 +64,39 @@ def _bare(schema: Any, logical_types: Collection[str]) -> Any:
     if "fields" in kept:
         kept["fields"] = [{**each, "type": _bare(each["type"], logical_types)} for each in kept["fields"]]
     return kept
+
+
+def value_reader(writer: Any, reader: Any = None) -> Callable[[Any], Any]:
+    """What reads a value of a parsed schema from a stream, resolved to the schema of `reader` by Avro's rules.
+
+    The reader that fastavro compiles has no limit of depth: a few thousand bytes of a type that contains itself end the
+    process. Such a type is read in Python, which raises ValueError for a value that is too deep.
+    """
+    if not contains_itself(writer):
+        from fastavro import schemaless_reader
+
+        return lambda stream: schemaless_reader(stream, writer, reader)
+    from fastavro._read_py import schemaless_reader as read_in_python
+
+    def read(stream: Any) -> Any:
+        try:
+            return read_in_python(stream, writer, reader)
+        except RecursionError as error:
+            raise ValueError("it is too deep") from error
+
+    return read
+
+
+def contains_itself(schema: Any, inside: tuple[str, ...] = ()) -> bool:
+    """Whether a parsed schema has a record with fields of its own type; `inside` are the records around it."""
+    if isinstance(schema, list):
+        return any(contains_itself(each, inside) for each in schema)
+    if not isinstance(schema, dict):
+        return schema in inside
+    if "fields" in schema:
+        inside = (*inside, schema["name"])
+        return any(contains_itself(each["type"], inside) for each in schema["fields"])
+    return any(contains_itself(schema[part], inside) for part in ("type", "items", "values") if part in schema)
 
 
 def node_of(schema: Any) -> Node:

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from odradek.client.consumer.avro_schema import parse_avro, without_logical_types
+from odradek.client.consumer.avro_schema import parse_avro, value_reader, without_logical_types
 from odradek.spark.columns import array_of, arrow_type, column_function
 from odradek.spark.formats.framing import Schemas, framed, unframed
 
@@ -105,26 +105,25 @@ class _Decoder:
         self._schemas = schemas
         self._kind = kind
         self._permissive = permissive
-        self._parsed: dict[int | None, Any] = {}
+        self._readers: dict[int | None, Callable[[Any], Any]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_parsed": {}}
+        return {**self.__dict__, "_readers": {}}
 
     def __call__(self, values: Any) -> Any:
         found = [None if value is None else self._decode(value) for value in values.to_pylist()]
         return array_of(found, self._kind, permissive=self._permissive)
 
     def _decode(self, value: bytes) -> Any:
-        from fastavro import schemaless_reader
         from fastavro.read import SchemaResolutionError
 
         try:
             schema_id, payload = None, value
             if self._schemas is not None:
                 schema_id, _, payload = unframed(value)
-            reader = self._writer(None) if self._schemas is not None else None
+            read = self._reader_of(schema_id)
             stream = io.BytesIO(payload)
-            found = schemaless_reader(stream, self._writer(schema_id), reader)
+            found = read(stream)
             if stream.tell() != len(payload):
                 raise ValueError(f"{len(payload) - stream.tell()} bytes follow the value")
             return found
@@ -141,12 +140,21 @@ class _Decoder:
                 return None
             raise ValueError(f"a value of {len(value)} bytes is not Avro of this schema: {error!r}") from error
 
-    def _writer(self, schema_id: int | None) -> Any:
-        found = self._parsed.get(schema_id)
+    def _reader_of(self, schema_id: int | None) -> Callable[[Any], Any]:
+        found = self._readers.get(schema_id)
         if found is None:
-            text = self._schema if schema_id is None or self._schemas is None else self._schemas.schema(schema_id)
-            found = self._parsed[schema_id] = without_logical_types(parse_avro(text), _KEPT)
+            own = _parsed(self._schema)
+            if schema_id is None or self._schemas is None:
+                found = value_reader(own)
+            else:
+                found = value_reader(_parsed(self._schemas.schema(schema_id)), own)
+            self._readers[schema_id] = found
         return found
+
+
+def _parsed(schema: str) -> Any:
+    """The schema as values are read with it. Raises ValueError."""
+    return without_logical_types(parse_avro(schema), _KEPT)
 
 
 class _Encoder:
