@@ -9,6 +9,7 @@ import pytest
 from odradek.cli.arguments.acl_selection import bindings_of, filters_of, operation, resource
 from odradek.cli.arguments.errors import UsageError
 from odradek.cli.catalog import load, parser_of
+from odradek.cli.main import main
 from odradek.wire.acls import AclBinding, AclFilter, AclOperation, AclPermissionType, PatternType, ResourceType
 
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
@@ -94,3 +95,23 @@ def test_operation_and_resource_are_read_in_several_spellings() -> None:
 def test_incomplete_or_contradicting_options_are_rejected(words: str) -> None:
     with pytest.raises(UsageError):
         added(words)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("remove --topic orders --principal User:alice --yes", "--principal goes with list only"),
+        ("add --topic orders --allow-principal User:alice --principal User:bob", "--principal goes with list only"),
+        ("remove --topic orders --operation read --yes", "--operation needs --allow-principal or --deny-principal"),
+        ("remove --topic orders --producer --yes", "--producer needs --allow-principal or --deny-principal"),
+        ("remove --topic orders --deny-host 10.0.0.1", "--deny-host needs --allow-principal or --deny-principal"),
+        ("list --topic orders --operation read", "--operation goes with add or remove only"),
+        ("list --host 10.0.0.1", "--host goes with explain only"),
+    ],
+)
+def test_option_that_would_select_nothing_is_rejected(
+    line: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first of them removed all ACLs of the topic."""
+    assert main(["acls", *line.split(), "--bootstrap-server", "127.0.0.1:1"]) == 2
+    assert message in capsys.readouterr().err

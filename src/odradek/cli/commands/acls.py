@@ -17,7 +17,7 @@ from odradek.cli.arguments.acl_selection import (
 )
 from odradek.cli.arguments.errors import UsageError
 from odradek.cli.arguments.examples import add_examples
-from odradek.cli.arguments.options import add_admin
+from odradek.cli.arguments.options import add_admin, is_given
 from odradek.cli.session import run_admin
 from odradek.cli.terminal.confirmation import add_confirmation, confirm
 from odradek.cli.terminal.output import Column, show
@@ -28,6 +28,15 @@ if TYPE_CHECKING:
     from odradek.wire.errors import KafkaError
 
 ACTIONS: Final = ("list", "add", "remove", "explain")
+DEFAULT_HOST: Final = "127.0.0.1"
+OPTIONS: Final = {
+    **dict.fromkeys(
+        ("allow-principal", "deny-principal", "allow-host", "deny-host", "operation", "producer", "consumer",
+         "idempotent"), ("add", "remove")
+    ),
+    "principal": ("list",), "role": ("explain",), "host": ("explain",), "yes": ("add", "remove"),
+}  # fmt: skip
+"""Option -> the actions that it goes with."""
 COLUMNS: Final = (
     Column("RESOURCE", "resource_type", 10),
     Column("NAME", "resource_name", 20),
@@ -74,7 +83,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     rights.add_argument("--consumer", action="store_true", help="what consumers of --topic in --group need")
     rights.add_argument("--idempotent", action="store_true", help="with --producer: idempotent writes on the cluster")
     rights.add_argument("--principal", action="append", metavar="TYPE:NAME", help="list: only these (repeatable)")
-    rights.add_argument("--host", metavar="ADDRESS", default="127.0.0.1", help="explain: from this address")
+    rights.add_argument("--host", metavar="ADDRESS", help=f"explain: from this address (default: {DEFAULT_HOST})")
     rights.add_argument(
         "--role",
         action="append",
@@ -97,6 +106,9 @@ def run(arguments: argparse.Namespace) -> int:
     action = given[0] if given else action
     if arguments.role and action != "explain":
         raise UsageError("--role is for explain; members of roles are granted with `odradek roles`")
+    for option, actions in OPTIONS.items():
+        if is_given(arguments, option) and action in ACTIONS and action not in actions:
+            raise UsageError(f"--{option} goes with {' or '.join(actions)} only")
     if action == "explain":
         if len(words) != 3:
             raise UsageError("explain needs PRINCIPAL OPERATION RESOURCE, such as User:alice write topic:orders")
@@ -174,10 +186,19 @@ def _remove(arguments: argparse.Namespace) -> int:
 
 
 def _removed(arguments: argparse.Namespace) -> list[AclFilter]:
-    """The very ACLs that `add` would add, or all of the named resources where no principal is named."""
+    """The very ACLs that `add` would add, or all of the named resources where no principal is named.
+
+    Raises UsageError for rights without a principal: they would select nothing, and all ACLs would be removed.
+    """
     from odradek.wire.acls import AclFilter
 
     if not (arguments.allow_principal or arguments.deny_principal):
+        for option in ("allow-host", "deny-host", "operation", "producer", "consumer", "idempotent"):
+            if is_given(arguments, option):
+                raise UsageError(
+                    f"--{option} needs --allow-principal or --deny-principal; without rights and principals all ACLs "
+                    "of the resource are removed"
+                )
         filters = filters_of(arguments)
         if filters[0].resource_name is None:
             raise UsageError("which ACLs? name a resource: --topic, --group, --cluster, --transactional-id, ...")
@@ -210,14 +231,15 @@ def _explain(arguments: argparse.Namespace, who: str, what: str, on: str) -> int
     wanted, (kind, name) = operation(what), resource(on)
     proven = [role(each) for each in arguments.role or ()]
     authorizer = run_admin(arguments, authorizer_of)
-    subject = authorizer.subject(principal(who), arguments.host, proven)
+    host = arguments.host or DEFAULT_HOST
+    subject = authorizer.subject(principal(who), host, proven)
     decision = authorizer.decide(subject, wanted, kind, name)
     found = {
         "principal": who,
         "operation": wanted.name.lower(),
         "resource_type": kind.name.lower(),
         "resource_name": name,
-        "host": arguments.host,
+        "host": host,
         "roles": sorted(subject.roles),
         "decision": "allowed" if decision.is_allowed else "denied",
         "rule": rule_text(decision),
@@ -227,6 +249,6 @@ def _explain(arguments: argparse.Namespace, who: str, what: str, on: str) -> int
         show([found], columns, arguments.output)
     else:
         roles = f" (roles: {', '.join(sorted(subject.roles))})" if subject.roles else ""
-        print(f"{who}{roles} from {arguments.host}: {wanted.name} on {kind.name} {name} is {found['decision']}")
+        print(f"{who}{roles} from {host}: {wanted.name} on {kind.name} {name} is {found['decision']}")
         print(f"by: {found['rule']}")
     return 0 if decision.is_allowed else 1
