@@ -26,6 +26,14 @@ _EFFECTS: Final[Mapping[str, Callable[[str], str | None]]] = {
 }
 
 
+_SECRETS: Final = tuple(name for name, each in BROKER.items() if each.is_sensitive)
+
+
+def is_secret(name: str) -> bool:
+    """Whether the value of a broker's setting is a secret, also behind the name of a listener or a mechanism."""
+    return any(name == secret or name.endswith(f".{secret}") for secret in _SECRETS)
+
+
 def purpose_without_effect(kind: str, name: str) -> str | None:
     """What a setting that has no effect in this version does in Apache Kafka; None for one that has an effect.
 

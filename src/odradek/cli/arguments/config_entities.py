@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import NamedTuple
 
+from odradek.cli.arguments.profile_file import HIDDEN
 from odradek.cli.terminal.output import DOCUMENTS, show_document
 
 
@@ -20,10 +21,13 @@ class Entity(NamedTuple):
 
 
 def show_altered(arguments: argparse.Namespace, entities: list[Entity], changes: dict[str, str | None]) -> None:
-    """Print which entities were changed."""
+    """Print which entities were changed; a document also has the new values, without secrets."""
     if arguments.output in DOCUMENTS:
+        from odradek.broker.configuration.setting_names import is_secret
+
         rows = [{"entity_type": each.type, "entity_name": each.name} for each in entities]
-        show_document({"altered": rows, "configs": changes}, arguments.output)
+        shown = {name: HIDDEN if value and is_secret(name) else value for name, value in changes.items()}
+        show_document({"altered": rows, "configs": shown}, arguments.output)
         return
     for each in entities:
         what = str(each) if each.name is None else f"config for {each}"
