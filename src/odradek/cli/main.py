@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -59,6 +60,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line; the exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     open_closed_streams()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # As standard error does: help and names have characters that an old locale lacks.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         try:
             return dispatch(words)

@@ -70,6 +70,18 @@ def test_output_into_a_closed_pipe_is_not_an_error(line: str):
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+def test_output_has_escapes_for_characters_that_the_locale_lacks():
+    program = [sys.executable, "-m", "odradek.cli.main", "consume", "--help"]
+    done = subprocess.run(program, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "ascii"}, timeout=60)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"\\u2026" in done.stdout
+
+
+def test_format_and_output_exclude_each_other(capsys: pytest.CaptureFixture[str]):
+    assert main(["consume", "t", "-o", "json", "-f", "%v"]) == 2
+    assert "--format and --output exclude each other" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", ["produce", "consume"])
 def test_json_of_streams_is_described_as_one_object_per_line(name: str, capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit):

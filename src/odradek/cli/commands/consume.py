@@ -183,6 +183,8 @@ def check(arguments: argparse.Namespace) -> None:
         raise UsageError("--from-beginning and --offset exclude each other")
     if arguments.to_parquet is not None and (arguments.output is not None or arguments.format is not None):
         raise UsageError("--to-parquet goes neither with --format nor with --output")
+    if arguments.format is not None and arguments.output is not None:
+        raise UsageError("--format and --output exclude each other")
     if arguments.value_schema is not None and arguments.to_parquet is None:
         raise UsageError("--value-schema goes with --to-parquet only")
     if arguments.value_schema_id and arguments.value_schema is None:
