@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import json
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final
 
 from odradek.client.consumer.avro_schema import parse_avro, value_reader, without_logical_types
@@ -173,30 +173,31 @@ class _Encoder:
             schemaless_writer(out, schema, value)
             return out.getvalue() if self._schema_id is None else framed(self._schema_id, out.getvalue())
 
-        content = with_dicts(values.type)
+        content = with_dicts(values.type) or _same
         return pa.array(
             [None if value is None else encode(content(value)) for value in values.to_pylist()], pa.binary()
         )
 
 
-def with_dicts(kind: Any) -> Callable[[Any], Any]:
-    """What makes dicts of the pairs that Arrow has in the place of maps, within a value of a type."""
+def with_dicts(kind: Any) -> Callable[[Any], Any] | None:
+    """What makes dicts of the pairs that Arrow has in the place of maps, in values of a type; None without maps."""
     import pyarrow as pa
 
-    if not any(map(pa.types.is_map, _types_in(kind))):
-        return lambda value: value
-    if pa.types.is_struct(kind):
-        fields = {each.name: with_dicts(each.type) for each in kind}
-        return lambda value: None if value is None else {name: fields[name](each) for name, each in value.items()}
     if pa.types.is_map(kind):
-        item = with_dicts(kind.item_type)
+        item = with_dicts(kind.item_type) or _same
         return lambda value: None if value is None else {name: item(each) for name, each in value}
-    element = with_dicts(kind.value_type)
-    return lambda value: None if value is None else [element(each) for each in value]
+    if pa.types.is_struct(kind):
+        fields = {each.name: found for each in kind if (found := with_dicts(each.type)) is not None}
+        if fields:
+            return lambda value: (
+                None if value is None else {**value, **{name: make(value[name]) for name, make in fields.items()}}
+            )
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        element = with_dicts(kind.value_type)
+        if element is not None:
+            return lambda value: None if value is None else [element(each) for each in value]
+    return None
 
 
-def _types_in(kind: Any) -> Iterator[Any]:
-    """A type, and those of its fields, elements and values."""
-    yield kind
-    for number in range(kind.num_fields):
-        yield from _types_in(kind.field(number).type)
+def _same(value: Any) -> Any:
+    return value
