@@ -73,7 +73,7 @@ def test_records_before_a_bad_one_count_as_printed(unbuffered: Callable[[int], O
     assert output.taken == b"012345678901234"
 
 
-def test_work_goes_on_when_its_output_has_no_reader() -> None:
+def test_work_is_completed_when_its_output_has_no_reader() -> None:
     """The status is that of the work."""
     program = (
         "import sys\n"
