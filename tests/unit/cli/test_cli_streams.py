@@ -9,10 +9,13 @@ from collections.abc import Callable
 import pytest
 
 from odradek.cli.commands.consume import Printer
+from odradek.cli.records.record_format import RawRecord
 from odradek.cli.terminal.streams import output_without_reader_dropped, write_bytes
 from odradek.client.model import CREATE_TIME, ConsumerRecord
 
-RECORDS = [ConsumerRecord("t", 0, each, 1000, CREATE_TIME, None, b"0123456789", [], 7) for each in range(3)]
+RECORDS: list[ConsumerRecord] = [
+    ConsumerRecord("t", 0, each, 1000, CREATE_TIME, None, b"0123456789", [], 7) for each in range(3)
+]
 
 
 class Output(io.RawIOBase):
@@ -60,7 +63,7 @@ def test_records_count_as_printed_only_when_all_bytes_are_written(unbuffered: Ca
 
 
 def test_records_before_a_bad_one_count_as_printed(unbuffered: Callable[[int], Output]) -> None:
-    def form(record: ConsumerRecord) -> bytes:
+    def form(record: RawRecord) -> bytes:
         if record.offset == 1:
             raise ValueError("no text for it")
         return record.value or b""
