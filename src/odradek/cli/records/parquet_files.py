@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any, Final
 
 from odradek.cli.arguments.errors import CommandError, UsageError
+from odradek.cli.terminal.streams import discard
 from odradek.ports.installation import install_hint
 
 if TYPE_CHECKING:
@@ -101,13 +102,21 @@ class ParquetOutput:
             self._file.close()
             os.rename(self._part, self._path)
         except OSError as error:
+            self.abandon()
             raise CommandError(f"{self._path}: {error.strerror or error}") from error
 
     def abandon(self) -> None:
         """Remove what is not complete."""
-        if self._file is not None:
+        if self._file is None:
+            return
+        os.unlink(self._part)
+        if not self._file.closed:
+            # They write what they still hold before they close, which a full disk would not take.
+            discard(self._file)
+            if self._writer is not None:
+                self._writer.close()
             self._file.close()
-            os.unlink(self._part)
+        self._file = None
 
 
 def offsets_behind(table: pa.Table) -> dict[TopicPartition, int]:

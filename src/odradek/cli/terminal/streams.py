@@ -36,7 +36,7 @@ def drop_unread() -> None:
         try:
             stream.flush()
         except OSError:
-            _discard(stream)
+            discard(stream)
 
 
 @contextlib.contextmanager
@@ -59,18 +59,18 @@ class _Optional:
         try:
             return int(self._stream.write(text))
         except BrokenPipeError:
-            _discard(self._stream)
+            discard(self._stream)
             return len(text)
 
     def flush(self) -> None:
         try:
             self._stream.flush()
         except BrokenPipeError:
-            _discard(self._stream)
+            discard(self._stream)
 
 
-def _discard(stream: Any) -> None:
-    """Connect the file of a stream to the null device."""
+def discard(stream: Any) -> None:
+    """Connect the file of a stream to the null device: what is written from now on is dropped."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, stream.fileno())
     os.close(null)
