@@ -126,10 +126,12 @@ async def reset(request: Request) -> Response:
         within(place, offset, earliest[place], latest[place], notes.append)
     if notes:
         raise FormError(f"{'; '.join(notes)}. Nothing was changed.")
-    raise_first(await view.admin.groups.alter_offsets(group.group_id, wanted))
-    console_of(request).record_change(
-        request, "set offsets", group.group_id, offsets={str(place): offset for place, offset in wanted.items()}
-    )
+    results = await view.admin.groups.alter_offsets(group.group_id, wanted)
+    done = {str(place): offset for place, offset in wanted.items() if results.get(place) is None}
+    if done:
+        # Also where other partitions have failed.
+        console_of(request).record_change(request, "set offsets", group.group_id, offsets=done)
+    raise_first(results)
     return see(link(f"/c/{view.name}/group", name=group.group_id))
 
 

@@ -17,6 +17,7 @@ from odradek.console.forms import FormError, confirm, field, number, see
 from odradek.console.pages.topic import found_topic
 from odradek.console.rendering import console_of, link
 from odradek.records.topic_partition import TopicPartition
+from odradek.wire.errors import KafkaError
 
 
 async def create(request: Request) -> Response:
@@ -66,8 +67,13 @@ async def empty(request: Request) -> Response:
     view, topic = await found_topic(request)
     confirm(request, topic.name)
     everything = {TopicPartition(topic.name, each.partition): -1 for each in topic.partitions}
-    raise_first(await view.admin.delete_records(everything))
-    console_of(request).record_change(request, "delete records", topic.name)
+    results = await view.admin.delete_records(everything)
+    done = sorted(place.partition for place, each in results.items() if not isinstance(each, KafkaError))
+    if done:
+        # Also where other partitions have failed.
+        part = {} if len(done) == len(everything) else {"partitions": done}
+        console_of(request).record_change(request, "delete records", topic.name, **part)
+    raise_first(results)
     return see(link(f"/c/{view.name}/topics/{topic.name}"))
 
 
