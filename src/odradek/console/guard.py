@@ -30,6 +30,8 @@ HEADERS: Final = {
 }
 FAILURE: Final = "The console failed. Its log says why.\n"
 SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
+RENEWED: Final = "live"
+"""Id of the part that a page renews by itself, which htmx names in its requests."""
 OPEN_PATHS: Final = ("/static/", "/login", "/healthy")
 """Beginnings of paths that need no login."""
 
@@ -75,11 +77,13 @@ class Guard:
 
         state = scope.setdefault("state", {})
         state["visitor"] = visitor
-        state["session"] = session = self._sessions.find(visitor)
+        # A page that renews itself is no person: it must not keep a login alive.
+        is_use = headers.get("hx-trigger") != RENEWED
+        state["session"] = session = self._sessions.find(visitor, is_use=is_use)
         state["form"] = []
         rejection = self._reject_place(scope, headers)
         if rejection is None and self._settings.login and session is None and not scope["path"].startswith(OPEN_PATHS):
-            rejection = RedirectResponse("/login", 303)
+            rejection = _to_login(headers)
         if rejection is None and scope["method"] not in SAFE_METHODS:
             rejection = await self._read_form(state, visitor, headers, receive)
         try:
@@ -130,6 +134,13 @@ class Guard:
             return PlainTextResponse("The form has expired: load its page again.", 403)
         state["form"] = [(name, value) for name, value in form if name != "csrf"]
         return None
+
+
+def _to_login(headers: Headers) -> Response:
+    """Send a browser to the login; a part of a page is not replaced by it, but the complete page."""
+    if "hx-request" in headers:
+        return Response(status_code=401, headers={"hx-redirect": "/login"})
+    return RedirectResponse("/login", 303)
 
 
 def cookie_line(visitor: str) -> str:

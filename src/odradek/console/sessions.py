@@ -60,12 +60,13 @@ class Sessions:
         self._failures: dict[str, list[float]] = {}
         self._trying: Counter[str] = Counter()
 
-    def find(self, visitor: str) -> Session | None:
-        """The login of a cookie's id, which counts as used now; None if it has ended."""
+    def find(self, visitor: str, *, is_use: bool = True) -> Session | None:
+        """The login of a cookie's id; None if it has ended. With `is_use` it counts as used now."""
         session = self._open.get(visitor)
         if session is None or self._has_ended(session):
             return None
-        session.used_s = self._clock()
+        if is_use:
+            session.used_s = self._clock()
         return session
 
     def is_open(self, session: Session) -> bool:

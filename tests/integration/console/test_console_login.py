@@ -18,7 +18,7 @@ from starlette.testclient import TestClient
 
 from odradek.client.admin import NewTopic
 from odradek.console.sessions import COOKIE, MAX_FAILURES
-from tests.integration.console.consoles import AT, ask_as, console, token
+from tests.integration.console.consoles import AT, ask_as, console, token, until
 from tests.integration.sasl_brokers import ADMIN, ADMIN_PASSWORD, ALICE, ALICE_PASSWORD, login
 
 
@@ -41,6 +41,21 @@ def test_page_leads_to_the_login_without_session(gate: TestClient, path: str) ->
     response = gate.get(path, follow_redirects=False)
     assert response.status_code == 303
     assert response.headers["location"] == "/login"
+
+
+def test_part_of_a_page_leads_the_page_to_the_login_without_session(gate: TestClient) -> None:
+    """The login in the place of the part had no such part, so that the page became empty."""
+    response = gate.get(AT, headers={"hx-request": "true", "hx-trigger": "live"}, follow_redirects=False)
+    assert (response.status_code, response.headers["hx-redirect"]) == (401, "/login")
+
+
+def test_pages_that_renew_themselves_do_not_keep_a_login(secured: str) -> None:
+    options = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}
+    with console(secured, options=options, login=True, idle_s=1.0) as client:
+        enter(client, ADMIN, ADMIN_PASSWORD)
+        part = re.search('<div id="live" hx-get="[^"]+" hx-trigger="every', client.get(AT).text)
+        assert part is not None
+        until(lambda: client.get(AT, headers={"hx-request": "true", "hx-trigger": "live"}).status_code == 401)
 
 
 def test_wrong_password_is_rejected(gate: TestClient) -> None:

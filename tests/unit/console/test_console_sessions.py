@@ -32,6 +32,15 @@ def test_session_ends_when_it_is_idle() -> None:
     assert sessions.find(session_id) is None
 
 
+def test_session_ends_when_only_its_pages_renew_themselves() -> None:
+    clock = _Clock()
+    sessions, session_id = opened(clock)
+    clock.now = 59.0
+    assert sessions.find(session_id, is_use=False) is not None
+    clock.now = 61.0
+    assert sessions.find(session_id) is None
+
+
 def test_session_ends_at_its_age_though_it_is_used() -> None:
     clock = _Clock()
     sessions, session_id = opened(clock, idle_s=MAX_AGE_S * 2)
