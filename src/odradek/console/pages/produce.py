@@ -39,6 +39,8 @@ async def show(request: Request) -> Response:
         if console_of(request).settings.masks.apply(record) != record:
             raise HTTPException(403, "Parts of this record are hidden, so it cannot be produced again.")
         draft = draft_of(record)
+        if not has_headers(draft, record):
+            raise HTTPException(409, "A header has a name that this form cannot have: the record cannot be edited.")
     return page(
         request,
         "produce.html",
@@ -94,8 +96,16 @@ def draft_of(record: RawRecord) -> Draft:
     """The fields of the form for a record."""
     key, key_form = _text(record.key)
     value, value_form = _text(record.value)
-    headers = "\n".join(f"{name}={_header(each)}" for name, each in record.headers)
+    headers = "\n".join(name if each is None else f"{name}={_header(each)}" for name, each in record.headers)
     return Draft(key, key_form, value, value_form, headers)
+
+
+def has_headers(draft: Draft, record: RawRecord) -> bool:
+    """Whether the form would send the headers of the record: a name may have a line end or an equals sign."""
+    try:
+        return headers_of(draft.headers) == list(record.headers)
+    except FormError:
+        return False
 
 
 def content(text: str, form: str, name: str) -> bytes | None:
@@ -116,7 +126,8 @@ def content(text: str, form: str, name: str) -> bytes | None:
 def headers_of(text: str) -> list[tuple[str, bytes | None]]:
     """`name=value` lines; `name=hex:00ff` has bytes, and `name` alone has null. Raises FormError."""
     found: list[tuple[str, bytes | None]] = []
-    for line in text.splitlines():
+    # Not `splitlines`: a value may have other characters that end lines, such as U+2028.
+    for line in text.replace("\r\n", "\n").split("\n"):
         if not line.strip():
             continue
         name, equals, value = line.partition("=")
@@ -138,6 +149,6 @@ def _text(data: bytes | None) -> tuple[str, str]:
     return (data.hex(" "), "hex") if "\r" in text or "\0" in text else (text, "text")
 
 
-def _header(data: bytes | None) -> str:
+def _header(data: bytes) -> str:
     text, form = _text(data)
-    return f"hex:{(data or b'').hex()}" if form == "hex" or "\n" in text or text.startswith("hex:") else text
+    return f"hex:{data.hex()}" if form == "hex" or "\n" in text or text.startswith("hex:") else text
