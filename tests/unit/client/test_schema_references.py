@@ -126,3 +126,20 @@ def test_reference_that_is_not_json_is_a_registry_error(server: Registry) -> Non
 def test_type_is_defined_where_it_is_first_named(schema: str, others: dict[str, Any], expected: Any) -> None:
     texts = {name: json.dumps(each) for name, each in others.items()}
     assert json.loads(with_named_types(schema, texts)) == expected
+
+
+def test_type_within_a_referenced_schema_is_used_before_that_schema() -> None:
+    """Kafka's own clients know all types of a referenced schema, wherever they are defined."""
+    size = {"type": "enum", "name": "Size", "symbols": ["S", "L"]}
+    fields = [
+        {"name": "size", "type": ["null", size]},
+        {"name": "other", "type": "Size"},
+        {"name": "box", "type": ["null", "Box"]},
+    ]
+    box = {"type": "record", "name": "shop.Box", "fields": fields}
+    order: dict[str, Any] = {"type": "record", "name": "Order", "namespace": "shop"}
+    for used in (["Size", "Box"], ["shop.Size"], ["Box", "shop.Size"], [{"type": "map", "values": "Size"}, "shop.Box"]):
+        order["fields"] = [{"name": f"f{number}", "type": kind} for number, kind in enumerate(used)]
+        text = with_named_types(json.dumps(order), {"shop.Box": json.dumps(box)})
+        assert len(parse_avro(text)["fields"]) == len(used)
+        assert text.count('"symbols"') == 1
