@@ -18,7 +18,7 @@ from odradek.cli.arguments.errors import CommandError, UsageError
 from odradek.cli.arguments.options import Parser
 from odradek.cli.arguments.suggestions import suggestion
 from odradek.cli.catalog import COMMANDS, Command, load, parser_of
-from odradek.cli.terminal.streams import complain, drop_unread
+from odradek.cli.terminal.streams import complain, drop_unread, output_without_reader_dropped
 
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 """Errors of writing that are the disk's, not the program's."""
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return dispatch(words)
         finally:
             # Here and not at exit: a reader that has gone (`odradek --help | true`) is noticed when output is flushed.
-            sys.stdout.flush()
+            flush_output()
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -81,6 +81,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         drop_unread()
         complain(f"odradek: cannot write the output: {error.strerror}")
         return 1
+
+
+def flush_output() -> None:
+    """Write what standard output buffers, if it has a reader: the status is that of the command. Raises OSError."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        drop_unread()
 
 
 def open_closed_streams() -> None:
@@ -125,17 +133,25 @@ def kcat_parser() -> Parser:
 
 
 def execute(program: str, parser: Parser, command: Command, words: Sequence[str]) -> int:
-    """Parse the words and run the command; failures become one line and the exit status."""
+    """Parse the words and run the command; failures become one line and the exit status.
+
+    A command completes its work when its standard output has no reader, and its status is that of the work, unless its
+    module has ENDS_WITH_ITS_READER because it prints for long.
+    """
     chosen = argparse.Namespace()
     try:
         parser.parse(joined(words), chosen)
-        return command.run(chosen)
+        if getattr(command, "ENDS_WITH_ITS_READER", False):
+            return command.run(chosen)
+        with output_without_reader_dropped():
+            return command.run(chosen)
     except UsageError as error:
         complain(f"{program}: {error}")
         return 2
     except CommandError as error:
         complain(f"{program}: {error}")
-        show_error_document(error, getattr(chosen, "output", None))
+        with output_without_reader_dropped():
+            show_error_document(error, getattr(chosen, "output", None))
         return 1
 
 

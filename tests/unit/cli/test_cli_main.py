@@ -1,10 +1,13 @@
 import argparse
+import io
 import json
 import logging
 import os
 import subprocess
 import sys
 import types
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -13,6 +16,7 @@ from odradek.cli.arguments.errors import CommandError, UsageError, client_sessio
 from odradek.cli.arguments.options import Parser
 from odradek.cli.catalog import COMMANDS, load
 from odradek.cli.main import joined, main
+from odradek.cli.terminal.watching import repeat
 from odradek.version import __version__
 
 
@@ -68,6 +72,76 @@ def test_output_into_a_closed_pipe_is_not_an_error(line: str):
     done = subprocess.run(program, stdout=writer, stderr=subprocess.PIPE, timeout=60)
     os.close(writer)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.fixture(params=["buffered", "unbuffered"])
+def lose_reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Makes standard output a pipe whose reader has gone. Within a test: pytest replaces it before."""
+
+    def lose() -> None:
+        reader, writer = os.pipe()
+        os.close(reader)
+        if request.param == "buffered":
+            made: Any = os.fdopen(writer, "w")
+        else:
+            raw: Any = os.fdopen(writer, "wb", 0)
+            made = io.TextIOWrapper(raw, write_through=True)
+        monkeypatch.setattr(sys, "stdout", made)
+
+    return lose
+
+
+def printing(result: Callable[[], int], **more: object) -> types.SimpleNamespace:
+    """A command that prints much and ends with a result."""
+
+    def run(arguments: argparse.Namespace) -> int:
+        for number in range(10_000):
+            print(number)
+        return result()
+
+    return types.SimpleNamespace(configure=failing(Exception()).configure, run=run, **more)
+
+
+def test_command_is_completed_when_its_output_has_no_reader(
+    lose_reader: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+):
+    """The status is the result of `cluster health`, `verify` and others."""
+    monkeypatch.setattr(program, "load", lambda name: printing(lambda: 3))
+    lose_reader()
+    assert main(["topics"]) == 3
+
+
+def test_failure_is_status_1_when_the_output_has_no_reader(
+    lose_reader: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+):
+    def fail() -> int:
+        raise CommandError("it failed")
+
+    monkeypatch.setattr(program, "load", lambda name: printing(fail))
+    lose_reader()
+    assert main(["topics", "-o", "json"]) == 1
+
+
+def test_command_that_prints_for_long_ends_with_its_reader(
+    lose_reader: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+):
+    def fail() -> int:
+        raise AssertionError("it had to end before")
+
+    monkeypatch.setattr(program, "load", lambda name: printing(fail, ENDS_WITH_ITS_READER=True))
+    lose_reader()
+    assert main(["topics"]) == 0
+
+
+def test_command_that_repeats_ends_when_its_output_has_no_reader(
+    lose_reader: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+):
+    def fail(_seconds: float) -> None:
+        raise AssertionError("it had to end before")
+
+    monkeypatch.setattr(program, "load", lambda name: printing(lambda: repeat(lambda: print("a look") or 0, fail)))
+    lose_reader()
+    assert main(["topics"]) == 0
 
 
 def test_output_has_escapes_for_characters_that_the_locale_lacks():

@@ -13,7 +13,6 @@ from odradek.cli.arguments.examples import add_examples
 from odradek.cli.arguments.options import add_admin, from_zero, is_given, positive, seconds
 from odradek.cli.session import run_admin
 from odradek.cli.terminal.output import DOCUMENTS, Column, show, show_document
-from odradek.cli.terminal.streams import output_without_reader_dropped
 from odradek.cli.terminal.watching import add_watch
 
 if TYPE_CHECKING:
@@ -109,8 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.action == "restart":
         from odradek.cli.actions.cluster_restart import restart
 
-        with output_without_reader_dropped():
-            return restart(arguments)
+        return restart(arguments)
     return api_versions(arguments) if arguments.action == "api-versions" else describe(arguments)
 
 

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from odradek.client.model import ConsumerRecord
     from odradek.records.topic_partition import TopicPartition
 
+ENDS_WITH_ITS_READER: Final = True
+"""See `odradek.cli.main.execute`."""
 _POLL_MS: Final = 1_000
 _POLL_RECORDS: Final = 2_000
 _NEW_TOPIC_SECONDS: Final = 1.0

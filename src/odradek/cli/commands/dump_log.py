@@ -13,6 +13,8 @@ from odradek.cli.arguments.options import positive
 from odradek.client.reports.stored_records import decode_offsets_record, decode_transaction_record
 from odradek.ports.disk import SystemDisk
 
+ENDS_WITH_ITS_READER: Final = True
+"""See `odradek.cli.main.execute`."""
 EXAMPLES: Final = """
 # print a segment with its records
 odradek dump-log --files data/greetings-0/00000000000000000000.log --print-data-log

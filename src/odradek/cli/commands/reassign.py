@@ -13,7 +13,6 @@ from odradek.cli.arguments.options import add_admin, broker_ids, exactly_one, is
 from odradek.cli.arguments.partition_files import entries_of, read_document
 from odradek.cli.session import run_admin
 from odradek.cli.terminal.output import DOCUMENTS, Column, show, show_document
-from odradek.cli.terminal.streams import output_without_reader_dropped
 from odradek.records.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
@@ -103,12 +102,6 @@ def run(arguments: argparse.Namespace) -> int:
         return generate(arguments)
     if action == "list":
         return list_moves(arguments)
-    with output_without_reader_dropped():
-        return _change(arguments, action)
-
-
-def _change(arguments: argparse.Namespace, action: str) -> int:
-    """Run an action that changes the cluster; the exit status."""
     from odradek.cli.actions import reassign_actions
 
     if action == "execute":

@@ -15,7 +15,6 @@ from odradek.cli.arguments.errors import CommandError, UsageError, client_log
 from odradek.cli.arguments.examples import add_examples
 from odradek.cli.arguments.options import add_connection, add_output, client_settings, pairs
 from odradek.cli.terminal.output import Column, show, show_document
-from odradek.cli.terminal.streams import output_without_reader_dropped
 from odradek.client.config import ADMIN_DEFAULTS, CONSUMER_DEFAULTS
 
 if TYPE_CHECKING:
@@ -232,7 +231,7 @@ def _run(arguments: argparse.Namespace) -> int:
     find = _find(arguments, _Invalid().log)
     configure_logging("info", "text")
     clients = client_settings(arguments, CONSUMER_DEFAULTS)
-    with client_log("tables"), output_without_reader_dropped():
+    with client_log("tables"):
         failures = asyncio.run(_serve(find, clients, once=arguments.once, looks_again=arguments.warehouse is not None))
     if failures:
         raise CommandError("; ".join(f"table {name}: {error}" for name, error in failures.items()))

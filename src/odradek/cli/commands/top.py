@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from odradek.client.admin import Admin
     from odradek.client.reports.activity import Sample
 
+ENDS_WITH_ITS_READER: Final = True
+"""See `odradek.cli.main.execute`."""
 INTERVAL_S: Final = 2.0
 
 Rows = Mapping[str, Sequence[Mapping[str, Any]]]

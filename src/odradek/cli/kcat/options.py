@@ -16,6 +16,8 @@ from odradek.cli.arguments.examples import add_examples
 from odradek.cli.arguments.options import Parser, or_unlimited, pairs, seconds
 from odradek.cli.catalog import load, parser_of
 
+ENDS_WITH_ITS_READER: Final = True
+"""See `odradek.cli.main.execute`."""
 MODES: Final = ("C", "P", "L", "G")
 UNSUPPORTED: Final = {
     "Q": "use `odradek offsets --topic-partitions TOPIC:PARTITION --time MS`",

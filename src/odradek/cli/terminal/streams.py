@@ -46,11 +46,17 @@ def output_without_reader_dropped() -> Iterator[None]:
         yield
 
 
+def has_lost_reader() -> bool:
+    """Whether output is dropped because its reader has gone: what repeats for ever may end."""
+    return isinstance(sys.stdout, _Optional) and sys.stdout.is_dropped
+
+
 class _Optional:
     """Standard output until its reader has gone."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
+        self.is_dropped = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -59,14 +65,18 @@ class _Optional:
         try:
             return int(self._stream.write(text))
         except BrokenPipeError:
-            discard(self._stream)
+            self._drop()
             return len(text)
 
     def flush(self) -> None:
         try:
             self._stream.flush()
         except BrokenPipeError:
-            discard(self._stream)
+            self._drop()
+
+    def _drop(self) -> None:
+        self.is_dropped = True
+        discard(self._stream)
 
 
 def discard(stream: Any) -> None:

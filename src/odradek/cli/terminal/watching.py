@@ -12,6 +12,7 @@ from typing import Final
 
 from odradek.cli.arguments.errors import CommandError
 from odradek.cli.terminal.output import is_terminal
+from odradek.cli.terminal.streams import has_lost_reader
 
 INTERVAL_S: Final = 2.0
 
@@ -35,6 +36,8 @@ def repeat(look: Callable[[], int], pause: Callable[[float], None] = time.sleep)
         while True:
             look()
             sys.stdout.flush()
+            if has_lost_reader():
+                return 0
             pause(INTERVAL_S)
     from rich.console import Console
     from rich.live import Live
