@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from odradek.console.messages.decoding import show
+from odradek.console.messages.decoding import _indented, show
 from odradek.console.paging import cut, ordered
 from odradek.console.rendering import figure, link, moment, rate, size, span
 
@@ -49,6 +49,30 @@ def test_json_with_half_a_surrogate_keeps_its_escape(value: bytes) -> None:
     assert shown.kind == "json"
     assert json.loads(shown.text) == json.loads(value)
     assert shown.text.encode()
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {},
+        [],
+        {"a": {}, "b": [], "c": [[], {}]},
+        [1, [2, {"x": None, "y": '{[,:]}\n"\\'}], True, -1e-05],
+        {"": "é "},
+        "x",
+    ],
+)
+def test_json_has_the_lines_of_pythons_indentation(document: object) -> None:
+    for text in (json.dumps(document), json.dumps(document, indent=1), json.dumps(document, separators=(",", ":"))):
+        assert _indented(text) == json.dumps(document, indent=2, ensure_ascii=False)
+
+
+def test_json_keeps_the_digits_of_numbers_and_names_that_occur_twice() -> None:
+    """Floats rounded amounts that have more digits than they."""
+    text = '{"a":12345678901234567890.10,"a":1.50,"b":1E400,"c":-0}'
+    assert show(text.encode(), "auto").text == (
+        '{\n  "a": 12345678901234567890.10,\n  "a": 1.50,\n  "b": 1E400,\n  "c": -0\n}'
+    )
 
 
 @pytest.mark.parametrize(("asked", "number"), [("2", 2), ("99", 3), ("0", 1), ("-1", 1), ("x", 1), ("9" * 5000, 1)])

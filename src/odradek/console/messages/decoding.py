@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
@@ -18,6 +19,8 @@ MAX_SHOWN: Final = 64 * 1024
 """Bytes of a key or value that a page shows; downloads have all."""
 PREVIEW: Final = 240
 _HEX_BYTES: Final = 4_096
+_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
+"""Of a text that is JSON."""
 _STORED: Final = {"__consumer_offsets": decode_offsets_record, "__transaction_state": decode_transaction_record}
 
 
@@ -109,9 +112,29 @@ def show(data: bytes | None, form: str) -> Shown:
 def _indented(text: str) -> str:
     """A JSON text with its parts on lines of their own. Raises ValueError, RecursionError.
 
-    Half of a pair of surrogates stays an escape, because no page can have it.
+    Numbers stay as they are written, because floats would round them, and so do names that occur twice. Escapes become
+    their characters, but for half of a pair of surrogates, which no page can have.
     """
-    return json.dumps(json.loads(text), indent=2, ensure_ascii=False).encode(errors="backslashreplace").decode()
+    json.loads(text)  # what follows expects JSON
+    parts: list[str] = []
+    depth, before = 0, ""
+    for token in _TOKEN.findall(text):
+        closes, is_first = token in ("}", "]"), before in ("{", "[")
+        if closes:
+            depth -= 1
+        if before == ":":
+            parts.append(" ")
+        elif (before == "," or is_first or closes) and not (is_first and closes):
+            parts.append("\n" + "  " * depth)
+        parts.append(_unescaped(token) if "\\" in token else token)
+        if token in ("{", "["):
+            depth += 1
+        before = token
+    return "".join(parts)
+
+
+def _unescaped(token: str) -> str:
+    return json.dumps(json.loads(token), ensure_ascii=False).encode(errors="backslashreplace").decode()
 
 
 def _framed(data: bytes) -> Shown:
