@@ -102,6 +102,24 @@ def test_lines_that_are_no_records_are_errors(line: bytes):
         JsonReader().read(line, 4)
 
 
+def test_numbers_within_json_values_stay_as_they_are_written():
+    """A float would round the first and make Infinity of the last, which is no JSON."""
+    line = b'{"value": {"a": 12345678901234567890.10, "b": [1.50, -0.0, 7, 1E400]}, "key": 1.00}'
+    found = JsonReader().read(line, 1)
+    assert found == Input(b"1.00", b'{"a":12345678901234567890.10,"b":[1.50,-0.0,7,1E400]}', [])
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(), lambda e: st.lists(e) | st.dictionaries(st.text(), e)
+    )
+)
+def test_json_values_are_written_without_spaces(value: object):
+    compact = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(errors="surrogatepass")
+    found = JsonReader().read(json.dumps({"value": {"in": value}}).encode(), 1)
+    assert found.value == b'{"in":' + compact + b"}"
+
+
 def test_json_with_an_unknown_field_is_rejected_by_name():
     with pytest.raises(CommandError, match="line 7: unknown field 'vlaue'"):
         JsonReader().read(b'{"vlaue": "x"}', 7)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 from odradek.cli.arguments.errors import CommandError, UsageError
 
@@ -125,7 +125,7 @@ class JsonReader:
         import json
 
         try:
-            found = json.loads(line)
+            found = json.loads(line, parse_float=_Written)
         except (ValueError, RecursionError) as error:
             raise CommandError(f"line {number}: this is not JSON: {error}") from error
         if not isinstance(found, dict):
@@ -181,9 +181,34 @@ def _bytes(found: dict[str, Any], name: str, number: int) -> bytes | None:
         return None
     if isinstance(value, str):
         return _utf8(value, name, number)
+    try:
+        return _utf8(_json_text(value), name, number)
+    except RecursionError as error:
+        raise CommandError(f"line {number}: {name}: {error}") from error
+
+
+class _Written(float):
+    """A number with a fraction or an exponent, as it is written: a float may be another number."""
+
+    def __new__(cls, text: str) -> Self:
+        made = super().__new__(cls, text)
+        made.text = text
+        return made
+
+    text: str
+
+
+def _json_text(value: Any) -> str:
+    """JSON without spaces, with numbers as they were written."""
     import json
 
-    return _utf8(json.dumps(value, ensure_ascii=False, separators=(",", ":")), name, number)
+    if isinstance(value, _Written):
+        return value.text
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{_json_text(name)}:{_json_text(each)}" for name, each in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_json_text, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _utf8(text: str, what: str, number: int) -> bytes:
