@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import ipaddress
 import logging
 import re
 import secrets
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from odradek.client.errors import AuthenticationFailed, Disconnected
 from odradek.console.clusters import Clusters
+from odradek.ports.hosts import normalized
 
 if TYPE_CHECKING:
     from odradek.console.openid import AccessTokens
@@ -132,31 +134,32 @@ class Sessions:
 
     def may_try(self, address: str) -> bool:
         """Whether an address has failed seldom enough in the last minute. Logins that run count as failed."""
-        now = self._clock()
-        recent = [each for each in self._failures.get(address, ()) if now - each < FAILURE_WINDOW_S]
+        now, source = self._clock(), _source_of(address)
+        recent = [each for each in self._failures.get(source, ()) if now - each < FAILURE_WINDOW_S]
         if recent:
-            self._failures[address] = recent
+            self._failures[source] = recent
         else:
-            self._failures.pop(address, None)
-        return len(recent) + self._trying[address] < MAX_FAILURES
+            self._failures.pop(source, None)
+        return len(recent) + self._trying[source] < MAX_FAILURES
 
     @contextmanager
     def trying(self, address: str) -> Iterator[None]:
         """Count a login of the address as one that runs: many at a time must not pass the limit together."""
-        self._trying[address] += 1
+        source = _source_of(address)
+        self._trying[source] += 1
         try:
             yield
         finally:
-            self._trying[address] -= 1
-            if not self._trying[address]:
-                del self._trying[address]
+            self._trying[source] -= 1
+            if not self._trying[source]:
+                del self._trying[source]
 
     def count_failure(self, address: str) -> None:
         """A login from the address failed."""
         now = self._clock()
         if len(self._failures) > MAX_SESSIONS:
             self._failures = {key: times for key, times in self._failures.items() if now - times[-1] < FAILURE_WINDOW_S}
-        self._failures.setdefault(address, []).append(now)
+        self._failures.setdefault(_source_of(address), []).append(now)
 
     # --- forms ---
 
@@ -177,3 +180,14 @@ class Sessions:
     def is_token(self, visitor: str, token: str) -> bool:
         """Whether a form carries the browser's token."""
         return hmac.compare_digest(self.token(visitor).encode(), token.encode())
+
+
+def _source_of(address: str) -> str:
+    """What failures of an address count for: its network in IPv6, in which a host may have any address."""
+    text = normalized(address)
+    if ":" not in text:
+        return text
+    try:
+        return str(ipaddress.ip_network((text, 64), strict=False))
+    except ValueError:
+        return text

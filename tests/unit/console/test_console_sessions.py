@@ -73,6 +73,24 @@ def test_address_waits_after_failures() -> None:
     assert sessions.may_try("192.0.2.1")
 
 
+def test_failures_of_a_network_of_ipv6_count_together() -> None:
+    """A host may have any of its 2^64 addresses."""
+    sessions = Sessions(60.0, _Clock())
+    for number in range(MAX_FAILURES):
+        sessions.count_failure(f"2001:db8:0:1::{number:x}")
+    assert not sessions.may_try("2001:db8:0:1:ffff::1")
+    assert sessions.may_try("2001:db8:0:2::1")
+
+
+def test_failures_of_ipv4_count_by_address_behind_a_socket_of_ipv6() -> None:
+    sessions = Sessions(60.0, _Clock())
+    for _ in range(MAX_FAILURES):
+        sessions.count_failure("::ffff:192.0.2.1")
+    assert not sessions.may_try("192.0.2.1")
+    assert sessions.may_try("::ffff:192.0.2.2")
+    assert sessions.may_try("")
+
+
 def test_running_logins_count_until_they_end() -> None:
     sessions = Sessions(60.0, _Clock())
     with ExitStack() as running:
