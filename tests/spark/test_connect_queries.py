@@ -279,6 +279,25 @@ def test_two_queries_share_a_session_and_obey_the_rest_interface(numbers: Number
         until(lambda: len(numbers.written()) == 6, "the row after the pause")
 
 
+def kill_children(process_id: int) -> None:
+    """Kill the processes that the process has started."""
+    for each in Path(f"/proc/{process_id}/task").glob("*/children"):
+        for child in each.read_text().split():
+            os.kill(int(child), signal.SIGKILL)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_query_continues_in_another_session_after_its_jvm_is_killed(numbers: Numbers, tmp_path: Path) -> None:
+    numbers.produce(*({"n": n, "text": "a"} for n in range(10)))
+    with worker(tmp_path, numbers, config_of(numbers, tmp_path, topic=numbers.target)) as run:
+        until(lambda: len(numbers.written()) == 5, "the rows")
+        kill_children(run.process.pid)
+        numbers.produce({"n": 10, "text": "a"})
+        until(lambda: len(numbers.written()) == 6, "the row after the JVM's end")
+    assert sorted(each["n"] for each in numbers.written()) == [0, 2, 4, 6, 8, 10]
+
+
 @pytest.mark.long
 @pytest.mark.timeout(300)
 def test_pipeline_of_connectors_runs_queries_on_spark(numbers: Numbers, tmp_path: Path) -> None:

@@ -65,6 +65,41 @@ def start_session(master: str, name: str, settings: Mapping[str, str], log: Path
         return builder.getOrCreate()
 
 
+def has_ended(error: Exception) -> bool:
+    """Whether a call into the JVM failed because the JVM has ended: py4j cannot connect, or got no answer."""
+    from py4j.protocol import Py4JError, Py4JJavaError
+
+    return isinstance(error, ConnectionError) or (isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError))
+
+
+def is_usable(session: Any) -> bool:
+    """Whether the JVM of a session runs, and its context was not stopped, as by the loss of a cluster's master."""
+    try:
+        return not session.sparkContext._jsc.sc().isStopped()
+    except Exception as error:
+        if not has_ended(error):
+            raise
+        return False
+
+
+def end_session(session: Any) -> None:
+    """Stop the process's session. `start_session` can start another one then, also where the JVM has ended."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    try:
+        session.stop()
+    except Exception as error:
+        if not has_ended(error):
+            raise
+        # PySpark would use the connection to the former JVM, and return the former session.
+        gateway, SparkContext._gateway, SparkContext._jvm = SparkContext._gateway, None, None
+        SparkContext._active_spark_context = None
+        SparkSession._instantiatedSession = SparkSession._activeSession = None
+        if gateway is not None:
+            gateway.shutdown_callback_server()
+
+
 CONNECT_SETTINGS: Final = {
     "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
     "spark.connect.grpc.binding.address": "localhost",

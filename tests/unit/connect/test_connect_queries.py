@@ -129,6 +129,30 @@ def test_query_without_time_to_try_again_fails_unless_it_has_progressed(batch: i
     assert len(made) >= starts
 
 
+def test_query_is_started_again_after_the_jvm_has_ended() -> None:
+    """Neither the query nor its end can be asked for anything then."""
+    made: list[Query] = []
+    stopping = asyncio.Event()
+
+    def fail() -> bool:
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    def ends() -> bool:
+        stopping.set()
+        return False
+
+    def start(_session: Any) -> Query:
+        if made:
+            made.append(Query(ends, 3))
+        else:
+            made.append(Query(fail, 2))
+            made[0].stop = fail  # type: ignore[method-assign, assignment]
+        return made[-1]
+
+    run_task(start, retry_s=60, stopping=stopping)
+    assert [each.stopped for each in made] == [False, True]
+
+
 def test_query_that_spark_rejects_fails_its_task_at_once() -> None:
     def start(_session: Any) -> Query:
         raise ValueError("no such option\nand more")

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from odradek.connect.connector_settings import ErrorPolicy
 from odradek.connect.errors import ConnectError, TargetAway
@@ -18,6 +18,8 @@ from odradek.spark.stores.patience import first_line
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 _WAIT_S: Final = 0.5
 _LOOK_S: Final = 0.02
 _STOP_S: Final = 5.0
@@ -25,7 +27,7 @@ _STOP_S: Final = 5.0
 
 
 class QueryTask:
-    """Runs one query until it is asked to stop."""
+    """Runs one query until it is asked to stop, in another session where Spark has ended."""
 
     def __init__(self, name: str, session: SharedSession, start: Callable[[Any], Any], policy: ErrorPolicy) -> None:
         """`start` makes the streaming query in a session that it is given."""
@@ -58,15 +60,30 @@ class QueryTask:
         """What the query failed with, and whether it had written a batch; None when it was stopped."""
         session = await self._session.get()
         failure: TargetAway | None = None
+        first = last = -1
         try:
-            query = await self._thread.run(self._begin, session)
-            first = await self._thread.run(_batch, query)
+            query = await self._in_spark(self._begin, session)
+            first = last = await self._in_spark(_batch, query)
             while not stopping.is_set() and failure is None:
-                failure = await self._thread.run(self._wait, query)
-            progressed = await self._thread.run(_batch, query) > first
+                failure = await self._in_spark(self._wait, query)
+                last = await self._in_spark(_batch, query)
+        except TargetAway as error:
+            failure = error
         finally:
-            await self._thread.run(self._end)
-        return failure, progressed
+            with contextlib.suppress(TargetAway):
+                await self._in_spark(self._end)
+        return failure, last > first
+
+    async def _in_spark(self, function: Callable[..., T], *arguments: Any) -> T:
+        """The function's result. Raises TargetAway where the JVM has ended: the next session has another one."""
+        try:
+            return await self._thread.run(function, *arguments)
+        except Exception as error:
+            from odradek.spark.session import has_ended
+
+            if not has_ended(error):
+                raise
+            raise TargetAway(f"Spark has ended: {first_line(error)}") from error
 
     # --- in the thread ---
 

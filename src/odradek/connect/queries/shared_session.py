@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import tempfile
@@ -31,7 +30,7 @@ class SparkSettings(NamedTuple):
 
 
 class SharedSession:
-    """Starts the session once, and ends it with the worker."""
+    """Starts the session, again where it has ended since, and ends it with the worker."""
 
     def __init__(self, settings: SparkSettings) -> None:
         self._settings = settings
@@ -42,6 +41,8 @@ class SharedSession:
     async def get(self) -> Any:
         """A session with views of its own, on the context that all share. Raises ConnectError."""
         async with self._lock:
+            if self._session is not None:
+                await asyncio.to_thread(self._drop_unusable)
             if self._session is None:
                 self._session = await asyncio.to_thread(self._start)
         return self._session.newSession()
@@ -63,7 +64,7 @@ class SharedSession:
             prepare_environment(self._settings.master)
         except NoJavaError as error:
             raise ConnectError(str(error)) from error
-        log = self._settings.log
+        log = self._settings.log or self._log
         if log is None:
             handle, path = tempfile.mkstemp(prefix="odradek-connect-", suffix=".log")
             os.close(handle)
@@ -78,8 +79,18 @@ class SharedSession:
         session.sparkContext.setLogLevel("WARN")
         return session
 
+    def _drop_unusable(self) -> None:
+        """Forget a session whose JVM has ended, or whose context was stopped."""
+        from odradek.spark.session import end_session, is_usable
+
+        if not is_usable(self._session):
+            logger.warning("Spark on %s has ended; starting another session", self._settings.master)
+            session, self._session = self._session, None
+            end_session(session)
+
     def _stop(self, session: Any) -> None:
-        with contextlib.suppress(Exception):  # the JVM may have ended before
-            session.stop()
+        from odradek.spark.session import end_session
+
+        end_session(session)
         if self._log is not None:
             self._log.unlink(missing_ok=True)
