@@ -168,6 +168,12 @@ def test_rows_are_read_once_by_time_and_number(server: MariaDbServer, url: str) 
     }  # fmt: skip
     execute(server, "UPDATE orders SET `at%` = '2026-01-03' WHERE id = 2")
     assert [each.value["id"] for each in polled(source_of("SqlSource", settings), offsets, polls=2)] == [2]
+    settings["timestamp.delay.interval.ms"] = "3600000"
+    execute(
+        server,
+        "INSERT INTO orders (id, `at%`) VALUES (5, NOW(6) - INTERVAL 2 HOUR), (6, NOW(6) - INTERVAL 50 MINUTE)",
+    )
+    assert [each.value["id"] for each in polled(source_of("SqlSource", settings), offsets, polls=2)] == [5]
 
 
 def test_server_that_is_down_is_away(server: MariaDbServer, url: str) -> None:

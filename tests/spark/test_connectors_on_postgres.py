@@ -105,6 +105,12 @@ def test_rows_are_read_once_by_time_and_number(url: str) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("UPDATE orders SET \"at%\" = '2026-01-03Z' WHERE id = 2")
     assert [each.value["id"] for each in polled(source_of("SqlSource", settings), offsets, polls=2)] == [2]
+    settings["timestamp.delay.interval.ms"] = "3600000"
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            "INSERT INTO orders (id, \"at%\") VALUES (5, now() - interval '2 h'), (6, now() - interval '50 min')"
+        )
+    assert [each.value["id"] for each in polled(source_of("SqlSource", settings), offsets, polls=2)] == [5]
 
 
 def test_server_that_is_down_is_away(postgres: PostgresServer, url: str) -> None:

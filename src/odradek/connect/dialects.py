@@ -61,6 +61,10 @@ class Dialect(Protocol):
         """An INSERT that replaces the row of the same key."""
         ...
 
+    def is_past(self, column: str, delay_ms: int) -> str:
+        """The condition that the time in a column lies so far back, by the database's clock."""
+        ...
+
 
 class StandardSql(NamedTuple):
     """SQLite and PostgreSQL."""
@@ -127,3 +131,11 @@ class StandardSql(NamedTuple):
     def insert(self, table: str, names: Sequence[str], key: Sequence[str]) -> str:
         """See `Dialect`."""
         return insert_statement(self.database, table, names, key)
+
+    def is_past(self, column: str, delay_ms: int) -> str:
+        """See `Dialect`. SQLite has text in UTC, or ms since 1970; a time that it cannot read has passed long ago."""
+        name = self.name(column)
+        if isinstance(self.database, Postgres):
+            return f"{name} <= CURRENT_TIMESTAMP - INTERVAL '{delay_ms} milliseconds'"
+        day = f"CASE typeof({name}) WHEN 'text' THEN julianday({name}) ELSE {name} / 86400000.0 + 2440587.5 END"
+        return f"IFNULL({day}, 0) <= julianday('now') - {delay_ms} / 86400000.0"

@@ -266,6 +266,10 @@ class MySqlDialect(NamedTuple):
         action = ", ".join(f"{self.name(each)} = VALUES({self.name(each)})" for each in changed)
         return f"{text} ON DUPLICATE KEY UPDATE {action}"
 
+    def is_past(self, column: str, delay_ms: int) -> str:
+        """See `Dialect`. The session has UTC."""
+        return f"{self.name(column)} <= CURRENT_TIMESTAMP(6) - INTERVAL {delay_ms * 1000} MICROSECOND"
+
 
 def is_mysql(url: str) -> bool:
     """Whether the URL, without `jdbc:`, names such a server."""

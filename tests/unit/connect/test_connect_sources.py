@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import json
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -112,6 +114,49 @@ def test_changed_rows_are_read_again_by_time_and_number(database: sqlite3.Connec
     database.execute("UPDATE orders SET at = '09:00' WHERE id = 1")
     found += polled(sql(**settings), offsets)
     assert [each.value["id"] for each in found] == [1, 2, 3, 1]
+
+
+def text_of(at_s: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(at_s))
+
+
+def zoned_text_of(at_s: float) -> str:
+    return dt.datetime.fromtimestamp(at_s, dt.timezone(dt.timedelta(hours=5))).isoformat()
+
+
+def milliseconds_of(at_s: float) -> int:
+    return int(at_s * 1000)
+
+
+@pytest.mark.parametrize(("kind", "form"), [("TEXT", text_of), ("TEXT", zoned_text_of), ("INTEGER", milliseconds_of)])
+def test_rows_of_a_time_are_read_once_it_lies_far_enough_back(
+    database: sqlite3.Connection, sql: Callable[..., Any], kind: str, form: Callable[[float], Any]
+) -> None:
+    """The row that arrives with the time of the last one is read, too."""
+    database.execute(f"CREATE TABLE times (id INTEGER, at {kind})")
+    settings = {
+        "table.whitelist": "times",
+        "mode": "timestamp",
+        "timestamp.column.name": "at",
+        "incrementing.column.name": "",
+        "timestamp.delay.interval.ms": "3600000",
+    }
+    offsets = StoredOffsets()
+
+    def found(*rows: tuple[int, float]) -> list[int]:
+        database.executemany("INSERT INTO times VALUES (?, ?)", [(row, form(at_s)) for row, at_s in rows])
+        return [each.value["id"] for each in polled(sql(**settings), offsets)]
+
+    now = time.time()
+    assert found((1, now - 7200), (2, now - 60)) == [1]
+    assert found((3, now - 60)) == []
+    database.execute("UPDATE times SET at = ? WHERE id > 1", (form(now - 3601),))
+    assert found() == [2, 3]
+
+
+def test_delay_has_no_effect_without_a_column_of_times(sql: Callable[..., Any]) -> None:
+    with pytest.raises(ConnectError, match="not used with mode=incrementing"):
+        sql(**{"timestamp.delay.interval.ms": "1"})
 
 
 def test_columns_become_json_values(database: sqlite3.Connection, sql: Callable[..., Any]) -> None:

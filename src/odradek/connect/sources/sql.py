@@ -2,7 +2,8 @@
 
 Settings have the names of Confluent's JDBC source. A row is a JSON object; dates and times are ISO 8601, decimals are
 text, binary columns base64. A row that is committed later with a smaller number or an earlier time than one that was
-read is not found: choose a column that grows in the order of commits.
+read is not found: choose a column that grows in the order of commits. By time alone, one of the same time is not found
+either. With `timestamp.delay.interval.ms` rows are read once their time lies so far back, so that these are there.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from odradek.connect.sources.source import StoredOffsets
 from odradek.connect.worker_thread import WorkerThread
 from odradek.spark.stores.patience import first_line
 
+_DELAY: Final = "timestamp.delay.interval.ms"
 SETTINGS: Final = (
     Setting("connection.url", Type.STRING, REQUIRED, f"the database: {FORMS}", Importance.HIGH, group="Database"),
     Setting("connection.user", Type.STRING, "", "user, where the URL has none", group="Database"),
@@ -31,6 +33,8 @@ SETTINGS: Final = (
             Importance.HIGH, choices=("incrementing", "timestamp", "timestamp+incrementing"), group="Tables"),
     Setting("incrementing.column.name", Type.STRING, "", "column that grows with each new row", group="Tables"),
     Setting("timestamp.column.name", Type.STRING, "", "column that grows with each change", group="Tables"),
+    Setting(_DELAY, Type.LONG, 0, "how long a row's time has to lie back until the row is read: "
+            "rows with earlier times, or the same, may be committed meanwhile", minimum=0, group="Tables"),
     Setting("key.fields", Type.LIST, [], "columns that make the key; one column alone is a plain value",
             group="Tables"),
     Setting("batch.max.rows", Type.INT, 1_000, "most rows of one transaction", minimum=1, group="Tables"),
@@ -44,6 +48,8 @@ def check(values: Mapping[str, Any]) -> dict[str, list[str]]:
         name = f"{part}.column.name"
         if (part in values["mode"].split("+")) != bool(values[name]):
             errors[name] = [f"{name}: {'missing' if not values[name] else 'not used'} with mode={values['mode']}"]
+    if values[_DELAY] and values["mode"] == "incrementing":
+        errors[_DELAY] = [f"{_DELAY}: not used with mode=incrementing"]
     return errors
 
 
@@ -58,6 +64,7 @@ class SqlSource:
         self._prefix: str = values["topic.prefix"]
         self._number: str = values["incrementing.column.name"]
         self._time: str = values["timestamp.column.name"]
+        self._delay_ms: int = values[_DELAY]
         self._key: list[str] = values["key.fields"]
         self._limit: int = values["batch.max.rows"]
         self._thread = WorkerThread(f"connect-{connector}")
@@ -126,10 +133,11 @@ class SqlSource:
                 connection.close()
 
     def _read(self, table: str) -> list[dict[str, Any]]:
-        if self._number:
-            return self._select(table, *self._after(table), f"LIMIT {self._limit}")
-        rows = self._select(table, *self._after(table), f"LIMIT {self._limit}")
-        if len(rows) < self._limit:
+        condition, parameters = self._after(table)
+        if self._delay_ms:
+            condition = f"{condition} AND {self._sql.is_past(self._time, self._delay_ms)}"
+        rows = self._select(table, condition, parameters, f"LIMIT {self._limit}")
+        if self._number or len(rows) < self._limit:
             return rows
         # The limit may have cut rows of the same time apart, and those behind it would never be later than the offset.
         last = rows[-1][self._time]
