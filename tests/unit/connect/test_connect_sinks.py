@@ -341,6 +341,22 @@ def test_csv_rejects_a_value_without_fields_by_its_place(tmp_path: Path) -> None
     assert caught.value.index == 1
 
 
+@pytest.mark.parametrize("form", ["json", "csv", "parquet"])
+def test_text_that_is_no_unicode_is_rejected_by_its_place(tmp_path: Path, form: str) -> None:
+    """JSON can name half of a character."""
+    sink = sink_of("FilesSink", {"directory": str(tmp_path), "format": form})
+    with pytest.raises(RecordRejected, match="surrogates") as caught:
+        used(sink, batch(*(record(offset, {"a": text}) for offset, text in enumerate(("b", "\ud800", "c")))))
+    assert caught.value.index == 1
+
+
+def test_parquet_rejects_the_record_of_another_type_than_those_before_it(tmp_path: Path) -> None:
+    sink = sink_of("FilesSink", {"directory": str(tmp_path), "format": "parquet"})
+    with pytest.raises(RecordRejected, match="different types") as caught:
+        used(sink, batch(*(record(offset, {"a": value}) for offset, value in enumerate((1, 2, "text", 4, 5)))))
+    assert caught.value.index == 2
+
+
 def test_files_sink_needs_its_folder(tmp_path: Path) -> None:
     with pytest.raises(ConnectError, match="no such folder"):
         used(sink_of("FilesSink", {"directory": str(tmp_path / "none")}))
@@ -351,6 +367,12 @@ def test_file_stream_sink_appends_lines(tmp_path: Path) -> None:
     path.write_text("before\n")
     used(sink_of("FileStreamSink", {"file": str(path)}), batch(record(0, "a"), record(1, "b")))
     assert path.read_text() == "before\na\nb\n"
+
+
+def test_line_that_is_no_unicode_is_rejected_by_its_place(tmp_path: Path) -> None:
+    with pytest.raises(RecordRejected, match="surrogates") as caught:
+        used(sink_of("FileStreamSink", {"file": str(tmp_path / "out.txt")}), batch(record(0, "a"), record(1, "\ud800")))
+    assert caught.value.index == 1
 
 
 def test_line_that_was_cut_off_is_not_continued(tmp_path: Path) -> None:

@@ -99,9 +99,9 @@ def _json(records: Sequence[SinkRecord]) -> bytes:
 
 def _csv(records: Sequence[SinkRecord]) -> bytes:
     names: dict[str, None] = {}
-    for index, record in enumerate(records):
+    for record in records:
         if not isinstance(record.value, dict):
-            raise RecordRejected(index, f"csv: a JSON object expected, got {type(record.value).__name__}")
+            raise ValueError(f"csv: a JSON object expected, got {type(record.value).__name__}")  # noqa: TRY004 - data
         names.update(dict.fromkeys(record.value))
     out = io.StringIO(newline="")
     writer = csv.DictWriter(out, list(names), restval="")
@@ -125,17 +125,17 @@ def _parquet(records: Sequence[SinkRecord]) -> bytes:
     try:
         table = pa.Table.from_pylist(rows)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-        raise RecordRejected(0, f"parquet: the records of one file have different types: {error}") from error
+        raise ValueError(f"parquet: the records of one file have different types: {error}") from error
     out = io.BytesIO()
     try:
         pq.write_table(table, out, compression="zstd")
     except pa.ArrowNotImplementedError as error:
-        raise RecordRejected(0, f"parquet: {error}") from error
+        raise ValueError(f"parquet: {error}") from error
     return out.getvalue()
 
 
 Encoder = Callable[[Sequence[SinkRecord]], bytes]
-"""Makes the content of a file. Raises RecordRejected with the place in the sequence."""
+"""Makes the content of a file. Raises ValueError where one of the records does not fit those before it."""
 ENCODERS: Final[Mapping[str, Encoder]] = {"json": _json, "csv": _csv, "parquet": _parquet}
 """By the setting `format`."""
 
@@ -149,11 +149,24 @@ def by_origin(records: Sequence[SinkRecord]) -> dict[TopicPartition, list[tuple[
 
 
 def encoded(encode: Encoder, records: Sequence[tuple[int, SinkRecord]]) -> bytes:
-    """The content of a file of these records. Raises RecordRejected with the place in the batch."""
+    """The content of a file of these records.
+
+    Raises RecordRejected with the place in the batch of the first one that does not fit those before it.
+    """
+    made = [record for _, record in records]
     try:
-        return encode([record for _, record in records])
-    except RecordRejected as error:
-        raise RecordRejected(records[error.index][0], str(error)) from error
+        return encode(made)
+    except ValueError as error:
+        failure = error
+    fit, unfit = 0, len(made)
+    while unfit - fit > 1:
+        middle = (fit + unfit) // 2
+        try:
+            encode(made[:middle])
+            fit = middle
+        except ValueError as error:
+            unfit, failure = middle, error
+    raise RecordRejected(records[fit][0], str(failure)) from failure
 
 
 def created_again(partition: TopicPartition, first: int, position: int, where: object) -> ConnectError:
@@ -298,10 +311,14 @@ class FileStreamSink:
     async def write(self, batch: Batch) -> None:
         """See `Sink`."""
         lines = []
-        for record in batch.records:
+        for index, record in enumerate(batch.records):
             value = _plain(record.value)
-            lines.append(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
-        await self._thread.run(self._append, "".join(f"{line}\n" for line in lines).encode())
+            line = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            try:
+                lines.append(f"{line}\n".encode())
+            except UnicodeEncodeError as error:
+                raise RecordRejected(index, str(error)) from error
+        await self._thread.run(self._append, b"".join(lines))
 
     async def close(self) -> None:
         """See `Sink`."""
