@@ -603,6 +603,8 @@ class Service:
     def __init__(self) -> None:
         self.requests: list[tuple[str, str | None, bytes]] = []
         self.statuses: list[int] = []
+        self.rejected = b"\0"
+        """Part of a body that is answered with 400."""
         service = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -610,7 +612,7 @@ class Service:
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                status = service.statuses.pop(0) if service.statuses else 200
+                status = service.statuses.pop(0) if service.statuses else 400 if service.rejected in body else 200
                 if status == 200:
                     service.requests.append((self.path, self.headers["Idempotency-Key"], body))
                 self.send_response(status)
@@ -645,6 +647,24 @@ def test_batching_sends_arrays(service: Service) -> None:
     sink = sink_of("HttpSink", {"http.url": service.url, "batching.enabled": "true", "batch.max.size": "2"})
     used(sink, batch(record(0, 1), record(1, 2), record(2, 3)))
     assert [body for _, _, body in service.requests] == [b"[1,2]", b"[3]"]
+
+
+def test_array_is_divided_until_the_rejected_record_is_found(service: Service) -> None:
+    """The records before it are sent once, those behind it with the next attempt."""
+    service.rejected = b"bad"
+    records = [record(offset, "bad" if offset == 2 else offset) for offset in range(5)]
+
+    async def run() -> None:
+        sink = sink_of("HttpSink", {"http.url": service.url, "batching.enabled": "true"})
+        await sink.positions([ORDERS])
+        with pytest.raises(RecordRejected) as caught:
+            await sink.write(batch(*records))
+        del records[caught.value.index]
+        await sink.write(batch(*records))
+        await sink.close()
+
+    asyncio.run(run())
+    assert [body for _, _, body in service.requests] == [b"[0,1]", b"[3,4]"]
 
 
 def test_failed_batch_continues_after_the_answered_records(service: Service) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
+from collections import deque
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -81,9 +82,18 @@ class HttpSink:
         waiting = [
             (index, each) for index, each in enumerate(batch.records) if each.offset >= self._sent.get(each.origin, 0)
         ]
-        for start in range(0, len(waiting), self._size):
-            part = waiting[start : start + self._size]
-            await self._thread.run(self._request, part)
+        parts = deque(waiting[start : start + self._size] for start in range(0, len(waiting), self._size))
+        while parts:
+            part = parts.popleft()
+            try:
+                await self._thread.run(self._request, part)
+            except RecordRejected:
+                if len(part) == 1:
+                    raise
+                # The service does not say which of the records it rejects.
+                middle = len(part) // 2
+                parts.extendleft((part[middle:], part[:middle]))
+                continue
             for _, each in part:
                 self._sent[each.origin] = each.offset + 1
         # A topic that is created again begins with smaller offsets.
