@@ -506,6 +506,8 @@ def test_commit_is_repeated_behind_one_of_another_partition(lake: Lake, monkeypa
         ({"m": 1}, {"auto.evolve": "false"}, "no column m"),
         ({"__offset": 1}, {}, "record's place"),
         ("text", {}, "JSON object expected"),
+        ({"n": 1 << 63}, {}, "field n: "),
+        ({"text": "\ud800"}, {}, "field text: .*surrogates"),
     ],
 )
 def test_record_that_does_not_fit_a_table_is_rejected(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from odradek.connect.columns import joined_kind, kind_of, scalar
-from odradek.connect.errors import ConnectError
+from odradek.connect.errors import ConnectError, RecordRejected
 from odradek.connect.model import SinkRecord
 
 COORDINATES: Final = {"__topic": "string", "__partition": "int", "__offset": "bigint", "__timestamp": "timestamp"}
@@ -70,15 +70,27 @@ class Rows:
         return kind
 
     def arrow(self) -> Any:
-        """The rows as an Arrow table."""
+        """The rows as an Arrow table. Raises RecordRejected for the first one with a value beyond its column's type."""
         import pyarrow as pa
 
         types = {"boolean": pa.bool_(), "int": pa.int32(), "bigint": pa.int64(), "double": pa.float64(),
                  "binary": pa.binary(), "string": pa.string(), "timestamp": pa.timestamp("us", "UTC")}  # fmt: skip
-        columns = {}
-        for name, kind in (self.kinds | COORDINATES).items():
-            values = [row.get(name) for row in self.rows]
+
+        def made(name: str, kind: str, rows: Sequence[Mapping[str, Any]]) -> Any:
+            values = [row.get(name) for row in rows]
             if kind == "double":
                 values = [None if value is None else float(value) for value in values]
-            columns[name] = pa.array(values, types[kind])
+            return pa.array(values, types[kind])
+
+        columns = {}
+        for name, kind in (self.kinds | COORDINATES).items():
+            try:
+                columns[name] = made(name, kind, self.rows)
+            except (OverflowError, UnicodeEncodeError, pa.ArrowInvalid):
+                for index, row in enumerate(self.rows):
+                    try:
+                        made(name, kind, [row])
+                    except (OverflowError, UnicodeEncodeError, pa.ArrowInvalid) as error:
+                        raise RecordRejected(index, f"field {name}: {error}") from error
+                raise
         return pa.table(columns)

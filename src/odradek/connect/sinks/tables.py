@@ -66,7 +66,8 @@ class TableFormat(Protocol):
     ) -> None:
         """Commit rows, their new columns and positions with the numbers of their topics, where known.
 
-        The commit fails if a rival one came since `load`. A table that is None is created.
+        The commit fails if a rival one came since `load`. A table that is None is created. Raises RecordRejected with
+        the place of a row that has a value beyond its column's type.
         """
         ...
 
@@ -216,4 +217,7 @@ class TableSink:
                     rows.add(record)
                 except ValueError as error:
                     raise RecordRejected(index, str(error)) from error
-            self._format.append(path, table, rows, ends, self._topics)
+            try:
+                self._format.append(path, table, rows, ends, self._topics)
+            except RecordRejected as error:
+                raise RecordRejected(records[error.index][0], str(error)) from error
