@@ -221,6 +221,13 @@ def test_record_that_makes_no_row_is_rejected_by_its_place(
     assert caught.value.index == 1
 
 
+def test_tombstone_whose_key_does_not_fit_is_rejected(sql: Callable[..., Any]) -> None:
+    settings = {"insert.mode": "upsert", "pk.mode": "record_key", "pk.fields": "id", "delete.enabled": "true"}
+    with pytest.raises(RecordRejected, match="too large") as caught:
+        used(sql(**settings), batch(record(0, {"n": 1}, key=1), record(1, None, key=1), record(2, None, key=1 << 63)))
+    assert caught.value.index == 2
+
+
 def test_rejected_record_leaves_nothing_of_its_batch(sql: Callable[..., Any], tmp_path: Path) -> None:
     used(sql(), batch(record(0, {"n": 1})))
     with pytest.raises(RecordRejected):
@@ -238,6 +245,12 @@ def test_unknown_column_is_rejected_without_auto_evolve(sql: Callable[..., Any])
 def test_missing_table_is_an_error_without_auto_create(sql: Callable[..., Any]) -> None:
     with pytest.raises(ConnectError, match=r"auto\.create is false"):
         used(sql(auto_create="false"), batch(record(0, {"n": 1})))
+
+
+def test_tombstone_for_a_missing_table_is_an_error_without_auto_create(sql: Callable[..., Any]) -> None:
+    settings = {"pk.mode": "record_key", "pk.fields": "id", "delete.enabled": "true", "auto.create": "false"}
+    with pytest.raises(ConnectError, match="is false"):
+        used(sql(**settings), batch(record(0, None, key=1)))
 
 
 def test_table_of_positions_without_ids_of_topics_gets_them(sql: Callable[..., Any], tmp_path: Path) -> None:

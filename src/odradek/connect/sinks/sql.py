@@ -294,9 +294,12 @@ class SqlSink:
 
     def _write_run(self, connection: Any, group: Sequence[tuple[int, Row]]) -> None:
         index, first = group[0]
+        indexes = [index for index, _ in group]
         if first.values is None:
             keys = [tuple(self._tables.database.value(value) for _, value in row.key) for _, row in group]
-            self._tables.delete(connection, first.table, [name for name, _ in first.key], keys)
+            delete = self._tables.delete(connection, first.table, [name for name, _ in first.key])
+            if delete:
+                self._execute(connection, delete, keys, indexes)
             return
         names = list(first.values)
         if not self._tables.sql.ddl_commits:
@@ -310,10 +313,10 @@ class SqlSink:
         rows = [
             tuple(self._tables.database.value(scalar((row.values or {})[name])) for name in names) for _, row in group
         ]
-        self._insert(connection, statement, rows, [index for index, _ in group])
+        self._execute(connection, statement, rows, indexes)
 
-    def _insert(self, connection: Any, statement: str, rows: list[tuple[Any, ...]], indexes: list[int]) -> None:
-        """Insert the rows. Raises RecordRejected for the first that the database does not take."""
+    def _execute(self, connection: Any, statement: str, rows: list[tuple[Any, ...]], indexes: list[int]) -> None:
+        """Insert or delete the rows. Raises RecordRejected for the first that the database does not take."""
         database = self._tables.database
         connection.execute("SAVEPOINT odradek_rows")
         try:
@@ -372,15 +375,17 @@ class Tables:
                 self.sql.add_column(connection, table, name, kind)
                 known.add(name)
 
-    def delete(self, connection: Any, table: str, names: Sequence[str], keys: Sequence[tuple[Any, ...]]) -> None:
-        """Delete the rows of keys; none of a table that does not exist yet. Raises the driver's error."""
-        if table not in self._columns and self._creates:
+    def delete(self, connection: Any, table: str, names: Sequence[str]) -> str:
+        """The statement that deletes the row of a key; empty for a table that does not exist yet. Raises StoreError."""
+        if table not in self._columns:
             try:
                 self._read(connection, table)
             except StoreError:
-                return
+                if self._creates:
+                    return ""
+                raise
         condition = " AND ".join(f"{self.sql.name(name)} = {self.database.placeholder}" for name in names)
-        connection.cursor().executemany(f"DELETE FROM {self.sql.name(table)} WHERE {condition}", keys)  # noqa: S608 - quoted
+        return f"DELETE FROM {self.sql.name(table)} WHERE {condition}"  # noqa: S608 - quoted
 
     def _read(self, connection: Any, table: str) -> set[str]:
         try:
