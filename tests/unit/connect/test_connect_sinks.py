@@ -375,6 +375,23 @@ def test_files_sink_needs_its_folder(tmp_path: Path) -> None:
         used(sink_of("FilesSink", {"directory": str(tmp_path / "none")}))
 
 
+def test_folder_that_cannot_be_read_is_away(tmp_path: Path) -> None:
+    folder = tmp_path / "mounted"
+    folder.mkdir()
+
+    async def run() -> None:
+        sink = sink_of("FilesSink", {"directory": str(folder)})
+        await sink.open()
+        folder.rmdir()
+        try:
+            await sink.positions([ORDERS])
+        finally:
+            await sink.close()
+
+    with pytest.raises(TargetAway, match="No such file"):
+        asyncio.run(run())
+
+
 def test_file_stream_sink_appends_lines(tmp_path: Path) -> None:
     path = tmp_path / "out.txt"
     path.write_text("before\n")

@@ -9,6 +9,7 @@ one of its offsets: a task that was replaced without its knowledge writes nothin
 from __future__ import annotations
 
 import base64
+import contextlib
 import csv
 import fcntl
 import io
@@ -220,12 +221,14 @@ class FilesSink:
     # --- in the thread ---
 
     def _read_positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        found = positions_in(os.listdir(self._folder))
-        for each in partitions:
-            if each in found:
-                topic_id = self._read_topic_id(each)
-                if topic_id and self._topics.get(each.topic, topic_id) != topic_id:
-                    raise created_again(each, 0, found[each], self._folder)
+        try:
+            found = positions_in(os.listdir(self._folder))
+            topic_ids = {each: self._read_topic_id(each) for each in partitions if each in found}
+        except OSError as error:
+            raise TargetAway(f"{self._folder}: {error.strerror or error}") from error
+        for each, topic_id in topic_ids.items():
+            if topic_id and self._topics.get(each.topic, topic_id) != topic_id:
+                raise created_again(each, 0, found[each], self._folder)
         return found
 
     def _read_topic_id(self, partition: TopicPartition) -> str:
@@ -258,7 +261,8 @@ class FilesSink:
                 os.fsync(file.fileno())
             self._publish(part, path, partition, first)
         except OSError as error:
-            part.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
             raise TargetAway(f"{path}: {error.strerror or error}") from error
 
     def _publish(self, part: Path, path: Path, partition: TopicPartition, first: int) -> None:
