@@ -733,3 +733,10 @@ def test_service_that_does_not_listen_is_away(service: Service) -> None:
     service.server.server_close()
     with pytest.raises(TargetAway):
         used(sink_of("HttpSink", {"http.url": service.url}), batch(record(0, 1)))
+
+
+def test_positions_in_a_cluster_are_away_without_a_connection() -> None:
+    """The task waits for the cluster, and the group gives it partitions."""
+    sink = sink_of("ClusterSink", {"target.bootstrap.servers": "127.0.0.1:1"})
+    with pytest.raises(TargetAway, match="other cluster"):
+        asyncio.run(sink.positions([ORDERS]))

@@ -17,7 +17,7 @@ from odradek.client.errors import ClientError
 from odradek.client.model import OffsetAndMetadata
 from odradek.client.producer.transactions import TransactionalProducer
 from odradek.connect.client_failures import failure_of
-from odradek.connect.errors import PositionMoved, RecordRejected
+from odradek.connect.errors import PositionMoved, RecordRejected, TargetAway
 from odradek.connect.group_positions import set_positions
 from odradek.connect.model import Batch
 from odradek.connect.settings import REQUIRED, Importance, Setting, Type
@@ -78,7 +78,9 @@ class ClusterSink:
 
     async def positions(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """See `Sink`."""
-        assert self._admin is not None
+        if self._admin is None:
+            # A task that waits for the cluster may get partitions meanwhile.
+            raise TargetAway("the other cluster: there is no connection")
         try:
             found = await self._admin.groups.offsets(self._group)
         except (KafkaError, ClientError) as error:
