@@ -160,7 +160,7 @@ class SinkTask:
                 # The positions are unknown, so these records may be the wrong ones.
                 await self._recover(stopping)
                 continue
-            if records and not self._records:
+            if records and not self._ends:
                 self._since = time.monotonic()
             await self._gather_all(records, stopping)
             if self._is_at_new_topic:

@@ -100,6 +100,33 @@ def test_routed_records_of_a_lost_partition_are_not_written() -> None:
     asyncio.run(run())
 
 
+class Endless(Polls):
+    """A consumer that returns a record at each poll, until there was a commit or a bound is reached."""
+
+    async def poll(self, **_options: Any) -> list[ConsumerRecord[Any, Any]]:
+        self._asked += 1
+        await asyncio.sleep(0)
+        if self._asked == 10_000:
+            self.stopping.set()
+        return [record(ORDERS, self._asked, 1)._replace(value=None)]
+
+
+def test_position_moves_while_all_records_are_dropped() -> None:
+    """A transform drops them: there is nothing to write, and the group shows that they were read."""
+
+    async def run() -> None:
+        dropping = transforms_of(["d"], {"d.type": "DropTombstones"})
+        consumer, sink = Endless([], set()), Kept()
+        sink.batch_wait_s = 0.01
+        conversion = Conversion(StringConverter(), JsonConverter(), dropping)
+        task = SinkTask("c-0", consumer, sink, conversion, POLICY, None)  # type: ignore[arg-type]
+        await task.run(consumer.stopping)
+        assert len(consumer.commits) == 1
+        assert sink.batches == []
+
+    asyncio.run(run())
+
+
 class Letters:
     """Dead letters: those that wait, and those that are in their topic."""
 
