@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
+from weakref import WeakValueDictionary
 
 from odradek.client.admin.admin import Admin
 from odradek.client.consumer.consumer import Consumer
@@ -98,7 +99,7 @@ class Worker:
         self._store: ConfigStore = MemoryConfigs()
         self._admin = Admin(**settings.clients)
         self._spark = SharedSession(settings.spark)
-        self._turns: dict[str, asyncio.Lock] = {}
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.connectors: dict[str, Connector] = {}
         """Connectors by name."""
         self.cluster_id = ""
@@ -365,12 +366,10 @@ class Worker:
 
     @contextlib.asynccontextmanager
     async def _turn(self, name: str) -> AsyncIterator[None]:
-        """Changes of one connector come one after another."""
+        """Changes of one connector come one after another: the lock lives as long as one of them needs it."""
         lock = self._turns.setdefault(name, asyncio.Lock())
         async with lock:
             yield
-        if name not in self.connectors and not lock.locked():
-            self._turns.pop(name, None)
 
     # --- offsets (KIP-875) ---
 

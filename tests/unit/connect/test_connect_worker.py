@@ -40,3 +40,27 @@ def test_restart_of_a_started_task_is_rejected_with_a_wrong_configuration() -> N
 
     with pytest.raises(ConfigInvalid, match="Gone"):
         asyncio.run(body())
+
+
+def test_changes_of_one_connector_come_one_after_another() -> None:
+    """A change that begins when an earlier one has ended waits for those that waited before."""
+
+    async def body() -> tuple[int, int]:
+        worker = Worker(WorkerSettings({}))
+        at_work = most = 0
+
+        async def change(turns_before: int) -> None:
+            nonlocal at_work, most
+            for _ in range(turns_before):
+                await asyncio.sleep(0)
+            async with worker._turn("orders"):
+                at_work += 1
+                most = max(most, at_work)
+                for _ in range(3):
+                    await asyncio.sleep(0)
+                at_work -= 1
+
+        await asyncio.gather(*(change(turns) for turns in range(12)))
+        return most, len(worker._turns)
+
+    assert asyncio.run(body()) == (1, 0)
