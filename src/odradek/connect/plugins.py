@@ -13,6 +13,7 @@ from odradek.client.errors import ClientError
 from odradek.connect import connector_settings
 from odradek.connect.connector_settings import CLIENT_PREFIXES, CONVERTER_PREFIXES, TRANSFORM_PREFIX, subset
 from odradek.connect.conversion import Conversion
+from odradek.connect.http_settings import check_http
 from odradek.connect.model import Kind
 from odradek.connect.object_folder import STORAGE_PREFIX, check_folder, is_url
 from odradek.connect.queries import spark_sql
@@ -184,7 +185,7 @@ PLUGINS: Final = (
     Plugin("FileStreamSink", Kind.SINK, "lines at the end of a file", files_sink.FILE_STREAM_SETTINGS,
            _file_stream_sink, _one, (f"{_FILE}FileStreamSinkConnector",), converters=("string", "string")),
     Plugin("HttpSink", Kind.SINK, "requests to an HTTP service", http_sink.SETTINGS, _http_sink, _most,
-           check=http_sink.check),
+           check=check_http),
     Plugin("ClusterSink", Kind.SINK, "topics of another cluster, exactly once", cluster_sink.SETTINGS, _cluster_sink,
            _one, check=cluster_sink.check, prefix=cluster_sink.PREFIX, converters=("bytes", "bytes")),
     Plugin("SparkSql", Kind.SINK, "rows of a query in Spark SQL, in a topic or a Delta table, exactly once",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,36 @@ def test_wrong_setting_is_named_with_what_is_accepted(change: dict[str, str], se
     errors = checked({**SQL, **change}).errors
     assert list(errors) == [setting]
     assert part in errors[setting][0]
+
+
+HTTP: Mapping[str, Mapping[str, str]] = {
+    "HttpSink": {"topics": "orders", "http.url": "http://h/"},
+    "HttpSource": {"topic": "orders", "http.url": "http://h/"},
+}
+
+
+@pytest.mark.parametrize("kind", HTTP)
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"http.url": "http://[h"},
+        {"http.url": "http://h:99999/"},
+        {"http.url": "http://h:0/"},
+        {"http.url": "http://user:hunter2@h/"},
+        {"http.url": "http://h/a b"},
+        {"http.url": "http://h/ü"},
+        {"http.headers.authorization": "Bearer hunter2\nX: y"},
+        {"http.headers.authorization": "Bearer hunter2€"},
+    ],
+)
+def test_url_or_header_that_no_request_can_have_is_named(kind: str, change: dict[str, str]) -> None:
+    """Requests raised errors that showed the header, or that looked as if the service were away."""
+    (name,) = change
+    config = {"name": "c", "connector.class": kind, **HTTP[kind]}
+    assert checked(config).errors == {}
+    errors = checked({**config, **change}).errors
+    assert list(errors) == [name]
+    assert "hunter2" not in str(errors)
 
 
 def test_missing_setting_is_named() -> None:

@@ -34,14 +34,6 @@ _TOO_MANY: Final = 429
 _TIMED_OUT: Final = 408
 
 
-def check(values: Mapping[str, Any]) -> dict[str, list[str]]:
-    """What is wrong with settings that are right one by one."""
-    parts = urlsplit(values["http.url"])
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        return {"http.url": ["http.url: http://HOST/… or https://HOST/… expected"]}
-    return {}
-
-
 class HttpSink:
     """One task's connection. See `Sink`."""
 

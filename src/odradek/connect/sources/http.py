@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from odradek.connect.errors import ConnectError, TargetAway
+from odradek.connect.http_settings import check_http
 from odradek.connect.model import SourceRecord
 from odradek.connect.settings import REQUIRED, Importance, Setting, Type
 from odradek.connect.sources.source import StoredOffsets
@@ -36,10 +37,7 @@ _TIMED_OUT: Final = 408
 
 def check(values: Mapping[str, Any]) -> dict[str, list[str]]:
     """What is wrong with settings that are right one by one."""
-    errors: dict[str, list[str]] = {}
-    parts = urllib.parse.urlsplit(values["http.url"])
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        errors["http.url"] = ["http.url: http://HOST/… or https://HOST/… expected"]
+    errors = check_http(values)
     for name in ("records.pointer", "key.pointer", "cursor.pointer"):
         if values[name] and not values[name].startswith("/"):
             errors[name] = [f"{name}: a pointer begins with /"]
