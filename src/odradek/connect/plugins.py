@@ -258,13 +258,15 @@ def _check_conversion(
 def _check_topics(values: Mapping[str, Any]) -> dict[str, list[str]]:
     if bool(values["topics"]) == bool(values["topics.regex"]):
         return {"topics": ["topics: either topics or topics.regex expected"]}
-    letters = values.get("errors.deadletterqueue.topic.name", "")
-    if letters and letters in values["topics"]:
-        return {"errors.deadletterqueue.topic.name": ["errors.deadletterqueue.topic.name: the sink reads this topic"]}
     try:
-        re.compile(values["topics.regex"])
+        pattern = re.compile(values["topics.regex"])
     except re.error as error:
         return {"topics.regex": [f"topics.regex: {error}"]}
+    # what a sink or a query writes, it would read and write again without an end
+    for name in ("errors.deadletterqueue.topic.name", "topic"):
+        written = values.get(name, "")
+        if written and (written in values["topics"] or pattern.fullmatch(written)):
+            return {name: [f"{name}: the connector reads this topic"]}
     return {}
 
 

@@ -30,7 +30,8 @@ def checked(**settings: str) -> Mapping[str, Any]:
     [
         ({}, "either topic or table.path"),
         ({"topic": "out", "table_path": "/t"}, "either topic or table.path"),
-        ({"topic": "orders"}, "the query reads this topic"),
+        ({"topic": "orders"}, "the connector reads this topic"),
+        ({"topics": "", "topics_regex": "o.*", "topic": "out"}, "the connector reads this topic"),
         ({"table_path": "/t", "key_column": "id"}, "key.column has no effect on a table"),
         ({"table_path": "/t", "output_mode": "update"}, "a Delta table takes append only"),
         ({"topic": "out", "storage_X": "1"}, "no effect without table.path"),

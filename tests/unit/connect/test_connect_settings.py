@@ -63,6 +63,11 @@ def test_valid_configuration_has_all_defaults() -> None:
         ({"transforms.a.type": "DropTombstones"}, "transforms", "does not name a"),
         ({"consumer.override.max.pol.records": "5"}, "consumer.override.*", "max_pol_records"),
         ({"errors.deadletterqueue.topic.name": "orders"}, "errors.deadletterqueue.topic.name", "reads this topic"),
+        (
+            {"topics": "", "topics.regex": "orders.*", "errors.deadletterqueue.topic.name": "orders-bad"},
+            "errors.deadletterqueue.topic.name",
+            "reads this topic",
+        ),
     ],
 )
 def test_wrong_setting_is_named_with_what_is_accepted(change: dict[str, str], setting: str, part: str) -> None:

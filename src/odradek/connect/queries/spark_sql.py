@@ -70,8 +70,6 @@ def check(values: Mapping[str, Any]) -> dict[str, list[str]]:
             return {"connector.class": [f"{line}: {install_hint(extra)}"]}
     if sum(bool(values[each]) for each in ("topic", "table.path", URL)) != 1:
         return {"topic": [f"topic: either topic or table.path or {URL} expected"]}
-    if values["topic"] in values["topics"]:
-        return {"topic": ["topic: the query reads this topic"]}
     return _check_result(values) or _check_letters(values)
 
 
@@ -104,8 +102,6 @@ def _check_letters(values: Mapping[str, Any]) -> dict[str, list[str]]:
             return {_LETTERS: [f"{_LETTERS} has no effect without errors.tolerance=all"]}
         if not values["topic"] or values["output.mode"] != "append":
             return {_LETTERS: [f"{_LETTERS}: only with a topic and output.mode=append"]}
-        if values[_LETTERS] in values["topics"]:
-            return {_LETTERS: [f"{_LETTERS}: the query reads this topic"]}
     return {}
 
 
