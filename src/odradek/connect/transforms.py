@@ -144,8 +144,16 @@ def _value_to_key(values: Mapping[str, Any], _is_key: bool) -> Transform:
 
 def _regex_router(values: Mapping[str, Any], _is_key: bool) -> Transform:
     pattern = re.compile(values["regex"])
-    # Java's groups are $1, Python's \1
-    replacement = re.sub(r"\$(\d+)", r"\\g<\1>", values["replacement"].replace("\\", "\\\\"))
+
+    def group(found: re.Match[str]) -> str:
+        # Java's groups are $1, Python's \1; digits belong to the number as long as there is such a group
+        digits = found[1]
+        for end in range(len(digits), 0, -1):
+            if int(digits[:end]) <= pattern.groups:
+                return rf"\g<{digits[:end]}>{digits[end:]}"
+        raise ValueError(f"replacement={values['replacement']}: regex has no group {digits}")
+
+    replacement = re.sub(r"\$(\d+)", group, values["replacement"].replace("\\", "\\\\"))
 
     def apply(topic: str, key: Any, value: Any, _timestamp: int) -> Changed:
         found = pattern.fullmatch(topic)

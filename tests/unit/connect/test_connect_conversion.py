@@ -104,6 +104,11 @@ def test_regex_router_renames_complete_matches_only() -> None:
     assert transformed(options, {}, topic="xorders").topic == "xorders"
 
 
+@pytest.mark.parametrize(("replacement", "topic"), [("$2-$1", "a-x"), ("$13", "x3"), (r"\$1", r"\x")])
+def test_regex_router_reads_numbers_of_groups_as_java(replacement: str, topic: str) -> None:
+    assert transformed({"type": "RegexRouter", "regex": "(.)(.)", "replacement": replacement}, {}, "xa").topic == topic
+
+
 def test_timestamp_router_uses_utc() -> None:
     options = {"type": "TimestampRouter", "topic.format": "${topic}.${timestamp}", "timestamp.format": "yyyy-MM"}
     assert transformed(options, {}, timestamp=1_700_000_000_000).topic == "orders.2023-11"
@@ -122,6 +127,7 @@ def test_drop_tombstones_drops_records_without_value() -> None:
         ({"type": "MaskField$Value", "fields": "a", "filds": "b"}, "did you mean fields"),
         ({"type": "ReplaceField$Value", "renames": "a"}, "OLD:NEW"),
         ({"type": "RegexRouter", "regex": "(", "replacement": ""}, "transforms.t"),
+        ({"type": "RegexRouter", "regex": "(a).*", "replacement": "$2"}, "no group 2"),
         ({"type": "TimestampRouter", "timestamp.format": "yyyy-QQ"}, "yyyy, MM"),
         ({"type": "Flatten$Value"}, "one of MaskField"),
     ],
