@@ -53,11 +53,13 @@ def _mask_field(values: Mapping[str, Any], is_key: bool) -> Transform:
     fields, replacement = values["fields"], values["replacement"]
 
     def masked(value: Any) -> Any:
-        if replacement:
-            return replacement
-        if isinstance(value, bool):
-            return False
-        return {int: 0, float: 0.0, str: "", list: [], dict: {}}.get(type(value))
+        if value is None:
+            return None
+        if not replacement:
+            return type(value)()
+        if type(value) not in (int, float, str):
+            raise ValueError(f"MaskField: a replacement of text or numbers only, got {type(value).__name__}")
+        return type(value)(replacement)
 
     def change(value: Any) -> Any:
         found = _object(value, "MaskField")
@@ -87,8 +89,11 @@ def _replace_field(values: Mapping[str, Any], is_key: bool) -> Transform:
 
 
 def _insert_field(values: Mapping[str, Any], is_key: bool) -> Transform:
-    topic_field, timestamp_field = values["topic.field"], values["timestamp.field"]
-    static_field, static_value = values["static.field"], values["static.value"]
+    # in Kafka Connect, ! and ? behind a name say whether the schema requires the field
+    topic_field, timestamp_field, static_field = (
+        values[f"{each}.field"].removesuffix("!").removesuffix("?") for each in ("topic", "timestamp", "static")
+    )
+    static_value = values["static.value"]
     if not (topic_field or timestamp_field or static_field):
         raise ValueError("topic.field, timestamp.field or static.field is missing")
 
@@ -123,10 +128,10 @@ def _extract_field(values: Mapping[str, Any], is_key: bool) -> Transform:
 def _hoist_field(values: Mapping[str, Any], is_key: bool) -> Transform:
     name = values["field"]
 
-    def change(value: Any) -> Any:
-        return {name: value}
+    def apply(topic: str, key: Any, value: Any, _timestamp: int) -> Changed:
+        return Changed(topic, {name: key}, value) if is_key else Changed(topic, key, {name: value})
 
-    return _half(is_key, change)
+    return apply
 
 
 def _value_to_key(values: Mapping[str, Any], _is_key: bool) -> Transform:
@@ -198,7 +203,10 @@ class _Kind(NamedTuple):
 _FIELD: Final = Setting("field", Type.STRING, REQUIRED, "the field's name")
 _FIELDS: Final = Setting("fields", Type.LIST, REQUIRED, "names of fields")
 KINDS: Final[Mapping[str, _Kind]] = {
-    "MaskField": _Kind(_mask_field, (_FIELDS, Setting("replacement", Type.STRING, "", "text in place of values"))),
+    "MaskField": _Kind(
+        _mask_field,
+        (_FIELDS, Setting("replacement", Type.STRING, "", "in place of values: text, or a number in place of numbers")),
+    ),
     "ReplaceField": _Kind(
         _replace_field,
         (

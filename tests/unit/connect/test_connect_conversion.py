@@ -80,13 +80,20 @@ def transformed(options: dict[str, str], value: Any, topic: str = "orders", time
     [
         ({"type": "MaskField$Value", "fields": "card,cvc"}, {"card": "41", "cvc": 7, "a": 1},
          {"card": "", "cvc": 0, "a": 1}),
-        ({"type": "MaskField$Value", "fields": "card", "replacement": "*"}, {"card": 41}, {"card": "*"}),
+        ({"type": "MaskField$Value", "fields": "a,b,c", "replacement": "9"}, {"a": 4, "b": "x", "c": 1.5},
+         {"a": 9, "b": "9", "c": 9.0}),
+        ({"type": "MaskField$Value", "fields": "a,b", "replacement": "*"}, {"a": None, "b": "x"},
+         {"a": None, "b": "*"}),
+        ({"type": "MaskField$Value", "fields": "a,b,c,d"}, {"a": True, "b": [1], "c": {"x": 1}, "d": None},
+         {"a": False, "b": [], "c": {}, "d": None}),
+        ({"type": "InsertField$Value", "topic.field": "t!", "timestamp.field": "at?"}, {}, {"t": "orders", "at": 0}),
         ({"type": "ReplaceField$Value", "exclude": "b", "renames": "a:x"}, {"a": 1, "b": 2}, {"x": 1}),
         ({"type": "ReplaceField$Value", "include": "b"}, {"a": 1, "b": 2}, {"b": 2}),
         ({"type": "InsertField$Value", "topic.field": "t", "static.field": "s", "static.value": "v"}, {"a": 1},
          {"a": 1, "t": "orders", "s": "v"}),
         ({"type": "ExtractField$Value", "field": "a"}, {"a": [1]}, [1]),
         ({"type": "org.apache.kafka.connect.transforms.HoistField$Value", "field": "a"}, 5, {"a": 5}),
+        ({"type": "HoistField$Value", "field": "a"}, None, {"a": None}),
         ({"type": "MaskField$Value", "fields": "card"}, None, None),
     ],
 )  # fmt: skip
@@ -140,6 +147,12 @@ def test_wrong_transform_is_named(options: dict[str, str], part: str) -> None:
 def test_transform_rejects_a_value_that_is_no_object() -> None:
     with pytest.raises(ValueError, match="JSON object expected, got str"):
         transformed({"type": "MaskField$Value", "fields": "a"}, "text")
+
+
+@pytest.mark.parametrize("value", [7, True, [1]])
+def test_replacement_that_is_no_value_of_the_type_is_rejected(value: Any) -> None:
+    with pytest.raises(ValueError, match=r"invalid literal|text or numbers only"):
+        transformed({"type": "MaskField$Value", "fields": "a", "replacement": "*"}, {"a": value})
 
 
 def record(value: bytes | None) -> ConsumerRecord[Any, Any]:
