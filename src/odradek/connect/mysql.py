@@ -88,8 +88,13 @@ class MySql(NamedTuple):
         """The one of a URL; a user of its own replaces the URL's. Raises ValueError."""
         parts = urlsplit(url)
         name = unquote(parts.path.removeprefix("/"))
-        if not parts.hostname or not name or "/" in name:
-            raise ValueError("mysql://HOST:PORT/NAME expected")
+        try:
+            port = parts.port or _PORT
+        except ValueError:
+            # its text has what may be a part of a password with a / in it
+            port = 0
+        if not parts.hostname or not name or "/" in name or not port:
+            raise ValueError("mysql://HOST:PORT/NAME expected, with %NN in place of / and @ in a password")
         given = dict(parse_qsl(parts.query, keep_blank_values=True))
         unknown = [each for each in given if each not in _PARAMETERS]
         if unknown:
@@ -98,7 +103,7 @@ class MySql(NamedTuple):
             raise ValueError("ssl_cert and ssl_key need ssl_ca")
         return cls(
             parts.hostname,
-            parts.port or _PORT,
+            port,
             name,
             user or given.get("user", "") or unquote(parts.username or ""),
             password or given.get("password", "") or unquote(parts.password or ""),

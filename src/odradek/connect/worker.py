@@ -134,7 +134,7 @@ class Worker:
     # --- configurations ---
 
     def validate(self, plugin_name: str, config: Mapping[str, str]) -> tuple[Plugin, Checked]:
-        """The kind of connector, and its configuration as read. Raises NotFound."""
+        """The kind of connector, and its configuration as read; errors show placeholders. Raises NotFound."""
         plugin = find(plugin_name)
         if plugin is None:
             raise NotFound(f"there is no connector class {plugin_name}")
@@ -142,7 +142,12 @@ class Worker:
             resolved = placeholders.resolve(config, self._settings.secrets)
         except ValueError as error:
             return plugin, Checked({}, {str(error).partition(":")[0]: [str(error)]})
-        return plugin, check_config(plugin, resolved)
+        values, errors = check_config(plugin, resolved)
+        for name, text in config.items():
+            secret = resolved.get(name)
+            if secret and secret != text:
+                errors = {each: [line.replace(secret, text) for line in lines] for each, lines in errors.items()}
+        return plugin, Checked(values, errors)
 
     async def create(self, name: str, config: Mapping[str, str], target: Target = Target.STARTED) -> Connector:
         """Create a connector. Raises ConfigInvalid, AlreadyExists, KafkaError, ClientError."""

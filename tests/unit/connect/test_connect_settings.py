@@ -51,6 +51,7 @@ def test_valid_configuration_has_all_defaults() -> None:
         ({"delete.enabled": "true"}, "delete.enabled", "record_key"),
         ({"connection.url": "oracle://db/orders"}, "connection.url", "postgresql"),
         ({"connection.url": "mysql://db"}, "connection.url", "mysql://HOST:PORT/NAME expected"),
+        ({"connection.url": "mysql://u:hun/ter2@db/o"}, "connection.url", "in place of / and @ in a password"),
         ({"connection.url": "mysql://db/o?useSSL=true"}, "connection.url", "useSSL: one of user, password, ssl_ca"),
         ({"connection.url": "mysql://db/o?ssl_key=k"}, "connection.url", "need ssl_ca"),
         ({"topics.regex": "o.*"}, "topics", "either topics or topics.regex"),
@@ -161,6 +162,15 @@ def test_placeholder_becomes_the_secret_of_an_allowed_file(tmp_path: Path) -> No
         "authorization": "Bearer abc",
         "table.name.format": "${topic}",
     }
+
+
+def test_error_shows_the_placeholder_instead_of_the_secret(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("hunter2\n")
+    worker = Worker(WorkerSettings({}, secrets=tmp_path))
+    wrong = f"${{directory:{tmp_path}:password}}"
+    _, (_, errors) = worker.validate_own({**SQL, "batch.size": wrong, "connection.url": f"mysql://u:{wrong}/@db"})
+    assert errors["batch.size"] == [f"batch.size={wrong}: a whole number expected"]
+    assert "hunter2" not in str(errors)
 
 
 def test_placeholder_of_another_folder_is_rejected(tmp_path: Path) -> None:
