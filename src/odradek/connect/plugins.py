@@ -295,7 +295,7 @@ def consumer_options(config: Mapping[str, str]) -> dict[str, str]:
 
 
 def producer_options(config: Mapping[str, str]) -> dict[str, str]:
-    """Options of a source's producer in its configuration."""
+    """Options of a source's producer, or of that of a sink's dead letters, in its configuration."""
     return _client_options(config, "producer.override.")
 
 

@@ -276,7 +276,7 @@ class Worker:
         letters: Producer[Any, Any] | None = None
         dead_letters = None
         if policy.dead_letters:
-            letters = Producer(**self._settings.clients)
+            letters = Producer(**{**self._settings.clients, **producer_options(config)})
             dead_letters = DeadLetterTopic(letters, policy, connector.name, place.task)
         task = SinkTask(f"{connector.name}-{place.task}", consumer, sink, conversion, policy, dead_letters)
         task.topics = connector.topics

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
 from odradek.connect.connector import Connector
-from odradek.connect.errors import ConfigInvalid
+from odradek.connect.errors import ConfigInvalid, ConnectError
 from odradek.connect.model import Kind, State, Target
 from odradek.connect.worker import Worker, WorkerSettings
 
@@ -64,3 +66,30 @@ def test_changes_of_one_connector_come_one_after_another() -> None:
         return most, len(worker._turns)
 
     assert asyncio.run(body()) == (1, 0)
+
+
+def test_dead_letters_are_written_with_the_options_of_producers(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def producer(**options: Any) -> None:
+        asked.append(options)
+        raise ConnectError("enough")
+
+    async def body() -> None:
+        worker = Worker(WorkerSettings({"bootstrap_servers": "127.0.0.1:1"}))
+        monkeypatch.setattr(worker, "_remove_members", AsyncMock())
+        config = {
+            "connector.class": "HttpSink",
+            "topics": "orders",
+            "http.url": "http://h/",
+            "errors.tolerance": "all",
+            "errors.deadletterqueue.topic.name": "bad",
+            "producer.override.compression.type": "zstd",
+        }
+        connector = await worker.create("orders", config)
+        while connector.tasks[0].state is State.RUNNING:
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr("odradek.connect.worker.Producer", producer)
+    asyncio.run(body())
+    assert asked == [{"bootstrap_servers": "127.0.0.1:1", "compression_type": "zstd"}]
