@@ -10,6 +10,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Any, Final
+from urllib.parse import quote
 
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
@@ -158,13 +159,13 @@ class Api:
         name = body.get("name")
         if not isinstance(name, str) or not name:
             raise HTTPException(400, '"name" expected')
-        state = body.get("initial_state", Target.STARTED)
+        state = str(body.get("initial_state") or Target.STARTED).upper()
         # "RUNNING" is how Kafka writes it (KIP-980)
         state = Target.STARTED if state == "RUNNING" else state
         if state not in list(Target):
             raise HTTPException(400, f"initial_state {state}: RUNNING, PAUSED or STOPPED expected")
         connector = await self._worker.create(name, _config(body.get("config")), Target(state))
-        return JSONResponse(connector.info(), HTTPStatus.CREATED, {"location": f"/connectors/{name}"})
+        return JSONResponse(connector.info(), HTTPStatus.CREATED, {"location": f"/connectors/{quote(name)}"})
 
     async def show(self, request: Request) -> Response:
         """A connector."""
