@@ -529,6 +529,24 @@ def test_commit_is_repeated_behind_one_of_another_partition(lake: Lake, monkeypa
     ]  # fmt: skip
 
 
+def test_first_commit_of_a_table_is_that_of_one_task(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that lost its partition finds no table; the next owner makes it before the former one does."""
+    rival = lake.sink()
+    overtaken: list[int] = []
+    add = Rows.add
+
+    def overtake(rows: Rows, added: SinkRecord) -> None:
+        if not overtaken:
+            overtaken.append(1)
+            used(rival, batch(record(0, {"n": 1})))
+        add(rows, added)
+
+    monkeypatch.setattr(Rows, "add", overtake)
+    with pytest.raises(PositionMoved):
+        used(lake.sink(), batch(record(0, {"n": 1}), record(1, {"n": 2})))
+    assert [row["n"] for row in lake.rows()] == [1]
+
+
 @pytest.mark.parametrize(
     ("value", "settings", "part"),
     [

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
+from odradek.connect.errors import PositionMoved
 from odradek.connect.settings import REQUIRED, Importance, Setting, Type
 from odradek.connect.sinks import tables
 from odradek.connect.sinks.rows import Rows, kinds_of
@@ -75,18 +76,25 @@ class DeltaFormat:
     ) -> None:
         """See `TableFormat`."""
         from deltalake import write_deltalake
+        from deltalake.exceptions import DeltaError
 
         commits = self._commits(path)
         numbers = {self._topic_mark(each): topics.get(each.topic, _UNKNOWN) for each in ends}
-        write_deltalake(
-            path if table is None else table,
-            rows.arrow(),
-            mode="append",
-            schema_mode="merge",
-            partition_by=self._partition_by or None,
-            storage_options=commits.storage,
-            commit_properties=commits.properties(ends, numbers),
-        )
+        try:
+            write_deltalake(
+                path if table is None else table,
+                rows.arrow(),
+                mode="error" if table is None else "append",
+                schema_mode="merge",
+                partition_by=self._partition_by or None,
+                storage_options=commits.storage,
+                commit_properties=commits.properties(ends, numbers),
+            )
+        except DeltaError as error:
+            if table is None and commits.load() is not None:
+                # its positions were not compared yet
+                raise PositionMoved(f"{path}: another task has made the table") from error
+            raise
 
     def move(self, table: Any, positions: Mapping[TopicPartition, int | None]) -> None:
         """See `TableFormat`."""

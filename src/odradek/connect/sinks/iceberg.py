@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
-from odradek.connect.errors import ConnectError
+from odradek.connect.errors import ConnectError, PositionMoved
 from odradek.connect.settings import REQUIRED, Importance, Setting, Type
 from odradek.connect.sinks import tables
 from odradek.connect.sinks.rows import COORDINATES, Rows, kinds_of
@@ -103,6 +103,9 @@ class IcebergFormat:
         """See `TableFormat`."""
         if table is None:
             table = self._create(path, rows)
+            if table.current_snapshot() is not None:
+                # its positions were not compared yet
+                raise PositionMoved(f"{path}: another task has made the table")
         missing = {
             name: kind for name, kind in (rows.kinds | COORDINATES).items() if name not in table.schema().column_names
         }
