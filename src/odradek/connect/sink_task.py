@@ -36,6 +36,7 @@ from odradek.wire.primitives import ZERO_UUID
 logger = logging.getLogger(__name__)
 
 POLL_MS: Final = 200
+_LETTERS: Final = "the topic of dead letters"
 
 
 class DeadLetters(Protocol):
@@ -104,7 +105,8 @@ class SinkTask:
         self._ends: dict[TopicPartition, int] = {}
         self._since = 0.0
         self._waits = False
-        self._schema_retries = Retries(policy)
+        self._gather_retries = Retries(policy)
+        self._letter_retries = Retries(policy)
         self._failure: ConnectError | None = None
         self._topic_ids: dict[str, bytes] = {}
         self._is_at_new_topic = False
@@ -221,7 +223,7 @@ class SinkTask:
                 self._consumer.seek_to_beginning([partition])
 
     async def _gather_all(self, records: Sequence[ConsumerRecord[Any, Any]], stopping: asyncio.Event) -> None:
-        """Gather records; from the first on whose schema is away, they are polled again after a pause.
+        """Gather records; from the first on whose schema or dead letter fails, they are polled again after a pause.
 
         Those of a topic that was created again are left until the positions are read again.
         """
@@ -238,10 +240,10 @@ class SinkTask:
                     firsts.setdefault(each.topic_partition, each.offset)
                 for partition, offset in firsts.items():
                     self._consumer.seek(partition, offset)
-                await self._pause(self._schema_retries.pause_s(error), error, stopping)
+                await self._pause(self._gather_retries.pause_s(error), error, stopping)
                 return
         if records:
-            self._schema_retries = Retries(self._policy)
+            self._gather_retries = Retries(self._policy)
 
     async def _decode(self, record: ConsumerRecord[Any, Any]) -> SinkRecord | None:
         """Convert a record. Raises ValueError, TargetAway, ConnectError."""
@@ -255,12 +257,12 @@ class SinkTask:
         try:
             made = await self._decode(record)
         except ValueError as error:
-            self._pass(record)
             raw = SinkRecord(
                 record.topic_partition, record.offset, record.timestamp, None, None, record.headers, record.key,
                 record.value, record.topic,
             )  # fmt: skip
             await self._skip(raw, error)
+            self._pass(record)
             return
         self._pass(record)
         if made is not None:
@@ -272,28 +274,28 @@ class SinkTask:
         self._ends[record.topic_partition] = record.offset + 1
 
     async def _skip(self, record: SinkRecord, error: Exception) -> None:
-        """Skip a record as the settings allow. Raises ConnectError if they do not."""
+        """Skip a record as the settings allow. Raises ConnectError if they do not, TargetAway without the brokers."""
         place = f"{record.origin}@{record.offset}"
         if not self._policy.tolerates_records:
             raise ConnectError(f"record {place}: {error}") from error
         if self._policy.logs_records:
             logger.warning("connector task %s skips record %s: %s", self._name, place, error)
         if self._letters is not None:
-            await self._letters.add(record, error)
+            try:
+                await self._letters.add(record, error)
+            except (KafkaError, ClientError) as failure:
+                raise failure_of(failure, _LETTERS) from failure
 
     async def _write(self, stopping: asyncio.Event) -> None:
         """Write what was gathered, without the records that are rejected, and commit."""
         retries = Retries(self._policy)
         while self._ends:
-            if self._letters is not None:
-                # The target may keep positions: a record that is skipped is not read again after the write.
-                await self._letters.flush()
+            if not await self._flush_letters(stopping):
+                await self._read_positions_again(stopping)
+                return
             try:
-                if self._records:
-                    await self._sink.write(Batch(tuple(self._records), dict(self._ends)))
-                break
-            except RecordRejected as error:
-                await self._skip(self._records.pop(error.index), error)
+                if await self._write_or_skip():
+                    break
             except PositionMoved as error:
                 logger.info("connector task %s reads its positions again: %s", self._name, error)
                 await self._read_positions_again(stopping)
@@ -307,6 +309,35 @@ class SinkTask:
         self._records.clear()
         self._ends.clear()
         await self._commit(ends, stopping)
+
+    async def _flush_letters(self, stopping: asyncio.Event) -> bool:
+        """Wait until dead letters are in their topic: the target may keep positions behind their records.
+
+        False, after a pause, where one was lost because the brokers were away. Raises ConnectError.
+        """
+        if self._letters is None:
+            return True
+        try:
+            await self._letters.flush()
+        except (KafkaError, ClientError) as error:
+            failure = failure_of(error, _LETTERS)
+            if not isinstance(failure, TargetAway):
+                raise failure from error
+            await self._pause(self._letter_retries.pause_s(failure), failure, stopping)
+            return False
+        self._letter_retries = Retries(self._policy)
+        return True
+
+    async def _write_or_skip(self) -> bool:
+        """Write the batch; False where the target rejects a record of it, which is skipped."""
+        try:
+            if self._records:
+                await self._sink.write(Batch(tuple(self._records), dict(self._ends)))
+        except RecordRejected as error:
+            await self._skip(self._records[error.index], error)
+            del self._records[error.index]
+            return False
+        return True
 
     async def _commit(self, ends: dict[TopicPartition, int], stopping: asyncio.Event) -> None:
         """Commit to the group, once the brokers are there. Raises ConnectError, KafkaError, ClientError."""

@@ -7,12 +7,14 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from odradek.client.errors import CallTimedOut
+import pytest
+
+from odradek.client.errors import CallTimedOut, DeliveryTimedOut
 from odradek.client.model import CREATE_TIME, ConsumerRecord
 from odradek.connect.connector_settings import ErrorPolicy
 from odradek.connect.conversion import Conversion
 from odradek.connect.converters import JsonConverter, StringConverter
-from odradek.connect.errors import RecordRejected
+from odradek.connect.errors import RecordRejected, TargetAway
 from odradek.connect.model import Batch, SinkRecord
 from odradek.connect.sink_task import SinkTask
 from odradek.connect.transforms import transforms_of
@@ -180,6 +182,22 @@ def test_dead_letters_are_written_before_the_position_moves() -> None:
     asyncio.run(run())
 
 
+class Refusing(Kept):
+    """A sink that rejects some offsets, and keeps batches as they come."""
+
+    batch_wait_s = 0.0
+
+    def __init__(self, refused: set[int]) -> None:
+        super().__init__()
+        self._refused = refused
+
+    async def write(self, batch: Batch) -> None:
+        for index, each in enumerate(batch.records):
+            if each.offset in self._refused:
+                raise RecordRejected(index, "not a row")
+        await super().write(batch)
+
+
 class Unanswered(Polls):
     """A consumer whose first commit is not answered; it loses a partition while the task waits."""
 
@@ -274,3 +292,87 @@ def test_topic_that_is_created_again_is_read_from_its_beginning() -> None:
         assert consumer.commits == [{ORDERS: 2}]
 
     asyncio.run(run())
+
+
+class Away(Letters):
+    """A topic of dead letters whose brokers do not answer once: records that wait are lost, or are not accepted."""
+
+    def __init__(self, fails: str) -> None:
+        super().__init__()
+        self._fails = fails
+
+    def _fail_once(self, call: str) -> None:
+        if self._fails == call:
+            self._fails = ""
+            self.waiting.clear()
+            raise DeliveryTimedOut(f"{call}: no answer within 120000 ms")
+
+    async def add(self, record: SinkRecord, error: Exception) -> None:
+        self._fail_once("add")
+        await super().add(record, error)
+
+    async def flush(self) -> None:
+        self._fail_once("flush")
+        await super().flush()
+
+
+class Rewound(Unanswered):
+    """A consumer that returns its records again from where it is sent to."""
+
+    def __init__(self, records: list[ConsumerRecord[Any, Any]]) -> None:
+        super().__init__([records], set())
+        self._records = records
+        self._fails = False
+        self._owned = {ORDERS}
+
+    async def committed(self, _partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Any]:
+        return {}
+
+    def seek(self, _partition: TopicPartition, offset: int) -> None:
+        self._polls = [[each for each in self._records if each.offset >= offset]]
+
+    def seek_to_beginning(self, _partitions: Iterable[TopicPartition]) -> None:
+        self._polls = [self._records]
+
+    async def poll(self, **options: Any) -> list[ConsumerRecord[Any, Any]]:
+        if getattr(self, "_paused", None):
+            await asyncio.sleep(0)
+            return []
+        return await super().poll(**options)
+
+
+@pytest.mark.parametrize("fails", ["add", "flush"])
+@pytest.mark.parametrize("rejects", [False, True])
+def test_dead_letter_that_is_lost_with_the_brokers_is_written_again(fails: str, rejects: bool) -> None:
+    """Its record was not converted, or was rejected by the target; the task neither fails nor goes past it."""
+
+    async def run() -> None:
+        conversion = Conversion(StringConverter(), JsonConverter(), ())
+        letters = Away(fails)
+        first = record(ORDERS, 0, 0) if rejects else record(ORDERS, 0, 0)._replace(value=b"{")
+        consumer, sink = Rewound([first, record(ORDERS, 1, 1), record(ORDERS, 2, 2)]), Refusing({0})
+        policy = POLICY._replace(tolerates_records=True, retry_s=60.0)
+        task = SinkTask("c-0", consumer, sink, conversion, policy, letters)  # type: ignore[arg-type]
+        consumer.task = task
+        async with asyncio.timeout(60):
+            await task.run(consumer.stopping)
+        assert letters.kept == [0]
+        assert [each.offset for batch in sink.batches for each in batch.records] == [1, 2]
+        assert consumer.commits == [{ORDERS: 3}]
+
+    asyncio.run(run())
+
+
+def test_task_fails_when_dead_letters_are_lost_for_too_long() -> None:
+    async def run() -> None:
+        conversion = Conversion(StringConverter(), JsonConverter(), ())
+        consumer, sink = Rewound([record(ORDERS, 0, 0)._replace(value=b"{"), record(ORDERS, 1, 1)]), Kept()
+        sink.batch_wait_s = 0.0
+        policy = POLICY._replace(tolerates_records=True)
+        task = SinkTask("c-0", consumer, sink, conversion, policy, Away("flush"))  # type: ignore[arg-type]
+        consumer.task = task
+        async with asyncio.timeout(60):
+            await task.run(consumer.stopping)
+
+    with pytest.raises(TargetAway, match="the topic of dead letters"):
+        asyncio.run(run())
