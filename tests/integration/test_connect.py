@@ -303,6 +303,19 @@ def test_restart_without_tasks_leaves_a_failed_task(rest: TestClient, half_faile
     assert state(rest, half_failed) == ["RUNNING", "RUNNING", "FAILED"]
 
 
+@pytest.mark.parametrize(("tolerance", "found"), [("none", "FAILED"), ("all", "RUNNING")])
+def test_record_that_is_too_large_for_the_producer_is_skipped_as_allowed(
+    broker: BlockingBroker, rest: TestClient, name: str, tmp_path: Path, tolerance: str, found: str
+) -> None:
+    (tmp_path / "in.txt").write_text(f"a\n{'x' * 2000}\nb\n")
+    config = {"connector.class": "FileStreamSource", "file": f"{tmp_path}/in.txt", "topic": name,
+              "producer.override.max.request.size": "1000", "errors.tolerance": tolerance}  # fmt: skip
+    rest.put(f"/connectors/{name}/config", json=config)
+    if tolerance == "all":
+        assert [each.value for each in consumed(broker, name, 2)] == [b"a", b"b"]
+    until(lambda: state(rest, name) == ["RUNNING", found], f"the task {found}")
+
+
 def test_restart_without_tasks_reads_the_configuration_again(broker: BlockingBroker, name: str, tmp_path: Path) -> None:
     """As in Kafka Connect the connector fails alone, and its task continues, until a restart finds it well again."""
     (tmp_path / "secrets").mkdir()

@@ -22,7 +22,7 @@ from odradek.connect.registry_converters import SchemaMissing
 from odradek.connect.retries import Retries
 from odradek.connect.sources.source import Source, partition_text
 from odradek.connect.topics import offset_key, offset_value, read_offsets
-from odradek.wire.errors import KafkaError
+from odradek.wire.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger(__name__)
 
@@ -103,9 +103,14 @@ class SourceTask:
                     continue
                 if made is not None:
                     self.topics.add(made.topic)
-                    await producer.send(
-                        made.topic, made.value, made.key, record.headers, record.partition, record.timestamp
-                    )
+                    try:
+                        await producer.send(
+                            made.topic, made.value, made.key, record.headers, record.partition, record.timestamp
+                        )
+                    except KafkaError as error:
+                        if error.code is not ErrorCode.MESSAGE_TOO_LARGE:
+                            raise
+                        self._skip(record, error)
             for record in offsets.values():
                 await producer.send(
                     self._offsets_topic,
@@ -121,7 +126,7 @@ class SourceTask:
             except SchemaMissing as missing:
                 await asyncio.to_thread(missing.fetch)
 
-    def _skip(self, record: SourceRecord, error: ValueError) -> None:
+    def _skip(self, record: SourceRecord, error: Exception) -> None:
         """Skip a record as the settings allow. Raises ConnectError if they do not."""
         place = f"{partition_text(record.source_partition)} before {dict(record.source_offset)}"
         if not self._policy.tolerates_records:
