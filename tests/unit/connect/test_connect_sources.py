@@ -239,6 +239,60 @@ def test_line_that_cannot_be_read_fails_the_task(tmp_path: Path, text: str, part
         polled(source_of("DirectorySource", settings), StoredOffsets())
 
 
+def test_csv_row_may_have_lines_in_quotes(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('id,"two\nlines"\n1,"a\nb ""c"""\n2,5" x\n3,"op')
+    settings = {"directory": str(tmp_path), "format": "csv", "topic": "t"}
+    offsets = StoredOffsets()
+    found = polled(source_of("DirectorySource", settings), offsets, polls=2)
+    assert values(found) == [{"id": "1", "two\nlines": 'a\nb "c"'}, {"id": "2", "two\nlines": '5" x'}]
+    with path.open("a") as file:
+        file.write("en\n")
+    assert polled(source_of("DirectorySource", settings), offsets) == []
+    with path.open("a") as file:
+        file.write('"\n')
+    assert values(polled(source_of("DirectorySource", settings), offsets)) == [{"id": "3", "two\nlines": "open\n"}]
+
+
+def test_csv_row_whose_quote_stays_open_fails_the_task(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('id\n"' + "1\n" * 50)
+    settings = {"directory": str(tmp_path), "format": "csv", "topic": "t", "max.line.bytes": "50"}
+    with pytest.raises(ConnectError, match="a row that ends at byte"):
+        polled(source_of("DirectorySource", settings), StoredOffsets())
+
+
+def test_csv_field_may_be_as_long_as_a_line(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text\n" + "x" * 200_000 + "\n")
+    settings = {"directory": str(tmp_path), "format": "csv", "topic": "t"}
+    (found,) = values(polled(source_of("DirectorySource", settings), StoredOffsets()))
+    assert len(found["text"]) == 200_000
+
+
+def test_line_that_is_no_json_is_skipped_as_allowed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text("{\n")
+    settings = {
+        "directory": str(tmp_path),
+        "format": "json",
+        "topic": "t",
+        "errors.tolerance": "all",
+        "errors.log.enable": "true",
+    }
+    source = source_of("DirectorySource", settings)
+
+    async def run() -> list[Any]:
+        await source.open(StoredOffsets())
+        found = [*await source.poll(), *await source.poll()]
+        with path.open("a") as file:
+            file.write("1\n")
+        found += await source.poll()
+        await source.close()
+        return values(found)
+
+    assert asyncio.run(run()) == [1]
+    assert [each.getMessage().count("not JSON") for each in caplog.records] == [1]
+
+
 # --- HTTP ---
 
 

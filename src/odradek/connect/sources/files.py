@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import csv
 import fnmatch
-import io
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Protocol, cast
 
+from odradek.connect.connector_settings import ErrorPolicy
 from odradek.connect.errors import ConnectError, TargetAway
 from odradek.connect.model import SourceRecord
 from odradek.connect.object_folder import STORAGE_PREFIX, ObjectAt, ObjectFolder, is_url
@@ -37,7 +37,8 @@ DIRECTORY_SETTINGS: Final = (
     Setting("directory", Type.STRING, REQUIRED, "folder to read, or s3://BUCKET/PREFIX; settings of the object store "
             "as storage.NAME", Importance.HIGH, group="Files"),
     Setting("pattern", Type.STRING, "*", "names of files, with * and ?", group="Files"),
-    Setting("format", Type.STRING, "lines", "lines: text; json: a document on each line; csv: with a line of names",
+    Setting("format", Type.STRING, "lines", "lines: text; json: a document on each line; csv: with a line of names; "
+            "quoted fields may have several lines",
             choices=("lines", "json", "csv"), group="Files"),
     _TOPIC,
     _BATCH,
@@ -144,6 +145,10 @@ class FilesSource:
         self._topic: str = values["topic"]
         self._limit: int = values["batch.size"]
         self._longest: int = values["max.line.bytes"]
+        self._policy = ErrorPolicy.of(values)
+        if self._format == "csv":
+            # the limit of all readers in the process
+            csv.field_size_limit(max(csv.field_size_limit(), self._longest))
         self._thread = WorkerThread(f"connect-{connector}")
         self._offsets = StoredOffsets()
         self._columns: dict[str, list[str]] = {}
@@ -199,14 +204,35 @@ class FilesSource:
                 return []
             file.seek(position)
             found = []
-            for line, end in self._lines(name, file, position):
+            offset: Mapping[str, Any] = {}
+            for line, end in self._rows(name, file, position):
                 value = self._value(name, line, is_header=self._format == "csv" and end - len(line) == 0)
+                offset = {"position": end, "etag": mark} if mark else {"position": end}
                 if value is not None:
-                    offset = {"position": end, "etag": mark} if mark else {"position": end}
                     found.append(SourceRecord(partition, offset, self._topic, None, value))
                 if len(found) == self._limit:
                     break
+            if offset and not found:
+                # lines without a record are not read again with each poll
+                self._offsets.set(partition, offset)
             return found
+
+    def _rows(self, name: str, file: BinaryIO, position: int) -> Iterator[tuple[bytes, int]]:
+        """(lines of one record, position behind them): in CSV, a quoted field may have ends of lines in it."""
+        row = b""
+        for line, end in self._lines(name, file, position):
+            if self._format == "csv":
+                # in an open quote, a pair of quotes is one of the text
+                is_open = line.count(b'"') % 2 == 0 if row else _has_open_quote(line)
+                row += line
+                if len(row) > self._longest:
+                    raise ConnectError(f"{name}: a row that ends at byte {end} is longer than max.line.bytes")
+                if is_open:
+                    continue
+                line, row = row, b""
+            yield line, end
+        if row and self._files.are_complete:
+            yield row, end
 
     def _lines(self, name: str, file: BinaryIO, position: int) -> Iterator[tuple[bytes, int]]:
         """(line with its end, position behind it) of complete lines."""
@@ -221,13 +247,13 @@ class FilesSource:
 
     def _read_columns(self, name: str, file: BinaryIO) -> bool:
         """Keep the names in the first line; False while it is incomplete."""
-        for line, _ in self._lines(name, file, 0):
-            self._columns[name] = next(csv.reader(io.StringIO(line.decode(errors="replace"))))
+        for line, _ in self._rows(name, file, 0):
+            self._columns[name] = next(csv.reader([line.decode(errors="replace").rstrip("\r\n")]))
             return True
         return False
 
     def _value(self, name: str, line: bytes, *, is_header: bool) -> Any:
-        """The value of a line; None for one without a record."""
+        """The value of a line; None for one without a record, or with one that is skipped."""
         text = line.decode(errors="replace").rstrip("\r\n")
         if self._format == "lines":
             return text
@@ -237,5 +263,21 @@ class FilesSource:
             return dict(zip(self._columns[name], next(csv.reader([text])), strict=False))
         try:
             return json.loads(text)
-        except ValueError as error:
-            raise ConnectError(f"{name}: not JSON: {text[:80]}: {error}") from error
+        except (ValueError, RecursionError) as error:
+            reason = f"{name}: not JSON: {text[:80]}: {error}"
+            if not self._policy.tolerates_records:
+                raise ConnectError(reason) from error
+            if self._policy.logs_records:
+                logger.warning("a line is skipped: %s", reason)
+            return None
+
+
+def _has_open_quote(line: bytes) -> bool:
+    """Whether the last field of a row of CSV continues in the next line."""
+    if b'"' not in line:
+        return False
+    try:
+        next(csv.reader([line.decode(errors="replace")], strict=True))
+    except csv.Error as error:
+        return str(error) == "unexpected end of data"
+    return False
