@@ -363,6 +363,24 @@ def test_text_that_is_no_unicode_is_rejected_by_its_place(tmp_path: Path, form: 
     assert caught.value.index == 1
 
 
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("FilesSink", {"directory": "{}"}),
+        ("FileStreamSink", {"file": "{}/out.txt"}),
+        ("HttpSink", {"http.url": "http://127.0.0.1:1/", "batching.enabled": "true"}),
+    ],
+)
+def test_number_that_json_lacks_is_rejected(kind: str, settings: dict[str, str], tmp_path: Path) -> None:
+    """Python reads NaN, though it is no JSON, and would write it."""
+    with pytest.raises(RecordRejected, match="not JSON compliant") as caught:
+        used(
+            sink_of(kind, {name: text.format(tmp_path) for name, text in settings.items()}),
+            batch(record(0, {"a": float("nan")})),
+        )
+    assert caught.value.index == 0
+
+
 def test_parquet_rejects_the_record_of_another_type_than_those_before_it(tmp_path: Path) -> None:
     sink = sink_of("FilesSink", {"directory": str(tmp_path), "format": "parquet"})
     with pytest.raises(RecordRejected, match="different types") as caught:

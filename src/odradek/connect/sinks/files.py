@@ -94,7 +94,8 @@ def _text(data: bytes) -> str:
 
 def _json(records: Sequence[SinkRecord]) -> bytes:
     return b"".join(
-        json.dumps(plain(each), separators=(",", ":"), ensure_ascii=False).encode() + b"\n" for each in records
+        json.dumps(plain(each), separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode() + b"\n"
+        for each in records
     )
 
 
@@ -317,10 +318,10 @@ class FileStreamSink:
         lines = []
         for index, record in enumerate(batch.records):
             value = _plain(record.value)
-            line = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
             try:
+                line = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, allow_nan=False)
                 lines.append(f"{line}\n".encode())
-            except UnicodeEncodeError as error:
+            except ValueError as error:
                 raise RecordRejected(index, str(error)) from error
         await self._thread.run(self._append, b"".join(lines))
 

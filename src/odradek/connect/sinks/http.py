@@ -125,7 +125,7 @@ class HttpSink:
     def _body(self, value: Any) -> bytes:
         if isinstance(value, str) and not self._is_array:
             return value.encode()
-        return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+        return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
     def _connect(self) -> http.client.HTTPConnection:
         if self._connection is None:
