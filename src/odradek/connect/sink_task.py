@@ -36,6 +36,7 @@ from odradek.wire.primitives import ZERO_UUID
 logger = logging.getLogger(__name__)
 
 POLL_MS: Final = 200
+_BROKERS: Final = "the brokers"
 _LETTERS: Final = "the topic of dead letters"
 
 
@@ -207,20 +208,28 @@ class SinkTask:
             found.clear()
             self._note_topics(assigned)
             found.update(await self._sink.positions(assigned))
+            unknown = assigned - found.keys()
+            if unknown:
+                found.update(await self._committed(unknown))
 
         await self._attempt(attempt, stopping)
         self._records.clear()
         self._ends.clear()
         if stopping.is_set():
             return
-        unknown = assigned - found.keys()
-        if unknown:
-            found.update({each: at.offset for each, at in (await self._consumer.committed(unknown)).items()})
         for partition in assigned & self._consumer.assignment():
             if partition in found:
                 self._consumer.seek(partition, found[partition])
             else:
                 self._consumer.seek_to_beginning([partition])
+
+    async def _committed(self, partitions: set[TopicPartition]) -> dict[TopicPartition, int]:
+        """The group's positions. Raises TargetAway, ConnectError."""
+        try:
+            found = await self._consumer.committed(partitions)
+        except (KafkaError, ClientError) as error:
+            raise failure_of(error, _BROKERS) from error
+        return {each: at.offset for each, at in found.items()}
 
     async def _gather_all(self, records: Sequence[ConsumerRecord[Any, Any]], stopping: asyncio.Event) -> None:
         """Gather records; from the first on whose schema or dead letter fails, they are polled again after a pause.
@@ -349,7 +358,7 @@ class SinkTask:
                 # Another member has the partitions. It reads what the target does not hold a position of again.
                 logger.info("connector task %s could not commit: %s", self._name, error)
             except (KafkaError, ClientError) as error:
-                failure = failure_of(error, "the brokers")
+                failure = failure_of(error, _BROKERS)
                 if not isinstance(failure, TargetAway):
                     raise
                 await self._pause(retries.pause_s(failure), failure, stopping)

@@ -14,7 +14,7 @@ from odradek.client.model import CREATE_TIME, ConsumerRecord
 from odradek.connect.connector_settings import ErrorPolicy
 from odradek.connect.conversion import Conversion
 from odradek.connect.converters import JsonConverter, StringConverter
-from odradek.connect.errors import RecordRejected, TargetAway
+from odradek.connect.errors import PositionMoved, RecordRejected, TargetAway
 from odradek.connect.model import Batch, SinkRecord
 from odradek.connect.sink_task import SinkTask
 from odradek.connect.transforms import transforms_of
@@ -376,3 +376,44 @@ def test_task_fails_when_dead_letters_are_lost_for_too_long() -> None:
 
     with pytest.raises(TargetAway, match="the topic of dead letters"):
         asyncio.run(run())
+
+
+class Silent(Rewound):
+    """A consumer whose group does not answer once where its positions are."""
+
+    async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Any]:
+        if not self._fails:
+            self._fails = True
+            raise CallTimedOut("committed: no answer within 60000 ms")
+        self._fails = False
+        return await super().committed(partitions)
+
+    async def commit(self, ends: dict[TopicPartition, int]) -> None:
+        self._fails = False
+        await super().commit(ends)
+
+
+class Moved(Kept):
+    """A sink to which another task seems to have written before the first batch."""
+
+    batch_wait_s = 0.0
+
+    async def write(self, batch: Batch) -> None:
+        await super().write(batch)
+        if len(self.batches) == 1:
+            raise PositionMoved("another task")
+
+
+def test_task_waits_for_the_positions_of_its_group() -> None:
+    async def run() -> None:
+        conversion = Conversion(StringConverter(), JsonConverter(), ())
+        consumer, sink = Silent([record(ORDERS, 0, 0)]), Moved()
+        policy = POLICY._replace(retry_s=60.0)
+        task = SinkTask("c-0", consumer, sink, conversion, policy, None)  # type: ignore[arg-type]
+        consumer.task = task
+        async with asyncio.timeout(60):
+            await task.run(consumer.stopping)
+        assert [each.ends for each in sink.batches] == [{ORDERS: 1}, {ORDERS: 1}]
+        assert consumer.commits == [{ORDERS: 1}]
+
+    asyncio.run(run())
