@@ -128,7 +128,8 @@ class StoredConnectors:
             connector = name.removeprefix(_CONNECTOR)
             properties = document.get("properties") if isinstance(document, dict) else None
             if isinstance(properties, dict):
-                self.configs[connector] = {str(each): str(text) for each, text in properties.items()}
+                # null is how Kafka Connect stores a setting that was sent as null
+                self.configs[connector] = {each: str(text) for each, text in properties.items() if text is not None}
             else:
                 self.configs.pop(connector, None)
         elif name.startswith(_TARGET):

@@ -212,11 +212,12 @@ def test_configurations_are_read_as_their_records_leave_them() -> None:
         config_record("c", None),
         target_record("b", Target.STARTED),
         (b"session-key", b'{"key": "x"}'),
+        (b"connector-d", b'{"properties": {"topics": "w", "key.converter": null}}'),
         (b"task-a-0", b"not JSON"),
     ]
     for key, value in records:
         stored.apply(key, value)
-    assert stored.configs == {"a": {"topics": "x"}, "b": {"topics": "y"}}
+    assert stored.configs == {"a": {"topics": "x"}, "b": {"topics": "y"}, "d": {"topics": "w"}}
     assert stored.targets == {"a": Target.STOPPED}
 
 
