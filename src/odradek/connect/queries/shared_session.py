@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import tempfile
@@ -91,6 +92,7 @@ class SharedSession:
     def _stop(self, session: Any) -> None:
         from odradek.spark.session import end_session
 
-        end_session(session)
+        with contextlib.suppress(Exception):  # whatever the JVM raises, the worker ends
+            end_session(session)
         if self._log is not None:
             self._log.unlink(missing_ok=True)
