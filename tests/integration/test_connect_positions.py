@@ -12,6 +12,7 @@ import pytest
 
 from odradek.client.admin import raise_first
 from odradek.client.admin.admin import Admin
+from odradek.client.admin.topics import NewTopic
 from odradek.client.consumer.consumer import Consumer
 from odradek.client.errors import CallTimedOut
 from odradek.client.producer.producer import Producer
@@ -118,6 +119,46 @@ def test_source_continues_with_the_first_record_where_older_ones_expired(broker:
         return found
 
     assert asyncio.run(run()) == [3, 4]
+
+
+@pytest.mark.parametrize("named_by", ["topics", "topics.regex"])
+def test_source_reads_the_topics_that_there_are(named_by: str, name: str) -> None:
+    """One is missing, the other cluster makes none, and options of consumers do not hinder the look for names."""
+    plugin = find("ClusterSource")
+    assert plugin is not None
+    with BlockingBroker({"auto.create.topics.enable": False}) as other:
+        clients: dict[str, Any] = {"bootstrap_servers": other.bootstrap_servers}
+        config = {
+            "name": name,
+            "connector.class": "ClusterSource",
+            "source.bootstrap.servers": other.bootstrap_servers,
+            "source.fetch.max.bytes": "100000",
+            "refresh.topics.interval.ms": "50",
+            named_by: f"{name}-a,{name}-b" if named_by == "topics" else f"{name}-.*",
+        }
+
+        async def produce(topic: str) -> None:
+            async with Admin(**clients) as admin, Producer[Any, Any](**clients) as producer:
+                raise_first(await admin.create_topics([NewTopic(topic, 1, 1)]))
+                await producer.send_and_wait(topic, b"1")
+
+        async def run() -> set[str]:
+            await produce(f"{name}-a")
+            source: Any = plugin.make(check_config(plugin, config).valid(), config, TaskPlace(name, 0, 1))
+            await source.open(StoredOffsets())
+            found: set[str] = set()
+            try:
+                async with asyncio.timeout(30):
+                    while len(found) < 1:
+                        found.update(each.topic for each in await source.poll())
+                    await produce(f"{name}-b")
+                    while len(found) < 2:
+                        found.update(each.topic for each in await source.poll())
+            finally:
+                await source.close()
+            return found
+
+        assert asyncio.run(run()) == {f"{name}-a", f"{name}-b"}
 
 
 @pytest.mark.parametrize("restarts", [True, False], ids=["at-its-start", "while-it-runs"])

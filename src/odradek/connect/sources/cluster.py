@@ -12,14 +12,17 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from odradek.client.admin.admin import Admin
+from odradek.client.config import ADMIN_DEFAULTS
 from odradek.client.consumer.consumer import Consumer
 from odradek.client.errors import ClientError
+from odradek.client.network.metadata import TopicInfo
 from odradek.connect.client_failures import failure_of
 from odradek.connect.model import SourceRecord
 from odradek.connect.settings import REQUIRED, Importance, Setting, Type
 from odradek.connect.sources.source import StoredOffsets
 from odradek.records.topic_partition import TopicPartition
-from odradek.wire.errors import KafkaError
+from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.primitives import ZERO_UUID
 
 logger = logging.getLogger(__name__)
@@ -27,7 +30,6 @@ logger = logging.getLogger(__name__)
 PREFIX: Final = "source."
 _TOPIC_ID: Final = "topic.id"
 """The id of the topic in a source offset, where the cluster has ids."""
-_CONSUMER_ONLY: Final = frozenset({"isolation_level", "max_poll_records", "auto_offset_reset"})
 _DEFAULT_CONSUMER: Final[Mapping[str, Any]] = {"isolation_level": "read_committed", "auto_offset_reset": "earliest"}
 """A consumer of the other cluster, unless the configuration says otherwise, as MirrorMaker's."""
 SETTINGS: Final = (
@@ -167,10 +169,21 @@ class ClusterSource:
                 consumer.seek_to_beginning([key])
 
     async def _names(self) -> list[str]:
-        if self._pattern is None:
-            return self._topics
-        from odradek.client.admin.admin import Admin
-
-        own = {name: value for name, value in self._options.items() if name not in _CONSUMER_ONLY}
+        """The topics that there are, of those to read."""
+        own = {name: value for name, value in self._options.items() if name in ADMIN_DEFAULTS}
         async with Admin(**own) as admin:
-            return [each for each in await admin.list_topics() if self._pattern.fullmatch(each)]
+            found = await admin.describe_topics(None if self._pattern else self._topics)
+        if self._pattern is not None:
+            return [
+                name
+                for name, topic in found.items()
+                if isinstance(topic, TopicInfo) and not topic.is_internal and self._pattern.fullmatch(name)
+            ]
+        for name, topic in found.items():
+            if isinstance(topic, KafkaError):
+                if topic.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise topic
+                logger.warning(
+                    "the other cluster has no topic %s: it is looked for again after %.0f s", name, self._refresh_s
+                )
+        return [name for name, topic in found.items() if isinstance(topic, TopicInfo)]
