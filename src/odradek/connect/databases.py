@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any, Final
@@ -33,6 +34,18 @@ def check_database(values: Mapping[str, Any]) -> dict[str, list[str]]:
 def dialect_of(database: Database) -> Dialect:
     """The SQL that the database has."""
     return MySqlDialect(database) if isinstance(database, MySql) else StandardSql(database)
+
+
+def connect_to_read(database: Database) -> Any:
+    """Open a connection that changes nothing: SQLite would make a missing file, and give an existing one a WAL.
+
+    Raises the driver's error.
+    """
+    if not isinstance(database, Sqlite):
+        return database.connect()
+    # a file that may not be written is opened as well
+    place = f"file:{quote(database.path)}?mode=rw"
+    return sqlite3.connect(place, timeout=database.busy_timeout_s, isolation_level=None, uri=True)
 
 
 def database_of(url: str, user: str = "", password: str = "") -> Database:

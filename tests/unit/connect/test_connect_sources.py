@@ -169,6 +169,33 @@ def test_rows_without_a_number_are_not_read(database: sqlite3.Connection, sql: C
     assert polled(sql(), StoredOffsets()) == []
 
 
+def test_source_leaves_a_file_of_sqlite_as_it_is(database: sqlite3.Connection, sql: Callable[..., Any]) -> None:
+    database.execute("INSERT INTO orders (id) VALUES (1)")
+    assert len(polled(sql(), StoredOffsets())) == 1
+    assert database.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+
+
+def test_missing_file_of_sqlite_is_away(tmp_path: Path, sql: Callable[..., Any]) -> None:
+    """It may be on a disk that is not mounted yet; no empty file takes its place."""
+    path = tmp_path / "later #1.db"
+    with pytest.raises(TargetAway, match="unable to open"):
+        polled(sql(**{"connection.url": f"sqlite:///{path}"}), StoredOffsets())
+    assert not path.exists()
+    sqlite3.connect(path).execute("CREATE TABLE orders (id INTEGER)").connection.close()
+    assert polled(sql(**{"connection.url": f"sqlite:///{path}"}), StoredOffsets()) == []
+
+
+@pytest.mark.parametrize("settings", [{"incrementing.column.name": "ID"}, {"key.fields": "nr"}])
+def test_column_that_a_table_lacks_is_named(
+    database: sqlite3.Connection, sql: Callable[..., Any], settings: dict[str, str]
+) -> None:
+    """Databases find a column whatever its case, the names of fields differ by it."""
+    database.execute("INSERT INTO orders (id) VALUES (1)")
+    (column,) = settings.values()
+    with pytest.raises(ConnectError, match=f"table orders has no column {column}, but id, at"):
+        polled(sql(**settings), StoredOffsets())
+
+
 def test_missing_table_fails_the_task(database: sqlite3.Connection, sql: Callable[..., Any]) -> None:
     with pytest.raises(ConnectError, match="no such table"):
         polled(sql(**{"table.whitelist": "none"}), StoredOffsets())

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from odradek.connect.columns import plain_value
-from odradek.connect.databases import FORMS, check_database, database_of, dialect_of
+from odradek.connect.databases import FORMS, check_database, connect_to_read, database_of, dialect_of
 from odradek.connect.errors import ConnectError, TargetAway
 from odradek.connect.model import SourceRecord
 from odradek.connect.settings import REQUIRED, Importance, Setting, Type
@@ -93,14 +93,14 @@ class SqlSource:
 
     def _record(self, table: str, row: Mapping[str, Any]) -> SourceRecord:
         plain = {name: plain_value(value) for name, value in row.items()}
+        missing = [name for name in (self._number, self._time, *self._key) if name and name not in plain]
+        if missing:
+            raise ConnectError(f"table {table} has no column {missing[0]}, but {', '.join(plain)}")
         offset = {}
         if self._number:
             offset["incrementing"] = plain[self._number]
         if self._time:
             offset["timestamp"] = plain[self._time]
-        missing = [name for name in self._key if name not in plain]
-        if missing:
-            raise ConnectError(f"key.fields: table {table} has no column {missing[0]}")
         key: Any = {name: plain[name] for name in self._key} or None
         if len(self._key) == 1:
             key = plain[self._key[0]]
@@ -123,7 +123,7 @@ class SqlSource:
 
     def _connect(self) -> Any:
         if self._connection is None:
-            self._connection = self._database.connect()
+            self._connection = connect_to_read(self._database)
         return self._connection
 
     def _disconnect(self) -> None:
