@@ -13,6 +13,7 @@ from odradek.spark.stores.databases import (
     insert_statement,
     named,
     quoted,
+    quoted_column,
 )
 from odradek.spark.stores.patience import first_line
 
@@ -26,7 +27,11 @@ class Dialect(Protocol):
         ...
 
     def name(self, name: str) -> str:
-        """An identifier in a statement with parameters, `schema.table` too."""
+        """The identifier of a table in a statement with parameters, `schema.table` too."""
+        ...
+
+    def column(self, name: str) -> str:
+        """The identifier of a column in a statement with parameters."""
         ...
 
     def prepare(self, connection: Any) -> None:
@@ -78,7 +83,11 @@ class StandardSql(NamedTuple):
 
     def name(self, name: str) -> str:
         """See `Dialect`."""
-        return named(self.database, name)
+        return named(self.database, quoted(name))
+
+    def column(self, name: str) -> str:
+        """See `Dialect`."""
+        return named(self.database, quoted_column(name))
 
     def prepare(self, connection: Any) -> None:
         """See `Dialect`. PostgreSQL's IF NOT EXISTS fails where two transactions create the same table."""
@@ -107,9 +116,8 @@ class StandardSql(NamedTuple):
     def add_column(self, connection: Any, table: str, column: str, kind: str) -> None:
         """See `Dialect`. A transaction of SQLite excludes others, and has read the columns."""
         condition = "IF NOT EXISTS " if isinstance(self.database, Postgres) else ""
-        connection.execute(
-            f"ALTER TABLE {quoted(table)} ADD COLUMN {condition}{quoted(column)} {self.database.column_type(kind)}"
-        )
+        made = f"{quoted_column(column)} {self.database.column_type(kind)}"
+        connection.execute(f"ALTER TABLE {quoted(table)} ADD COLUMN {condition}{made}")
 
     def columns(self, connection: Any, table: str) -> set[str]:
         """See `Dialect`."""
@@ -134,7 +142,7 @@ class StandardSql(NamedTuple):
 
     def is_past(self, column: str, delay_ms: int) -> str:
         """See `Dialect`. SQLite has text in UTC, or ms since 1970; a time that it cannot read has passed long ago."""
-        name = self.name(column)
+        name = self.column(column)
         if isinstance(self.database, Postgres):
             return f"{name} <= CURRENT_TIMESTAMP - INTERVAL '{delay_ms} milliseconds'"
         day = f"CASE typeof({name}) WHEN 'text' THEN julianday({name}) ELSE {name} / 86400000.0 + 2440587.5 END"

@@ -46,8 +46,13 @@ _DUPLICATE_COLUMN: Final = 1060
 
 
 def identifier(name: str) -> str:
-    """A quoted name, `schema.table` too."""
-    return ".".join("`" + part.replace("`", "``") + "`" for part in name.split("."))
+    """The quoted name of a table, `schema.table` too."""
+    return ".".join(map(column_identifier, name.split(".")))
+
+
+def column_identifier(name: str) -> str:
+    """The quoted name of a column, which may have dots."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 class MySqlConnection:
@@ -187,6 +192,10 @@ class MySqlDialect(NamedTuple):
         """See `Dialect`. The driver takes two percents for one."""
         return identifier(name).replace("%", "%%")
 
+    def column(self, name: str) -> str:
+        """See `Dialect`."""
+        return column_identifier(name).replace("%", "%%")
+
     def prepare(self, connection: Any) -> None:
         """See `Dialect`. Nothing: the server lets one task at a time change a table."""
 
@@ -211,15 +220,15 @@ class MySqlDialect(NamedTuple):
         missing = [name for name in key if name not in {each for each, _ in columns}]
         if missing:
             raise StoreError(f"the rows have no column {', '.join(missing)}, which {table} has as its key")
-        parts = [f"{identifier(name)} {(_KEY_TYPES if name in key else _TYPES)[kind]}" for name, kind in columns]
+        parts = [f"{column_identifier(name)} {(_KEY_TYPES if name in key else _TYPES)[kind]}" for name, kind in columns]
         if key:
-            parts.append(f"PRIMARY KEY ({', '.join(map(identifier, key))})")
+            parts.append(f"PRIMARY KEY ({', '.join(map(column_identifier, key))})")
         return f"CREATE TABLE IF NOT EXISTS {identifier(table)} ({', '.join(parts)}) ENGINE=InnoDB"
 
     def add_column(self, connection: Any, table: str, column: str, kind: str) -> None:
         """See `Dialect`. Names of columns do not differ by case."""
         try:
-            connection.execute(f"ALTER TABLE {identifier(table)} ADD COLUMN {identifier(column)} {_TYPES[kind]}")
+            connection.execute(f"ALTER TABLE {identifier(table)} ADD COLUMN {column_identifier(column)} {_TYPES[kind]}")
         except Exception as error:
             if error_code(error) != _DUPLICATE_COLUMN:
                 raise
@@ -263,17 +272,17 @@ class MySqlDialect(NamedTuple):
     def insert(self, table: str, names: Sequence[str], key: Sequence[str]) -> str:
         """See `Dialect`. MariaDB has no aliases of new rows, so that VALUES() names them."""
         marks = ", ".join(["%s"] * len(names))
-        text = f"INSERT INTO {self.name(table)} ({', '.join(map(self.name, names))}) VALUES ({marks})"  # noqa: S608 - quoted
+        text = f"INSERT INTO {self.name(table)} ({', '.join(map(self.column, names))}) VALUES ({marks})"  # noqa: S608 - quoted
         if not key:
             return text
         # a key alone is set to itself
         changed = [each for each in names if each not in key] or list(key)[:1]
-        action = ", ".join(f"{self.name(each)} = VALUES({self.name(each)})" for each in changed)
+        action = ", ".join(f"{self.column(each)} = VALUES({self.column(each)})" for each in changed)
         return f"{text} ON DUPLICATE KEY UPDATE {action}"
 
     def is_past(self, column: str, delay_ms: int) -> str:
         """See `Dialect`. The session has UTC."""
-        return f"{self.name(column)} <= CURRENT_TIMESTAMP(6) - INTERVAL {delay_ms * 1000} MICROSECOND"
+        return f"{self.column(column)} <= CURRENT_TIMESTAMP(6) - INTERVAL {delay_ms * 1000} MICROSECOND"
 
 
 def is_mysql(url: str) -> bool:

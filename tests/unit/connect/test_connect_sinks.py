@@ -145,6 +145,12 @@ def test_new_fields_become_new_columns(sql: Callable[..., Any], tmp_path: Path) 
     assert rows(tmp_path, "SELECT id, price FROM orders ORDER BY id") == [(1, None), (2, 1.5)]
 
 
+def test_fields_with_dots_are_columns(sql: Callable[..., Any], tmp_path: Path) -> None:
+    settings = {"insert.mode": "upsert", "pk.mode": "record_value", "pk.fields": "order.id"}
+    used(sql(**settings), batch(record(0, {"order.id": 1}), record(1, {"order.id": 1, "a.b.c": 2})))
+    assert rows(tmp_path, 'SELECT "order.id", "a.b.c" FROM orders') == [(1, 2)]
+
+
 def test_upsert_replaces_and_a_tombstone_deletes(sql: Callable[..., Any], tmp_path: Path) -> None:
     sink = sql(insert_mode="upsert", pk_mode="record_key", pk_fields="id", delete_enabled="true")
     used(

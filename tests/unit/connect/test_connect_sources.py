@@ -185,6 +185,14 @@ def test_missing_file_of_sqlite_is_away(tmp_path: Path, sql: Callable[..., Any])
     assert polled(sql(**{"connection.url": f"sqlite:///{path}"}), StoredOffsets()) == []
 
 
+def test_columns_may_have_dots(database: sqlite3.Connection, sql: Callable[..., Any]) -> None:
+    database.execute('CREATE TABLE dotted ("order.id" INTEGER, "order.at" TEXT)')
+    database.execute("INSERT INTO dotted VALUES (1, '08:00')")
+    settings = {"mode": "timestamp+incrementing", "table.whitelist": "dotted"}
+    names = {"incrementing.column.name": "order.id", "timestamp.column.name": "order.at"}
+    assert values(polled(sql(**settings, **names), StoredOffsets())) == [{"order.id": 1, "order.at": "08:00"}]
+
+
 @pytest.mark.parametrize("settings", [{"incrementing.column.name": "ID"}, {"key.fields": "nr"}])
 def test_column_that_a_table_lacks_is_named(
     database: sqlite3.Connection, sql: Callable[..., Any], settings: dict[str, str]

@@ -384,7 +384,7 @@ class Tables:
                 if self._creates:
                     return ""
                 raise
-        condition = " AND ".join(f"{self.sql.name(name)} = {self.database.placeholder}" for name in names)
+        condition = " AND ".join(f"{self.sql.column(name)} = {self.database.placeholder}" for name in names)
         return f"DELETE FROM {self.sql.name(table)} WHERE {condition}"  # noqa: S608 - quoted
 
     def _read(self, connection: Any, table: str) -> set[str]:

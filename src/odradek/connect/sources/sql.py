@@ -145,13 +145,13 @@ class SqlSource:
         if earlier:
             return earlier
         mark = self._database.placeholder
-        return self._select(table, f"{self._name(self._time)} = {mark}", (_parameter(last),), "")
+        return self._select(table, f"{self._sql.column(self._time)} = {mark}", (_parameter(last),), "")
 
     def _after(self, table: str) -> tuple[str, tuple[Any, ...]]:
         """The condition on rows behind the offset, with its parameters."""
         offset = self._offsets.get(table) or {}
         mark = self._database.placeholder
-        number, time = self._name(self._number), self._name(self._time)
+        number, time = (self._sql.column(each) if each else "" for each in (self._number, self._time))
         if not offset:
             return " AND ".join(f"{each} IS NOT NULL" for each in (number, time) if each), ()
         if not self._time:
@@ -163,14 +163,11 @@ class SqlSource:
         return condition, (at, at, offset["incrementing"])
 
     def _select(self, table: str, condition: str, parameters: tuple[Any, ...], limit: str) -> list[dict[str, Any]]:
-        order = ", ".join(self._name(each) for each in (self._time, self._number) if each)
-        statement = f"SELECT * FROM {self._name(table)} WHERE {condition} ORDER BY {order} {limit}"  # noqa: S608 - quoted
+        order = ", ".join(self._sql.column(each) for each in (self._time, self._number) if each)
+        statement = f"SELECT * FROM {self._sql.name(table)} WHERE {condition} ORDER BY {order} {limit}"  # noqa: S608 - quoted
         cursor = self._connect().execute(statement, parameters)
         names = [each[0] for each in cursor.description]
         return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
-
-    def _name(self, name: str) -> str:
-        return self._sql.name(name) if name else ""
 
 
 def _parameter(value: Any) -> Any:

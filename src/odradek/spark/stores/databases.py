@@ -163,13 +163,18 @@ class Postgres(NamedTuple):
 
 
 def quoted(name: str) -> str:
-    """An identifier, `schema.table` too."""
-    return ".".join('"' + part.replace('"', '""') + '"' for part in name.split("."))
+    """The identifier of a table, `schema.table` too."""
+    return ".".join(map(quoted_column, name.split(".")))
 
 
-def named(database: Database, name: str) -> str:
-    """An identifier in a statement with parameters; drivers that mark these with percents take two for one."""
-    return quoted(name).replace("%", "%%") if database.placeholder == "%s" else quoted(name)
+def quoted_column(name: str) -> str:
+    """The identifier of a column, whose name may have dots."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def named(database: Database, identifier: str) -> str:
+    """A quoted identifier in a statement with parameters; drivers that mark these with percents take two for one."""
+    return identifier.replace("%", "%%") if database.placeholder == "%s" else identifier
 
 
 def create_statement(database: Database, table: str, columns: Sequence[tuple[str, str]], key: Sequence[str]) -> str:
@@ -177,19 +182,19 @@ def create_statement(database: Database, table: str, columns: Sequence[tuple[str
     missing = [name for name in key if name not in {each for each, _ in columns}]
     if missing:
         raise StoreError(f"the rows have no column {', '.join(missing)}, which {table} has as its key")
-    parts = [f"{quoted(name)} {database.column_type(kind)}" for name, kind in columns]
+    parts = [f"{quoted_column(name)} {database.column_type(kind)}" for name, kind in columns]
     if key:
-        parts.append(f"PRIMARY KEY ({', '.join(map(quoted, key))})")
+        parts.append(f"PRIMARY KEY ({', '.join(map(quoted_column, key))})")
     return f"CREATE TABLE IF NOT EXISTS {quoted(table)} ({', '.join(parts)})"
 
 
 def insert_statement(database: Database, table: str, names: Sequence[str], key: Sequence[str]) -> str:
     """An INSERT that replaces the row of the same key."""
     values = ", ".join([database.placeholder] * len(names))
-    columns = {name: named(database, name) for name in names}
-    text = f"INSERT INTO {named(database, table)} ({', '.join(columns.values())}) VALUES ({values})"  # noqa: S608 - quoted
+    columns = {name: named(database, quoted_column(name)) for name in names}
+    text = f"INSERT INTO {named(database, quoted(table))} ({', '.join(columns.values())}) VALUES ({values})"  # noqa: S608 - quoted
     if not key:
         return text
     changed = [f"{column} = excluded.{column}" for name, column in columns.items() if name not in key]
     action = f"UPDATE SET {', '.join(changed)}" if changed else "NOTHING"
-    return f"{text} ON CONFLICT ({', '.join(named(database, name) for name in key)}) DO {action}"
+    return f"{text} ON CONFLICT ({', '.join(named(database, quoted_column(name)) for name in key)}) DO {action}"

@@ -23,7 +23,14 @@ from odradek.spark.datasets import WRITTEN
 from odradek.spark.datasets import table as dataset_of
 from odradek.spark.offset_log import from_document, to_document
 from odradek.spark.offsets import Offsets, Origin, to_json
-from odradek.spark.stores.databases import Database, StoreError, create_statement, insert_statement, quoted
+from odradek.spark.stores.databases import (
+    Database,
+    StoreError,
+    create_statement,
+    insert_statement,
+    quoted,
+    quoted_column,
+)
 from odradek.spark.stores.patience import Patience, still_runs
 from odradek.spark.stores.resuming import Recorded, check_resumed, shared_partitions
 
@@ -282,5 +289,5 @@ def _columns(frame: Any) -> list[tuple[str, str]]:
 def read_rows(database: Database, table: str, names: Sequence[str]) -> list[tuple[Any, ...]]:
     """All rows of a table, for a look at what was written."""
     with contextlib.closing(database.connect()) as connection:
-        found = connection.execute(f"SELECT {', '.join(map(quoted, names))} FROM {quoted(table)}").fetchall()  # noqa: S608 - quoted
+        found = connection.execute(f"SELECT {', '.join(map(quoted_column, names))} FROM {quoted(table)}").fetchall()  # noqa: S608 - quoted
     return [tuple(row) for row in found]
