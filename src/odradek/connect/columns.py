@@ -6,6 +6,7 @@ import base64
 import datetime as dt
 import decimal
 import json
+from collections.abc import Iterable
 from typing import Any, Final
 from uuid import UUID
 
@@ -27,6 +28,20 @@ def joined_kind(name: str, before: str, kind: str, *, is_fixed: bool) -> str:
     if before == "bigint" and kind == "double" and not is_fixed:
         return kind
     raise ValueError(f"field {name} is of type {kind}, its column of type {before}")
+
+
+def check_new_columns(names: Iterable[str], known: Iterable[str], *, ignores_case: bool) -> None:
+    """Raises ValueError for the name of a field that no column can have beside the known ones."""
+    taken = {each.lower(): each for each in known} if ignores_case else {}
+    for name in names:
+        try:
+            is_name = bool(name.encode()) and "\0" not in name
+        except UnicodeEncodeError:
+            is_name = False
+        if not is_name:
+            raise ValueError(f"field {name!r}: this is no name of a column")
+        if ignores_case and taken.setdefault(name.lower(), name) != name:
+            raise ValueError(f"field {name}: column {taken[name.lower()]} has the same name but for the case")
 
 
 def scalar(value: Any) -> Any:

@@ -26,6 +26,11 @@ class Dialect(Protocol):
         """Whether CREATE and ALTER TABLE commit what a transaction has done, so that they have to come before it."""
         ...
 
+    @property
+    def ignores_case(self) -> bool:
+        """Whether names of columns do not differ by case."""
+        ...
+
     def name(self, name: str) -> str:
         """The identifier of a table in a statement with parameters, `schema.table` too."""
         ...
@@ -80,6 +85,11 @@ class StandardSql(NamedTuple):
     def ddl_commits(self) -> bool:
         """False: a transaction can undo it."""
         return False
+
+    @property
+    def ignores_case(self) -> bool:
+        """Whether this is SQLite."""
+        return not isinstance(self.database, Postgres)
 
     def name(self, name: str) -> str:
         """See `Dialect`."""

@@ -188,6 +188,11 @@ class MySqlDialect(NamedTuple):
         """True."""
         return True
 
+    @property
+    def ignores_case(self) -> bool:
+        """True."""
+        return True
+
     def name(self, name: str) -> str:
         """See `Dialect`. The driver takes two percents for one."""
         return identifier(name).replace("%", "%%")

@@ -145,6 +145,14 @@ def test_new_fields_become_new_columns(sql: Callable[..., Any], tmp_path: Path) 
     assert rows(tmp_path, "SELECT id, price FROM orders ORDER BY id") == [(1, None), (2, 1.5)]
 
 
+@pytest.mark.parametrize("name", ["", "\ud800", "a\0", "N"])
+def test_field_that_cannot_be_a_column_is_rejected(sql: Callable[..., Any], name: str) -> None:
+    used(sql(), batch(record(0, {"n": 1})))
+    with pytest.raises(RecordRejected, match=r"no name of a column|but for the case") as caught:
+        used(sql(), batch(record(1, {"n": 2}), record(2, {"n": 3, name: 4})))
+    assert caught.value.index == 1
+
+
 def test_fields_with_dots_are_columns(sql: Callable[..., Any], tmp_path: Path) -> None:
     settings = {"insert.mode": "upsert", "pk.mode": "record_value", "pk.fields": "order.id"}
     used(sql(**settings), batch(record(0, {"order.id": 1}), record(1, {"order.id": 1, "a.b.c": 2})))
@@ -579,6 +587,8 @@ def test_first_commit_of_a_table_is_that_of_one_task(lake: Lake, monkeypatch: py
         ({"__offset": 1}, {}, "record's place"),
         ("text", {}, "JSON object expected"),
         ({"n": 1 << 63}, {}, "field n: "),
+        ({"\ud800": 1}, {}, "no name of a column"),
+        ({"": 1}, {}, "no name of a column"),
         ({"text": "\ud800"}, {}, "field text: .*surrogates"),
     ],
 )
@@ -590,6 +600,13 @@ def test_record_that_does_not_fit_a_table_is_rejected(
         used(lake.sink(**settings), batch(record(1, {"n": 2}), record(2, value)))
     assert caught.value.index == 1
     assert [row["n"] for row in lake.rows()] == [1]
+
+
+def test_field_that_differs_by_case_is_rejected_where_columns_do_not(tmp_path: Path) -> None:
+    lake = DeltaLake(tmp_path)
+    with pytest.raises(RecordRejected, match="column n has the same name but for the case") as caught:
+        used(lake.sink(), batch(record(0, {"n": 1}), record(1, {"n": 2, "N": 3})))
+    assert caught.value.index == 1
 
 
 def test_records_of_a_partition_are_routed_to_two_tables_once(lake: Lake) -> None:

@@ -40,6 +40,8 @@ def check(values: Mapping[str, Any]) -> dict[str, list[str]]:
 class DeltaFormat:
     """See `TableFormat`."""
 
+    ignores_case = True
+
     def __init__(self, storage: Mapping[str, str], writer: str, partition_by: Sequence[str] = ()) -> None:
         """`storage` are options of the object store; `writer` stands for the writer in the tables for ever."""
         self._storage = storage

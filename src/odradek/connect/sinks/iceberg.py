@@ -65,6 +65,8 @@ def check(values: Mapping[str, Any]) -> dict[str, list[str]]:
 class IcebergFormat:
     """See `TableFormat`."""
 
+    ignores_case = False
+
     def __init__(self, catalog: Mapping[str, str], connector: str, partition_by: Sequence[str] = ()) -> None:
         """`catalog` are the catalog's options."""
         self._catalog = IcebergCatalog(catalog)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from odradek.connect.columns import joined_kind, kind_of, scalar
+from odradek.connect.columns import check_new_columns, joined_kind, kind_of, scalar
 from odradek.connect.errors import ConnectError, RecordRejected
 from odradek.connect.model import SinkRecord
 
@@ -36,10 +36,11 @@ def kinds_of(schema: Any) -> dict[str, str]:
 class Rows:
     """Records as columns of one table, whose types are those of the table or of the first values."""
 
-    def __init__(self, kinds: Mapping[str, str], *, evolves: bool) -> None:
+    def __init__(self, kinds: Mapping[str, str], *, evolves: bool, ignores_case: bool = False) -> None:
         """`kinds` are the types of the table's columns by name."""
         self._fixed = dict(kinds)
         self._evolves = evolves or not kinds
+        self._ignores_case = ignores_case
         self.kinds: dict[str, str] = dict(kinds)
         """Types by column, those of new ones included."""
         self.rows: list[dict[str, Any]] = []
@@ -67,6 +68,7 @@ class Rows:
             return joined_kind(name, before, kind, is_fixed=name in self._fixed)
         if not self._evolves:
             raise ValueError(f"the table has no column {name}: auto.evolve is false")
+        check_new_columns((name,), (*self.kinds, *COORDINATES), ignores_case=self._ignores_case)
         return kind
 
     def arrow(self) -> Any:

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from odradek.connect.columns import kind_of, scalar
+from odradek.connect.columns import check_new_columns, kind_of, scalar
 from odradek.connect.databases import FORMS, check_database, database_of, dialect_of
 from odradek.connect.errors import ConnectError, PositionMoved, RecordRejected, TargetAway
 from odradek.connect.model import Batch, SinkRecord
@@ -287,10 +287,14 @@ class SqlSink:
 
     def _prepare(self, connection: Any, group: Sequence[tuple[int, Row]]) -> None:
         """Create the table of a run, and add columns, as allowed."""
-        _, first = group[0]
+        index, first = group[0]
         if first.values is not None:
             key = [name for name, _ in first.key]
-            self._tables.prepare(connection, first.table, [row.values or {} for _, row in group], key)
+            try:
+                self._tables.prepare(connection, first.table, [row.values or {} for _, row in group], key)
+            except ValueError as error:
+                # all rows of a run have the same fields
+                raise RecordRejected(index, str(error)) from error
 
     def _write_run(self, connection: Any, group: Sequence[tuple[int, Row]]) -> None:
         index, first = group[0]
@@ -357,9 +361,13 @@ class Tables:
         return self._columns[table]
 
     def prepare(self, connection: Any, table: str, rows: Sequence[Mapping[str, Any]], key: Sequence[str]) -> None:
-        """Create the table, and add columns, as allowed. Raises the driver's error, StoreError."""
+        """Create the table, and add columns, as allowed.
+
+        Raises ValueError for a name that no column can have, the driver's error, StoreError.
+        """
         if table not in self._columns:
             if self._creates:
+                check_new_columns(rows[0], (), ignores_case=self.sql.ignores_case)
                 self.sql.prepare(connection)
                 connection.execute(self.sql.create_table(table, _typed(rows), key))
             self._columns[table] = self._read(connection, table)
@@ -369,6 +377,7 @@ class Tables:
         # Another task may have added them, or is about to.
         self.sql.prepare(connection)
         known = self._columns[table] = self._read(connection, table)
+        check_new_columns(rows[0].keys() - known, known, ignores_case=self.sql.ignores_case)
         for name, kind in _typed(rows):
             if name not in known:
                 logger.info("table %s gets column %s (%s)", table, name, kind)

@@ -41,6 +41,9 @@ def topic_number(topic_id: bytes) -> int:
 class TableFormat(Protocol):
     """Tables of one format, by path or name. Every function blocks: the sink calls it in a thread."""
 
+    ignores_case: bool
+    """Whether names of columns do not differ by case."""
+
     def failures(self, path: str) -> AbstractContextManager[None]:
         """Raise failures of a commit as PositionMoved, of an absent store as TargetAway, others as ConnectError."""
         ...
@@ -211,7 +214,8 @@ class TableSink:
     ) -> None:
         """One commit of rows and positions."""
         with self._format.failures(path):
-            rows = Rows({} if table is None else self._format.kinds(table), evolves=self._evolves)
+            kinds = {} if table is None else self._format.kinds(table)
+            rows = Rows(kinds, evolves=self._evolves, ignores_case=self._format.ignores_case)
             for index, record in records:
                 try:
                     rows.add(record)
