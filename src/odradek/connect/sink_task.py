@@ -75,7 +75,7 @@ class DeadLetterTopic:
                 dead_letters.CLASS: type(error.__cause__ or error).__name__,
                 dead_letters.MESSAGE: str(error),
             }
-            headers += [(name, text.encode()) for name, text in described.items()]
+            headers += [(name, text.encode(errors="backslashreplace")) for name, text in described.items()]
         await self._producer.send(self._policy.dead_letters, record.raw_value, record.raw_key, headers)
 
     async def flush(self) -> None:

@@ -16,7 +16,7 @@ from odradek.connect.conversion import Conversion
 from odradek.connect.converters import JsonConverter, StringConverter
 from odradek.connect.errors import PositionMoved, RecordRejected, TargetAway
 from odradek.connect.model import Batch, SinkRecord
-from odradek.connect.sink_task import SinkTask
+from odradek.connect.sink_task import DeadLetterTopic, SinkTask
 from odradek.connect.transforms import transforms_of
 from odradek.records.topic_partition import TopicPartition
 from odradek.wire.primitives import ZERO_UUID
@@ -417,3 +417,20 @@ def test_task_waits_for_the_positions_of_its_group() -> None:
         assert consumer.commits == [{ORDERS: 1}]
 
     asyncio.run(run())
+
+
+def test_dead_letter_describes_a_failure_with_text_that_is_no_unicode() -> None:
+    """The message may have a field's name in it, and JSON can name half of a character."""
+    sent: list[Any] = []
+
+    class Written:
+        async def send(self, *arguments: Any) -> None:
+            sent.append(arguments)
+
+    policy = POLICY._replace(dead_letters="bad", describes_failures=True)
+    letters = DeadLetterTopic(Written(), policy, "c", 0)  # type: ignore[arg-type]
+    rejected = SinkRecord(ORDERS, 3, 1_000, None, None, (), b"k", b"v", "orders")
+    asyncio.run(letters.add(rejected, ValueError("field \ud800 is of type string")))
+    ((topic, value, key, headers),) = sent
+    assert (topic, value, key) == ("bad", b"v", b"k")
+    assert dict(headers)["__connect.errors.exception.message"] == rb"field \ud800 is of type string"
