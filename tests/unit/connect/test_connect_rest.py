@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,14 +10,22 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from odradek.connect.connector import Connector
+from odradek.connect.errors import ConnectError
+from odradek.connect.model import Kind, State, Target
 from odradek.connect.rest import build
 from odradek.connect.worker import Worker, WorkerSettings
 
 
 @pytest.fixture
-def rest() -> Iterator[TestClient]:
-    """A client of a worker without connectors."""
-    worker = Worker(WorkerSettings({"bootstrap_servers": "127.0.0.1:1"}))
+def worker() -> Worker:
+    """A worker without connectors."""
+    return Worker(WorkerSettings({"bootstrap_servers": "127.0.0.1:1"}))
+
+
+@pytest.fixture
+def rest(worker: Worker) -> Iterator[TestClient]:
+    """A client of the worker."""
     with TestClient(build(worker, frozenset()), base_url="http://127.0.0.1") as client:
         yield client
 
@@ -43,3 +52,20 @@ def test_initial_state_is_read_as_by_kafka_connect(
     assert made.status_code == status
     if status == 201:
         assert rest.get("/connectors/lines/status").json()["connector"]["state"] == state.upper()
+
+
+def test_status_shows_a_failure_with_text_that_is_no_unicode(worker: Worker, rest: TestClient) -> None:
+    async def fail(_task: int, _count: int, _stopping: asyncio.Event) -> None:
+        raise ConnectError("field \ud800")
+
+    async def start() -> None:
+        connector = Connector("lines", Kind.SOURCE, {}, Target.STARTED, "127.0.0.1:8083")
+        worker.connectors["lines"] = connector
+        connector.start(1, fail)
+        while connector.tasks[0].state is State.RUNNING:
+            await asyncio.sleep(0)
+
+    asyncio.run(start())
+    (task,) = rest.get("/connectors/lines/status").json()["tasks"]
+    assert task["state"] == "FAILED"
+    assert r"field \ud800" in task["trace"]
