@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple, Protocol
 
 import pytest
@@ -17,6 +18,7 @@ import pytest
 from odradek.connect.errors import ConfigInvalid, ConnectError, PositionMoved, RecordRejected, TargetAway
 from odradek.connect.model import Batch, SinkRecord
 from odradek.connect.plugins import TaskPlace, check_config, find
+from odradek.connect.sinks import http
 from odradek.connect.sinks.files import file_name, positions_in
 from odradek.connect.sinks.rows import Rows
 from odradek.records.topic_partition import TopicPartition
@@ -772,6 +774,26 @@ def test_failed_batch_continues_after_the_answered_records(service: Service) -> 
 
     asyncio.run(run())
     assert [key for _, key, _ in service.requests] == ["orders-0-0", "orders-0-1"]
+
+
+@pytest.mark.parametrize(("record_s", "most"), [(0.1, 500), (1.0, 60), (100.0, 1)])
+def test_slow_service_gets_fewer_records_with_a_write(
+    service: Service, monkeypatch: pytest.MonkeyPatch, record_s: float, most: int
+) -> None:
+    """A write that takes longer than the group waits for would be repeated without an end."""
+    now_s = [0.0]
+    monkeypatch.setattr(http, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    sink = sink_of("HttpSink", {"http.url": service.url})
+    request = sink._request
+
+    def slow(records: list[Any]) -> None:
+        now_s[0] += record_s
+        request(records)
+
+    monkeypatch.setattr(sink, "_request", slow)
+    assert sink.batch_records == 500
+    used(sink, batch(record(0, 1), record(1, 2)))
+    assert sink.batch_records == most
 
 
 def test_records_of_a_topic_that_was_created_again_are_sent(service: Service) -> None:

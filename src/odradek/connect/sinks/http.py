@@ -8,6 +8,7 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
+import time
 from collections import deque
 from collections.abc import Collection, Mapping
 from typing import Any, Final
@@ -32,6 +33,8 @@ SETTINGS: Final = (
 )  # fmt: skip
 _TOO_MANY: Final = 429
 _TIMED_OUT: Final = 408
+_WRITE_S: Final = 60.0
+"""How long a write may take: the group waits for max.poll.interval.ms, and then gives the partitions to another."""
 
 
 class HttpSink:
@@ -54,8 +57,9 @@ class HttpSink:
         self._connection: http.client.HTTPConnection | None = None
         self._thread = WorkerThread(f"connect-{connector}")
         self._sent: dict[TopicPartition, int] = {}
-        self.batch_records: int = values["batch.max.size"]
-        """Records of one write."""
+        self._most: int = values["batch.max.size"]
+        self.batch_records = self._most
+        """Records of one write: as many as a slow service takes within a minute."""
         self.batch_wait_s = 0.0
         """Records are sent as they come."""
 
@@ -70,6 +74,7 @@ class HttpSink:
 
     async def write(self, batch: Batch) -> None:
         """See `Sink`. After a failure, records that were answered in this batch are not sent again."""
+        began = time.monotonic()
         # An attempt that was given up half-way continues behind what was answered.
         waiting = [
             (index, each) for index, each in enumerate(batch.records) if each.offset >= self._sent.get(each.origin, 0)
@@ -90,6 +95,9 @@ class HttpSink:
                 self._sent[each.origin] = each.offset + 1
         # A topic that is created again begins with smaller offsets.
         self._sent.clear()
+        if waiting:
+            record_s = (time.monotonic() - began) / len(waiting)
+            self.batch_records = max(1, min(self._most, int(_WRITE_S / max(record_s, 0.001))))
 
     async def close(self) -> None:
         """See `Sink`."""
