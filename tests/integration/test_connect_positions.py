@@ -228,6 +228,29 @@ async def stored_configs(clients: dict[str, Any], topic: str) -> dict[str, dict[
     return found.configs
 
 
+def test_changes_of_several_connectors_at_once_are_stored(broker: BlockingBroker, name: str) -> None:
+    """Each is a transaction of the same producer."""
+    clients: dict[str, Any] = {"bootstrap_servers": broker.bootstrap_servers}
+    names = {f"{name}-{number}" for number in range(5)}
+
+    async def run() -> StoredConnectors:
+        async with Admin(**clients) as admin:
+            await topics.create_compacted(admin, name, 1)
+        store = TopicConfigs(clients, clients, name)
+        await store.open()
+        await asyncio.gather(*(store.set_config(each, {"topics": "x"}, Target.PAUSED) for each in names))
+        await asyncio.gather(*(store.set_target(each, Target.STARTED) for each in names))
+        await store.close()
+        found = StoredConnectors()
+        async for each in topics.read_all(clients, name):
+            found.apply(each.key, each.value)
+        return found
+
+    found = asyncio.run(run())
+    assert found.configs.keys() == names
+    assert found.targets == {}
+
+
 def test_configuration_is_stored_after_a_week_without_a_change(forgetful: BlockingBroker, name: str) -> None:
     clients: dict[str, Any] = {"bootstrap_servers": forgetful.bootstrap_servers}
 

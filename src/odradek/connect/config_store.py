@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from odradek.client.producer.transactions import State, TransactionalProducer
@@ -64,6 +65,8 @@ class TopicConfigs:
         self._producer = TransactionalProducer[Any, Any](**self._options)
         self._consumer = consumer
         self._topic = topic
+        self._lock = asyncio.Lock()
+        """The producer has one transaction at a time."""
 
     async def open(self) -> StoredConnectors:
         """See `ConfigStore`."""
@@ -91,6 +94,10 @@ class TopicConfigs:
         await self._producer.close()
 
     async def _write(self, *records: tuple[bytes, bytes | None]) -> None:
+        async with self._lock:
+            await self._write_alone(records)
+
+    async def _write_alone(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
         if self._producer.state in (State.ENDING, State.UNINITIALIZED):
             # The brokers did not answer in time how the last change ended: it is completed or aborted now.
             await self._replace_producer()
