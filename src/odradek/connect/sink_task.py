@@ -104,6 +104,8 @@ class SinkTask:
         self._letters = letters
         self._records: list[SinkRecord] = []
         self._ends: dict[TopicPartition, int] = {}
+        self._held: dict[TopicPartition, int] = {}
+        """Positions that the target holds."""
         self._since = 0.0
         self._waits = False
         self._gather_retries = Retries(policy)
@@ -131,6 +133,7 @@ class SinkTask:
         self._records = [each for each in self._records if each.origin not in partitions]
         for each in partitions:
             self._ends.pop(each, None)
+            self._held.pop(each, None)
 
     def _note_topics(self, partitions: Iterable[TopicPartition]) -> None:
         """Keep the ids of the topics whose positions are read now, where the brokers have any."""
@@ -148,7 +151,9 @@ class SinkTask:
 
     async def _seek(self, partitions: set[TopicPartition]) -> None:
         self._note_topics(partitions)
-        for partition, offset in (await self._sink.positions(partitions)).items():
+        held = await self._sink.positions(partitions)
+        self._held.update(held)
+        for partition, offset in held.items():
             self._consumer.seek(partition, offset)
 
     # --- the loop ---
@@ -208,6 +213,7 @@ class SinkTask:
             found.clear()
             self._note_topics(assigned)
             found.update(await self._sink.positions(assigned))
+            self._held = dict(found)
             unknown = assigned - found.keys()
             if unknown:
                 found.update(await self._committed(unknown))
@@ -278,9 +284,19 @@ class SinkTask:
             self._records.append(made)
 
     def _pass(self, record: ConsumerRecord[Any, Any]) -> None:
-        """The record is gathered, dropped or skipped: the position is behind it."""
+        """The record is gathered, dropped or skipped: the position is behind it.
+
+        Raises ConnectError for one before the position that the target holds: the consumer was reset.
+        """
+        partition = record.topic_partition
+        held = self._held.get(partition, 0)
+        if record.offset < held:
+            raise ConnectError(
+                f"{partition} is read again from offset {record.offset}, before the position {held} that the target "
+                "holds: the log was truncated. Stop the connector, set or remove its offsets, and resume it"
+            )
         self.topics.add(record.topic)
-        self._ends[record.topic_partition] = record.offset + 1
+        self._ends[partition] = record.offset + 1
 
     async def _skip(self, record: SinkRecord, error: Exception) -> None:
         """Skip a record as the settings allow. Raises ConnectError if they do not, TargetAway without the brokers."""
@@ -317,6 +333,8 @@ class SinkTask:
         ends = {each: end for each, end in self._ends.items() if not self._is_created_again(each.topic)}
         self._records.clear()
         self._ends.clear()
+        if isinstance(self._sink, TopicBoundSink):
+            self._held.update(ends)
         await self._commit(ends, stopping)
 
     async def _flush_letters(self, stopping: asyncio.Event) -> bool:

@@ -14,7 +14,7 @@ from odradek.client.model import CREATE_TIME, ConsumerRecord
 from odradek.connect.connector_settings import ErrorPolicy
 from odradek.connect.conversion import Conversion
 from odradek.connect.converters import JsonConverter, StringConverter
-from odradek.connect.errors import PositionMoved, RecordRejected, TargetAway
+from odradek.connect.errors import ConnectError, PositionMoved, RecordRejected, TargetAway
 from odradek.connect.model import Batch, SinkRecord
 from odradek.connect.sink_task import DeadLetterTopic, SinkTask
 from odradek.connect.transforms import transforms_of
@@ -434,3 +434,55 @@ def test_dead_letter_describes_a_failure_with_text_that_is_no_unicode() -> None:
     ((topic, value, key, headers),) = sent
     assert (topic, value, key) == ("bad", b"v", b"k")
     assert dict(headers)["__connect.errors.exception.message"] == rb"field \ud800 is of type string"
+
+
+class Holding(Kept):
+    """A sink whose target holds positions."""
+
+    batch_wait_s = 0.0
+
+    def __init__(self, held: dict[TopicPartition, int]) -> None:
+        super().__init__()
+        self._held = held
+
+    def note_topics(self, _topic_ids: Mapping[str, bytes]) -> None:
+        pass
+
+    async def positions(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        return {each: self._held[each] for each in partitions if each in self._held}
+
+
+class Truncated(Rewound):
+    """A consumer that is assigned its partition at its first poll, and is reset to the beginning before its second."""
+
+    async def poll(self, **options: Any) -> list[ConsumerRecord[Any, Any]]:
+        if self._asked == 0:
+            assert self.task is not None
+            await self.task.on_partitions_assigned({ORDERS})
+        if self._asked == 1:
+            self.seek_to_beginning([])
+        return await super().poll(**options)
+
+    async def commit(self, ends: dict[TopicPartition, int]) -> None:
+        self.commits.append(ends)
+
+
+@pytest.mark.parametrize("held", [{ORDERS: 1}, {}])
+def test_records_before_the_position_of_the_target_are_not_written(held: dict[TopicPartition, int]) -> None:
+    """A consumer whose position lies beyond a truncated log is reset: the target has these records already."""
+
+    async def run() -> None:
+        conversion = Conversion(StringConverter(), JsonConverter(), ())
+        consumer, sink = Truncated([record(ORDERS, 0, 0), record(ORDERS, 1, 1)]), Holding(held)
+        task = SinkTask("c-0", consumer, sink, conversion, POLICY, None)  # type: ignore[arg-type]
+        consumer.task = task
+        try:
+            async with asyncio.timeout(60):
+                await task.run(consumer.stopping)
+        finally:
+            first = held.get(ORDERS, 0)
+            assert [each.offset for each in sink.batches[0].records] == list(range(first, 2))
+            assert len(sink.batches) == 1
+
+    with pytest.raises(ConnectError, match="orders-0 is read again from offset 0, before the position 2"):
+        asyncio.run(run())
