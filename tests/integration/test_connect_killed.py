@@ -238,7 +238,7 @@ SINKS: Final = {
     "SqlSink": Case(
         lambda world: _sql(f"sqlite:///{world.folder}/o.db"),
         _in_sqlite,
-        (f"{_SINKS}.sql:SqlSink._insert:3:after", f"{_SINKS}.sql:SqlSink.write:2:after"),
+        (f"{_SINKS}.sql:SqlSink._execute:3:after", f"{_SINKS}.sql:SqlSink.write:2:after"),
     ),
     "DeltaSink": Case(
         lambda world: {
@@ -309,12 +309,12 @@ SINKS: Final = {
     "SqlSink-postgres": Case(
         lambda world: _sql(world.fixture("postgres")),
         _in_postgres,
-        (f"{_SINKS}.sql:SqlSink._insert:3:after", f"{_SINKS}.sql:SqlSink.write:2:after"),
+        (f"{_SINKS}.sql:SqlSink._execute:3:after", f"{_SINKS}.sql:SqlSink.write:2:after"),
     ),
     "SqlSink-mariadb": Case(
         lambda world: _sql(world.fixture("mariadb")),
         _in_mariadb,
-        (f"{_SINKS}.sql:SqlSink._insert:3:after", f"{_SINKS}.sql:SqlSink.write:2:after"),
+        (f"{_SINKS}.sql:SqlSink._execute:3:after", f"{_SINKS}.sql:SqlSink.write:2:after"),
     ),
     "HttpSink": Case(
         lambda world: {"connector.class": "HttpSink", "http.url": world.service.url, "batch.max.size": str(BATCH)},
