@@ -9,9 +9,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from odradek.connect.errors import PositionMoved, RecordRejected, TargetAway
+from odradek.connect.errors import ConnectError, PositionMoved, RecordRejected, TargetAway
 from odradek.connect.sources.source import StoredOffsets
 from odradek.records.topic_partition import TopicPartition
+from odradek.spark.stores.databases import Postgres
 from tests.spark.postgres import PostgresServer
 from tests.unit.connect.test_connect_sinks import batch, record, sink_of
 from tests.unit.connect.test_connect_sources import polled, source_of
@@ -111,6 +112,32 @@ def test_rows_are_read_once_by_time_and_number(url: str) -> None:
             "INSERT INTO orders (id, \"at%\") VALUES (5, now() - interval '2 h'), (6, now() - interval '50 min')"
         )
     assert [each.value["id"] for each in polled(source_of("SqlSource", settings), offsets, polls=2)] == [5]
+
+
+def test_standby_is_away(url: str) -> None:
+    """The former leader rejects writes after a failover, and not their rows."""
+    database = Postgres(psycopg.conninfo.make_conninfo(url, options="-c default_transaction_read_only=on"))
+    with pytest.raises(psycopg.Error) as caught, database.connect() as connection:
+        connection.execute("CREATE TABLE orders (n int)")
+    assert database.is_away(caught.value)
+
+
+def test_missing_right_is_no_reason_to_reject_records(url: str) -> None:
+    async def run() -> None:
+        sink = sql_sink(url)
+        await sink.open()
+        await sink.positions([ORDERS])
+        await sink.write(batch(record(0, {"n": 1})))
+        connection = sink._connection
+        await sink._thread.run(lambda: connection.execute("ALTER TABLE orders RENAME n TO m"))
+        try:
+            await sink.write(batch(record(1, {"n": 2})))
+        finally:
+            await sink.close()
+
+    with pytest.raises(ConnectError, match='column "n"') as caught:
+        asyncio.run(run())
+    assert not isinstance(caught.value, RecordRejected)
 
 
 def test_server_that_is_down_is_away(postgres: PostgresServer, url: str) -> None:

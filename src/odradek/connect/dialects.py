@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from odradek.spark.stores.databases import (
     Database,
@@ -16,6 +17,9 @@ from odradek.spark.stores.databases import (
     quoted_column,
 )
 from odradek.spark.stores.patience import first_line
+
+_WRONG_TYPE: Final = "42804"
+"""SQLSTATE of a value of another type than its column, among those of wrong statements and missing rights."""
 
 
 class Dialect(Protocol):
@@ -69,6 +73,10 @@ class Dialect(Protocol):
 
     def insert(self, table: str, names: Sequence[str], key: Sequence[str]) -> str:
         """An INSERT that replaces the row of the same key."""
+        ...
+
+    def is_of_row(self, error: Exception) -> bool:
+        """Whether a row could not be written because of its values, and not of the table, or of the right to write."""
         ...
 
     def is_past(self, column: str, delay_ms: int) -> str:
@@ -149,6 +157,13 @@ class StandardSql(NamedTuple):
     def insert(self, table: str, names: Sequence[str], key: Sequence[str]) -> str:
         """See `Dialect`."""
         return insert_statement(self.database, table, names, key)
+
+    def is_of_row(self, error: Exception) -> bool:
+        """See `Dialect`."""
+        if isinstance(self.database, Postgres):
+            state = getattr(error, "sqlstate", None) or ""
+            return not state.startswith("42") or state == _WRONG_TYPE
+        return not isinstance(error, sqlite3.OperationalError)
 
     def is_past(self, column: str, delay_ms: int) -> str:
         """See `Dialect`. SQLite has text in UTC, or ms since 1970; a time that it cannot read has passed long ago."""

@@ -43,6 +43,8 @@ _AWAY: Final = frozenset({
 })  # fmt: skip
 """Codes of errors after which the same may succeed; all others are lasting."""
 _DUPLICATE_COLUMN: Final = 1060
+_OF_TABLE: Final = frozenset({1036, 1044, 1054, 1142, 1143, 1146})
+"""Codes of errors for every row: the table is read only or missing, lacks a column, or may not be written."""
 
 
 def identifier(name: str) -> str:
@@ -284,6 +286,10 @@ class MySqlDialect(NamedTuple):
         changed = [each for each in names if each not in key] or list(key)[:1]
         action = ", ".join(f"{self.column(each)} = VALUES({self.column(each)})" for each in changed)
         return f"{text} ON DUPLICATE KEY UPDATE {action}"
+
+    def is_of_row(self, error: Exception) -> bool:
+        """See `Dialect`."""
+        return error_code(error) not in _OF_TABLE
 
     def is_past(self, column: str, delay_ms: int) -> str:
         """See `Dialect`. The session has UTC."""

@@ -284,6 +284,43 @@ def test_table_of_positions_without_ids_of_topics_gets_them(sql: Callable[..., A
     assert rows(tmp_path, "SELECT next_offset, topic_id FROM odradek_connect_positions") == [(6, PRESENT.hex())]
 
 
+def test_table_that_is_gone_is_no_reason_to_reject_records(sql: Callable[..., Any], tmp_path: Path) -> None:
+    """With errors.tolerance=all, all of them would be skipped."""
+
+    async def run() -> None:
+        sink = sql()
+        await sink.open()
+        await sink.positions([ORDERS])
+        await sink.write(batch(record(0, {"n": 1})))
+        with closing(sqlite3.connect(tmp_path / "o.db")) as other:
+            other.execute("DROP TABLE orders")
+        try:
+            await sink.write(batch(record(1, {"n": 2})))
+        finally:
+            await sink.close()
+
+    with pytest.raises(ConnectError, match="no such table") as caught:
+        asyncio.run(run())
+    assert not isinstance(caught.value, RecordRejected)
+
+
+def test_full_database_is_away(sql: Callable[..., Any]) -> None:
+    async def run() -> None:
+        sink = sql()
+        await sink.open()
+        await sink.positions([ORDERS])
+        await sink.write(batch(record(0, {"n": "x"})))
+        connection = sink._connection
+        await sink._thread.run(lambda: connection.execute("PRAGMA max_page_count=1").fetchall())
+        try:
+            await sink.write(batch(*(record(offset, {"n": "x" * 3000}) for offset in range(1, 9))))
+        finally:
+            await sink.close()
+
+    with pytest.raises(TargetAway, match="is full"):
+        asyncio.run(run())
+
+
 def test_locked_database_is_away(sql: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     used(sql(), batch(record(0, {"n": 1})))
     sink = sql()

@@ -320,7 +320,10 @@ class SqlSink:
         self._execute(connection, statement, rows, indexes)
 
     def _execute(self, connection: Any, statement: str, rows: list[tuple[Any, ...]], indexes: list[int]) -> None:
-        """Insert or delete the rows. Raises RecordRejected for the first that the database does not take."""
+        """Insert or delete the rows. Raises RecordRejected for the first that the database does not take.
+
+        What is wrong with the table is no reason to skip records: the driver's error is raised.
+        """
         database = self._tables.database
         connection.execute("SAVEPOINT odradek_rows")
         try:
@@ -333,7 +336,7 @@ class SqlSink:
                 try:
                     connection.cursor().execute(statement, row)
                 except Exception as failure:
-                    if database.is_away(failure):
+                    if database.is_away(failure) or not self._tables.sql.is_of_row(failure):
                         raise
                     raise RecordRejected(index, f"the database rejects the row: {first_line(failure)}") from failure
         connection.execute("RELEASE SAVEPOINT odradek_rows")

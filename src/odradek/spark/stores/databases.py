@@ -90,9 +90,10 @@ class Sqlite(NamedTuple):
         connection.execute("BEGIN IMMEDIATE")
 
     def is_away(self, error: Exception) -> bool:
-        """Whether a retry may succeed: the file is locked, cannot be opened, or has an I/O error."""
-        # "database is locked", "unable to open database file" (its disk is not mounted), "disk I/O error"
-        words = ("locked", "unable to open", "disk I/O")
+        """Whether a retry may succeed: the file is locked, cannot be opened, or its disk is full or fails."""
+        # "database is locked", "unable to open database file" (its disk is not mounted), "disk I/O error",
+        # "database or disk is full"
+        words = ("locked", "unable to open", "disk I/O", "is full")
         return isinstance(error, sqlite3.OperationalError) and any(each in str(error) for each in words)
 
     def column_type(self, kind: str) -> str:
@@ -106,6 +107,8 @@ class Sqlite(NamedTuple):
         return str(value) if isinstance(value, decimal.Decimal) else value
 
 
+_READ_ONLY = "25006"
+"""SQLSTATE of a write on a server that is a standby, as the former leader after a failover."""
 _REJECTED_STATES = ("28", "3D")
 """Classes of SQLSTATE: invalid authorization, invalid catalog name."""
 _REJECTED = re.compile(
@@ -150,6 +153,8 @@ class Postgres(NamedTuple):
         """
         import psycopg
 
+        if isinstance(error, psycopg.Error) and error.sqlstate == _READ_ONLY:
+            return True
         # connection failures, a server that shuts down or starts (57P0x), deadlocks, lack of disk or connections
         return isinstance(error, psycopg.OperationalError) and not _is_rejected(error.sqlstate, str(error))
 
