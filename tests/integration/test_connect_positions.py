@@ -19,7 +19,7 @@ from odradek.client.producer.producer import Producer
 from odradek.client.producer.transactions import TransactionalProducer
 from odradek.connect import topics
 from odradek.connect.config_store import TopicConfigs
-from odradek.connect.errors import PositionMoved, TargetAway
+from odradek.connect.errors import ConnectError, PositionMoved, TargetAway
 from odradek.connect.model import Batch, SinkRecord, Target
 from odradek.connect.plugins import TaskPlace, check_config, find
 from odradek.connect.sinks.cluster import ClusterSink
@@ -159,6 +159,35 @@ def test_source_reads_the_topics_that_there_are(named_by: str, name: str) -> Non
             return found
 
         assert asyncio.run(run()) == {f"{name}-a", f"{name}-b"}
+
+
+def test_source_fails_where_the_other_log_ends_before_its_offset(broker: BlockingBroker, name: str) -> None:
+    """The consumer is reset to the beginning; the records from there on were copied before the log was truncated."""
+    plugin = find("ClusterSource")
+    assert plugin is not None
+    config = {
+        "name": name,
+        "connector.class": "ClusterSource",
+        "source.bootstrap.servers": broker.bootstrap_servers,
+        "topics": name,
+    }
+
+    async def run() -> None:
+        async with Producer[Any, Any](bootstrap_servers=broker.bootstrap_servers) as producer:
+            await producer.send_and_wait(name, b"1", partition=0)
+        source: Any = plugin.make(check_config(plugin, config).valid(), config, TaskPlace(name, 0, 1))
+        stored = StoredOffsets()
+        stored.set({"partition": 0, "topic": name}, {"offset": 7})
+        await source.open(stored)
+        try:
+            async with asyncio.timeout(30):
+                while not await source.poll():
+                    pass
+        finally:
+            await source.close()
+
+    with pytest.raises(ConnectError, match="read again from offset 0, but was read up to 7"):
+        asyncio.run(run())
 
 
 @pytest.mark.parametrize("restarts", [True, False], ids=["at-its-start", "while-it-runs"])

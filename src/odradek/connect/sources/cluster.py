@@ -18,6 +18,7 @@ from odradek.client.consumer.consumer import Consumer
 from odradek.client.errors import ClientError
 from odradek.client.network.metadata import TopicInfo
 from odradek.connect.client_failures import failure_of
+from odradek.connect.errors import ConnectError
 from odradek.connect.model import SourceRecord
 from odradek.connect.settings import REQUIRED, Importance, Setting, Type
 from odradek.connect.sources.source import StoredOffsets
@@ -71,6 +72,7 @@ class ClusterSource:
         self._offsets = StoredOffsets()
         self._assigned: set[TopicPartition] = set()
         self._ids: dict[str, str] = {}
+        self._ends: dict[TopicPartition, int] = {}
         self._looked = 0.0
 
     async def open(self, offsets: StoredOffsets) -> None:
@@ -79,6 +81,7 @@ class ClusterSource:
         self._offsets = offsets
         self._assigned = set()
         self._ids = {}
+        self._ends = {}
         self._consumer = Consumer(**{**_DEFAULT_CONSUMER, **self._options})
         try:
             await self._consumer.start()
@@ -98,6 +101,9 @@ class ClusterSource:
         except (KafkaError, ClientError) as error:
             raise failure_of(error, "the other cluster") from error
         again = self._read_again({each.topic for each in records})
+        for each in records:
+            if each.topic not in again:
+                self._check_continues(each.topic_partition, each.offset)
         return [
             SourceRecord(
                 {"partition": each.partition, "topic": each.topic},
@@ -136,8 +142,22 @@ class ClusterSource:
         for topic in found:
             logger.warning("topic %s of the other cluster was created again: reading it from its beginning", topic)
             self._ids[topic] = self._id_of(topic)
-            self._consumer.seek_to_beginning([each for each in self._assigned if each.topic == topic])
+            partitions = [each for each in self._assigned if each.topic == topic]
+            for each in partitions:
+                self._ends.pop(each, None)
+            self._consumer.seek_to_beginning(partitions)
         return found
+
+    def _check_continues(self, partition: TopicPartition, offset: int) -> None:
+        """Raises ConnectError for a record that was read before: the consumer was reset."""
+        read = self._ends.get(partition, 0)
+        if offset < read:
+            raise ConnectError(
+                f"{partition} of the other cluster is read again from offset {offset}, but was read up to {read}: "
+                "the log was truncated, or the topic was created again. Stop the connector, set or remove its offsets, "
+                "and resume it"
+            )
+        self._ends[partition] = offset + 1
 
     async def _look(self) -> None:
         """Add partitions that are new."""
@@ -162,7 +182,8 @@ class ClusterSource:
             if key in positions:
                 consumer.seek(key, positions[key])
             elif stored is not None and self._ids[key.topic] in ("", stored.get(_TOPIC_ID, self._ids[key.topic])):
-                consumer.seek(key, int(stored["offset"]))
+                self._ends[key] = int(stored["offset"])
+                consumer.seek(key, self._ends[key])
             else:
                 if stored is not None:
                     logger.warning("%s of the other cluster was created again: reading it from its beginning", key)
