@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -15,6 +16,8 @@ from odradek.spark.stores.databases import Database, Postgres, Sqlite
 
 FORMS: Final = "sqlite:///FILE, postgresql://HOST:PORT/NAME or mysql://HOST:PORT/NAME"
 URL: Final = "connection.url"
+_HOST: Final = re.compile(r"(?:\[[^\]]*\]|[^:\[\]]*)(?::\d*)?")
+"""A host of PostgreSQL, with its port or not."""
 _DRIVERS: Final[Mapping[type, tuple[str, str]]] = {Postgres: ("psycopg", "stores"), MySql: ("pymysql", "mysql")}
 """Modules by the kind of database, and the extras that install them."""
 
@@ -64,6 +67,9 @@ def database_of(url: str, user: str = "", password: str = "") -> Database:
         parts = urlsplit(plain)
         if not parts.netloc:
             raise ValueError(f"{FORMS} expected")
+        # libpq would name what it takes for a port, which may be a part of a password with a / in it
+        if not all(_HOST.fullmatch(each) for each in parts.netloc.rpartition("@")[2].split(",")):
+            raise ValueError("postgresql://HOST:PORT/NAME expected, with %NN in place of / and @ in a password")
         # JDBC's URL has the user among its parameters
         given = {name: text for name, text in parse_qsl(parts.query) if name in ("user", "password")}
         user, password = user or given.get("user", ""), password or given.get("password", "")

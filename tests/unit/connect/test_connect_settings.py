@@ -52,6 +52,8 @@ def test_valid_configuration_has_all_defaults() -> None:
         ({"connection.url": "oracle://db/orders"}, "connection.url", "postgresql"),
         ({"connection.url": "mysql://db"}, "connection.url", "mysql://HOST:PORT/NAME expected"),
         ({"connection.url": "mysql://u:hun/ter2@db/o"}, "connection.url", "in place of / and @ in a password"),
+        ({"connection.url": "postgresql://u:hun/ter2@db/o"}, "connection.url", "in place of / and @ in a password"),
+        ({"connection.url": "postgresql://u:hun#ter2@db/o"}, "connection.url", "in place of / and @ in a password"),
         ({"connection.url": "mysql://db/o?useSSL=true"}, "connection.url", "useSSL: one of user, password, ssl_ca"),
         ({"connection.url": "mysql://db/o?ssl_key=k"}, "connection.url", "need ssl_ca"),
         ({"topics.regex": "o.*"}, "topics", "either topics or topics.regex"),
