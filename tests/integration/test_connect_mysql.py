@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -174,6 +175,14 @@ def test_rows_are_read_once_by_time_and_number(server: MariaDbServer, url: str) 
         "INSERT INTO orders (id, `at%`) VALUES (5, NOW(6) - INTERVAL 2 HOUR), (6, NOW(6) - INTERVAL 50 MINUTE)",
     )
     assert [each.value["id"] for each in polled(source_of("SqlSource", settings), offsets, polls=2)] == [5]
+
+
+def test_server_whose_host_is_gone_is_noticed(server: MariaDbServer, url: str) -> None:
+    """The kernel asks it within a minute: a statement that it has received has no limit of time."""
+    with closing(database_of(url).connect()) as connection:
+        connected = connection._driver._sock
+        assert connected.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 60_000
 
 
 def test_server_that_is_down_is_away(server: MariaDbServer, url: str) -> None:

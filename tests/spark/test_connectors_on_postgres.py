@@ -114,6 +114,14 @@ def test_rows_are_read_once_by_time_and_number(url: str) -> None:
     assert [each.value["id"] for each in polled(source_of("SqlSource", settings), offsets, polls=2)] == [5]
 
 
+@pytest.mark.parametrize(("given", "idle"), [({}, "30"), ({"keepalives_idle": 7}, "7")])
+def test_server_whose_host_is_gone_is_noticed(url: str, given: dict[str, int], idle: str) -> None:
+    """The kernel asks it within a minute: a statement that it has received has no limit of time."""
+    with Postgres(psycopg.conninfo.make_conninfo(url, **given)).connect() as connection:
+        parameters = connection.info.get_parameters()
+    assert (parameters["keepalives_idle"], parameters["tcp_user_timeout"]) == (idle, "60000")
+
+
 def test_standby_is_away(url: str) -> None:
     """The former leader rejects writes after a failover, and not their rows."""
     database = Postgres(psycopg.conninfo.make_conninfo(url, options="-c default_transaction_read_only=on"))

@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from odradek.ports.network import limit_silence
 from odradek.spark.stores.databases import StoreError
 from odradek.spark.stores.patience import first_line
 
@@ -43,6 +44,8 @@ _AWAY: Final = frozenset({
 })  # fmt: skip
 """Codes of errors after which the same may succeed; all others are lasting."""
 _DUPLICATE_COLUMN: Final = 1060
+_SILENCE_S: Final = 60.0
+"""How long the server's host may not answer the kernel's probes."""
 _OF_TABLE: Final = frozenset({1036, 1044, 1054, 1142, 1143, 1146})
 """Codes of errors for every row: the table is read only or missing, lacks a column, or may not be written."""
 
@@ -130,22 +133,23 @@ class MySql(NamedTuple):
         tls: dict[str, Any] = dict(self.tls)
         if tls:
             tls.update(ssl_verify_cert=True, ssl_verify_identity=True)
-        return MySqlConnection(
-            pymysql.connect(
-                host=self.host,
-                port=self.port,
-                database=self.name,
-                user=self.user or None,
-                password=self.password,
-                charset="utf8mb4",
-                autocommit=True,
-                connect_timeout=self.connect_timeout_s,
-                # UPDATE returns the rows that it found, though it changed none of their values.
-                client_flag=pymysql.constants.CLIENT.FOUND_ROWS,
-                init_command=_SESSION,
-                **tls,
-            )
+        connection = pymysql.connect(
+            host=self.host,
+            port=self.port,
+            database=self.name,
+            user=self.user or None,
+            password=self.password,
+            charset="utf8mb4",
+            autocommit=True,
+            connect_timeout=self.connect_timeout_s,
+            # UPDATE returns the rows that it found, though it changed none of their values.
+            client_flag=pymysql.constants.CLIENT.FOUND_ROWS,
+            init_command=_SESSION,
+            **tls,
         )
+        # a statement that a host has received which is gone since would be waited for, for hours
+        limit_silence(connection._sock, _SILENCE_S)
+        return MySqlConnection(connection)
 
     def begin(self, connection: Any, lock: str | None = None) -> None:
         """Begin a transaction; InnoDB locks the rows that it changes, so there are no names of locks."""

@@ -316,7 +316,7 @@ def inherited_listener(descriptor: int, accept: Callable[[Stream], None]) -> Tcp
     return TcpListener(sock, asyncio.get_running_loop(), accept)
 
 
-def _limit_silence(sock: socket.socket, seconds: float) -> None:
+def limit_silence(sock: socket.socket, seconds: float) -> None:
     """Have the kernel probe an idle peer, and break the connection after that many seconds without an answer."""
     pause = max(1, round(seconds / _PROBES_IN_SILENCE))
     # By name, as systems differ. Without the user timeout (Linux) data on their way are repeated for many minutes.
@@ -383,7 +383,7 @@ class TcpNetwork:
                 try:
                     sock.setblocking(False)
                     if silence:
-                        _limit_silence(sock, silence)
+                        limit_silence(sock, silence)
                     _size_buffers(sock, buffers)
                     await loop.sock_connect(sock, address)
                     return TcpStream(sock, loop)

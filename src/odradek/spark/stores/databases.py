@@ -107,6 +107,10 @@ class Sqlite(NamedTuple):
         return str(value) if isinstance(value, decimal.Decimal) else value
 
 
+_KEEPALIVES = {
+    "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 60_000,
+}  # fmt: skip
+"""libpq's parameters by which a server whose host is gone is noticed within a minute, and not after two hours."""
 _READ_ONLY = "25006"
 """SQLSTATE of a write on a server that is a standby, as the former leader after a failover."""
 _REJECTED_STATES = ("28", "3D")
@@ -138,7 +142,9 @@ class Postgres(NamedTuple):
         """Open a connection. Raises the driver's error."""
         import psycopg
 
-        return psycopg.connect(self.conninfo, autocommit=True, connect_timeout=self.connect_timeout_s)
+        given = psycopg.conninfo.conninfo_to_dict(self.conninfo)
+        unset: Any = {name: value for name, value in _KEEPALIVES.items() if name not in given}
+        return psycopg.connect(self.conninfo, autocommit=True, connect_timeout=self.connect_timeout_s, **unset)
 
     def begin(self, connection: Any, lock: str | None = None) -> None:
         """Begin a transaction, serialized with others of the same lock name."""
