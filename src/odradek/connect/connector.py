@@ -66,9 +66,7 @@ class TaskRun:
 
     def _fail(self, name: str, error: Exception) -> None:
         self.state = State.FAILED
-        trace = "".join(traceback.format_exception(error))[-_TRACE_CHARACTERS:]
-        # data in a message may be no Unicode, and the answer of the REST interface has to be
-        self.trace = trace.encode(errors="backslashreplace").decode()
+        self.trace = "".join(traceback.format_exception(error))[-_TRACE_CHARACTERS:]
         logger.error("connector task %s failed: %s; it stays failed until it is restarted", name, error)
 
 

@@ -37,6 +37,15 @@ MAX_BODY_BYTES: Final = 1 << 20
 _HIDDEN: Final = "[hidden]"
 
 
+class JsonResponse(JSONResponse):
+    """A document. Texts in it, such as names of files and messages with data, may be no Unicode."""
+
+    def render(self, content: Any) -> bytes:
+        """The document in UTF-8."""
+        text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return text.encode(errors="backslashreplace")
+
+
 class LoggersApi:
     """The handlers of loggers."""
 
@@ -45,11 +54,11 @@ class LoggersApi:
 
     async def list(self, _request: Request) -> Response:
         """The loggers that have a level of their own."""
-        return JSONResponse(self._loggers.all())
+        return JsonResponse(self._loggers.all())
 
     async def show(self, request: Request) -> Response:
         """A logger."""
-        return JSONResponse(self._loggers.one(request.path_params["logger"]))
+        return JsonResponse(self._loggers.one(request.path_params["logger"]))
 
     async def set_level(self, request: Request) -> Response:
         """Set the level of a logger and of those below it. There is one worker: it is the cluster (KIP-976)."""
@@ -59,7 +68,7 @@ class LoggersApi:
         changed = self._loggers.set_level(request.path_params["logger"], level)
         if request.query_params.get("scope") == "cluster":
             return Response(status_code=HTTPStatus.NO_CONTENT)
-        return JSONResponse(changed)
+        return JsonResponse(changed)
 
 
 class Api:
@@ -107,11 +116,11 @@ class Api:
 
     async def root(self, _request: Request) -> Response:
         """The version, and the Kafka cluster's id."""
-        return JSONResponse({"version": __version__, "commit": "odradek", "kafka_cluster_id": self._worker.cluster_id})
+        return JsonResponse({"version": __version__, "commit": "odradek", "kafka_cluster_id": self._worker.cluster_id})
 
     async def health(self, _request: Request) -> Response:
         """That the worker serves (KIP-1017)."""
-        return JSONResponse({"status": "healthy", "message": "Worker has completed startup and is ready."})
+        return JsonResponse({"status": "healthy", "message": "Worker has completed startup and is ready."})
 
     async def plugins(self, request: Request) -> Response:
         """The kinds of connectors; with `connectorsOnly=false` converters and transforms, too (KIP-769)."""
@@ -119,7 +128,7 @@ class Api:
         if not _flag(request, "connectorsOnly", default=True):
             found += [(name, "converter") for name in converters.NAMES.values()]
             found += [(name, "transformation") for name in transforms.class_names()]
-        return JSONResponse([{"class": name, "type": kind, "version": __version__} for name, kind in found])
+        return JsonResponse([{"class": name, "type": kind, "version": __version__} for name, kind in found])
 
     async def plugin_settings(self, request: Request) -> Response:
         """The settings of a kind of connector, of a converter or of a transform."""
@@ -128,13 +137,13 @@ class Api:
         if settings is None:
             plugin, _ = self._worker.validate(name, {})
             settings = plugin.all_settings()
-        return JSONResponse([_definition(each) for each in settings])
+        return JsonResponse([_definition(each) for each in settings])
 
     async def validate(self, request: Request) -> Response:
         """A configuration checked, setting by setting."""
         config = _config(await _body(request))
         plugin, checked = self._worker.validate(request.path_params["plugin"], config)
-        return JSONResponse(_validation(plugin, config, checked))
+        return JsonResponse(_validation(plugin, config, checked))
 
     # --- connectors ---
 
@@ -143,7 +152,7 @@ class Api:
         expand = request.query_params.getlist("expand")
         connectors = self._worker.connectors
         if not expand:
-            return JSONResponse(sorted(connectors))
+            return JsonResponse(sorted(connectors))
         unknown = [each for each in expand if each not in ("status", "info")]
         if unknown:
             raise HTTPException(400, f"expand={unknown[0]}: status or info expected")
@@ -151,7 +160,7 @@ class Api:
             name: {each: (one.status() if each == "status" else one.info()) for each in expand}
             for name, one in sorted(connectors.items())
         }
-        return JSONResponse(found)
+        return JsonResponse(found)
 
     async def create(self, request: Request) -> Response:
         """Create a connector."""
@@ -165,11 +174,11 @@ class Api:
         if state not in list(Target):
             raise HTTPException(400, f"initial_state {state}: RUNNING, PAUSED or STOPPED expected")
         connector = await self._worker.create(name, _config(body.get("config")), Target(state))
-        return JSONResponse(connector.info(), HTTPStatus.CREATED, {"location": f"/connectors/{quote(name)}"})
+        return JsonResponse(connector.info(), HTTPStatus.CREATED, {"location": f"/connectors/{quote(name)}"})
 
     async def show(self, request: Request) -> Response:
         """A connector."""
-        return JSONResponse(self._worker.find(request.path_params["name"]).info())
+        return JsonResponse(self._worker.find(request.path_params["name"]).info())
 
     async def delete(self, request: Request) -> Response:
         """Remove a connector."""
@@ -178,12 +187,12 @@ class Api:
 
     async def show_config(self, request: Request) -> Response:
         """A connector's configuration."""
-        return JSONResponse(self._worker.find(request.path_params["name"]).config)
+        return JsonResponse(self._worker.find(request.path_params["name"]).config)
 
     async def put_config(self, request: Request) -> Response:
         """Create a connector, or replace its configuration."""
         connector, is_new = await self._worker.put(request.path_params["name"], _config(await _body(request)))
-        return JSONResponse(connector.info(), HTTPStatus.CREATED if is_new else HTTPStatus.OK)
+        return JsonResponse(connector.info(), HTTPStatus.CREATED if is_new else HTTPStatus.OK)
 
     async def patch_config(self, request: Request) -> Response:
         """Change single settings; null removes one (KIP-477)."""
@@ -195,11 +204,11 @@ class Api:
             else:
                 config.update(_config({each: text}))
         connector, _ = await self._worker.put(name, config)
-        return JSONResponse(connector.info())
+        return JsonResponse(connector.info())
 
     async def status(self, request: Request) -> Response:
         """The states of a connector and its tasks."""
-        return JSONResponse(self._worker.find(request.path_params["name"]).status())
+        return JsonResponse(self._worker.find(request.path_params["name"]).status())
 
     async def pause(self, request: Request) -> Response:
         """Pause a connector."""
@@ -224,14 +233,14 @@ class Api:
         await self._worker.restart(name, include_tasks=include, only_failed=only_failed)
         if not include and not only_failed:
             return Response(status_code=HTTPStatus.NO_CONTENT)
-        return JSONResponse(self._worker.find(name).status(), HTTPStatus.ACCEPTED)
+        return JsonResponse(self._worker.find(name).status(), HTTPStatus.ACCEPTED)
 
     # --- tasks and topics ---
 
     async def tasks(self, request: Request) -> Response:
         """The tasks of a connector with their configurations."""
         connector = self._worker.find(request.path_params["name"])
-        return JSONResponse([{"id": each, "config": connector.config} for each in connector.task_ids()])
+        return JsonResponse([{"id": each, "config": connector.config} for each in connector.task_ids()])
 
     async def task_status(self, request: Request) -> Response:
         """The state of a task."""
@@ -240,7 +249,7 @@ class Api:
         found = next((each for each in connector.tasks if each.id == number), None)
         if found is None:
             raise NotFound(f"No status found for task {connector.name}-{number}")
-        return JSONResponse(connector.task_status(found))
+        return JsonResponse(connector.task_status(found))
 
     async def restart_task(self, request: Request) -> Response:
         """Restart a task."""
@@ -250,7 +259,7 @@ class Api:
     async def topics(self, request: Request) -> Response:
         """The topics that a connector has used (KIP-558)."""
         connector = self._worker.find(request.path_params["name"])
-        return JSONResponse({connector.name: {"topics": sorted(connector.topics)}})
+        return JsonResponse({connector.name: {"topics": sorted(connector.topics)}})
 
     async def reset_topics(self, request: Request) -> Response:
         """Forget the topics that a connector has used."""
@@ -261,7 +270,7 @@ class Api:
 
     async def offsets(self, request: Request) -> Response:
         """The offsets of a connector."""
-        return JSONResponse({"offsets": await self._worker.offsets(request.path_params["name"])})
+        return JsonResponse({"offsets": await self._worker.offsets(request.path_params["name"])})
 
     async def alter_offsets(self, request: Request) -> Response:
         """Set offsets of a stopped connector."""
@@ -279,12 +288,12 @@ class Api:
             await self._worker.alter_offsets(request.path_params["name"], changes)
         except ValueError as error:
             raise HTTPException(400, str(error)) from error
-        return JSONResponse({"message": "The offsets for this connector have been altered successfully"})
+        return JsonResponse({"message": "The offsets for this connector have been altered successfully"})
 
     async def reset_offsets(self, request: Request) -> Response:
         """Remove the offsets of a stopped connector."""
         await self._worker.reset_offsets(request.path_params["name"])
-        return JSONResponse({"message": "The offsets for this connector have been reset successfully"})
+        return JsonResponse({"message": "The offsets for this connector have been reset successfully"})
 
 
 def _flag(request: Request, name: str, *, default: bool = False) -> bool:
@@ -380,7 +389,7 @@ def _validation(plugin: Plugin, config: Mapping[str, str], checked: Checked) -> 
 
 
 def _failure(status: int, message: str) -> Response:
-    return JSONResponse({"error_code": status, "message": message}, status)
+    return JsonResponse({"error_code": status, "message": message}, status)
 
 
 async def _on_error(_request: Request, error: Exception) -> Response:

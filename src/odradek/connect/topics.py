@@ -77,13 +77,16 @@ async def read_all(options: Mapping[str, Any], topic: str) -> AsyncIterator[Cons
 
 
 def offset_key(connector: str, partition: Mapping[str, Any]) -> bytes:
-    """The key of a source partition in the offsets topic."""
-    return f"[{json.dumps(connector, ensure_ascii=False)},{partition_text(partition)}]".encode()
+    """The key of a source partition in the offsets topic. JSON has an escape for text that is no Unicode."""
+    text = f"[{json.dumps(connector, ensure_ascii=False)},{partition_text(partition)}]"
+    return text.encode(errors="backslashreplace")
 
 
 def offset_value(offset: Mapping[str, Any] | None) -> bytes | None:
     """The value of a source offset; None removes it."""
-    return None if offset is None else json.dumps(offset, separators=(",", ":"), ensure_ascii=False).encode()
+    if offset is None:
+        return None
+    return json.dumps(offset, separators=(",", ":"), ensure_ascii=False).encode(errors="backslashreplace")
 
 
 async def read_offsets(options: Mapping[str, Any], topic: str, connector: str) -> StoredOffsets:

@@ -68,4 +68,4 @@ def test_status_shows_a_failure_with_text_that_is_no_unicode(worker: Worker, res
     asyncio.run(start())
     (task,) = rest.get("/connectors/lines/status").json()["tasks"]
     assert task["state"] == "FAILED"
-    assert r"field \ud800" in task["trace"]
+    assert "field \ud800" in task["trace"]
