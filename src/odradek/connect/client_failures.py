@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from typing import Final
 
-from odradek.client.errors import AuthenticationFailed, ClientError, ConfigError, ProducerFenced
+from odradek.client.errors import (
+    AuthenticationFailed,
+    ClientError,
+    ConfigError,
+    NoOffsetForPartition,
+    OffsetOutOfRange,
+    ProducerFenced,
+    UnsupportedByBroker,
+)
 from odradek.connect.errors import ConnectError, TargetAway
 from odradek.wire.errors import ErrorCode, KafkaError
 
-_LASTING: Final = (AuthenticationFailed, ConfigError, ProducerFenced)
+_LASTING: Final = (
+    AuthenticationFailed, ConfigError, NoOffsetForPartition, OffsetOutOfRange, ProducerFenced, UnsupportedByBroker,
+)  # fmt: skip
 _PASSING: Final = frozenset({
     # brokers forget a producer that is idle for long (transactional.id.expiration.ms)
     ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.UNKNOWN_PRODUCER_ID,

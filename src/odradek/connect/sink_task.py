@@ -110,6 +110,7 @@ class SinkTask:
         self._waits = False
         self._gather_retries = Retries(policy)
         self._letter_retries = Retries(policy)
+        self._poll_retries: Retries | None = None
         self._failure: ConnectError | None = None
         self._topic_ids: dict[str, bytes] = {}
         self._is_at_new_topic = False
@@ -163,7 +164,7 @@ class SinkTask:
         await self._attempt(self._sink.open, stopping)
         while not stopping.is_set():
             room = self._sink.batch_records - len(self._records)
-            records = await self._consumer.poll(timeout_ms=POLL_MS, max_records=room)
+            records = await self._poll(stopping, POLL_MS, room)
             if self._failure is not None:
                 # The positions are unknown, so these records may be the wrong ones.
                 await self._recover(stopping)
@@ -175,6 +176,26 @@ class SinkTask:
                 await self._leave_former_topic(stopping)
             elif self._is_due():
                 await self._write(stopping)
+
+    async def _poll(
+        self, stopping: asyncio.Event, timeout_ms: float, most: int | None = None
+    ) -> Sequence[ConsumerRecord[Any, Any]]:
+        """The next records; none, after a pause, where the brokers did not answer in time. Raises ConnectError."""
+        try:
+            records = await self._consumer.poll(timeout_ms=timeout_ms, max_records=most)
+        except (KafkaError, ClientError) as error:
+            failure = failure_of(error, _BROKERS)
+            if not isinstance(failure, TargetAway):
+                raise failure from error
+            self._poll_retries = self._poll_retries or Retries(self._policy)
+            pause_s = self._poll_retries.pause_s(failure)
+            logger.warning("connector task %s polls again in %.1f s: %s", self._name, pause_s, failure)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await stopping.wait()
+            return ()
+        self._poll_retries = None
+        return records
 
     async def close(self) -> None:
         """Disconnect from the target."""
@@ -393,7 +414,7 @@ class SinkTask:
         try:
             deadline = time.monotonic() + pause_s
             while not stopping.is_set() and (left := deadline - time.monotonic()) > 0:
-                records = await self._consumer.poll(timeout_ms=min(POLL_MS, left * 1000))
+                records = await self._poll(stopping, min(POLL_MS, left * 1000))
                 await self._gather_all(records, stopping)
         finally:
             self._waits = False

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from odradek.client.errors import CallTimedOut, ClientError, ProducerFenced
+from odradek.client.errors import CallTimedOut, ClientError, OffsetOutOfRange, ProducerFenced
 from odradek.connect import retries
 from odradek.connect.client_failures import failure_of
 from odradek.connect.connector_settings import ErrorPolicy
@@ -39,6 +39,7 @@ def test_time_for_attempts_begins_with_the_first_failure(monkeypatch: pytest.Mon
         (KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED), False),
         (CallTimedOut("no answer"), True),
         (ProducerFenced("fenced"), False),
+        (OffsetOutOfRange("auto_offset_reset is 'none'"), False),
     ],
 )
 def test_failure_of_a_client_says_whether_to_try_again(error: KafkaError | ClientError, passes: bool) -> None:

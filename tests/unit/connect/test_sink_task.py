@@ -19,6 +19,7 @@ from odradek.connect.model import Batch, SinkRecord
 from odradek.connect.sink_task import DeadLetterTopic, SinkTask
 from odradek.connect.transforms import transforms_of
 from odradek.records.topic_partition import TopicPartition
+from odradek.wire.errors import ErrorCode, KafkaError
 from odradek.wire.primitives import ZERO_UUID
 
 ORDERS = TopicPartition("orders", 0)
@@ -486,3 +487,44 @@ def test_records_before_the_position_of_the_target_are_not_written(held: dict[To
 
     with pytest.raises(ConnectError, match="orders-0 is read again from offset 0, before the position 2"):
         asyncio.run(run())
+
+
+class Unreachable(Polls):
+    """A consumer whose first polls fail."""
+
+    def __init__(self, failures: list[Exception]) -> None:
+        super().__init__([[record(ORDERS, 0, 0), record(ORDERS, 1, 1)]], set())
+        self._failures = failures
+
+    async def poll(self, **options: Any) -> list[ConsumerRecord[Any, Any]]:
+        if self._failures:
+            raise self._failures.pop(0)
+        return await super().poll(**options)
+
+
+def test_task_polls_again_while_brokers_do_not_answer() -> None:
+    """They are asked for the ends of logs and for positions within a poll."""
+
+    async def run() -> None:
+        conversion = Conversion(StringConverter(), JsonConverter(), ())
+        consumer, sink = Unreachable([CallTimedOut("no success within 60000 ms")] * 2), Kept()
+        policy = POLICY._replace(retry_s=60.0)
+        task = SinkTask("c-0", consumer, sink, conversion, policy, None)  # type: ignore[arg-type]
+        consumer.task = task
+        async with asyncio.timeout(60):
+            await task.run(consumer.stopping)
+        assert consumer.commits == [{ORDERS: 2}]
+
+    asyncio.run(run())
+
+
+def test_task_fails_where_the_brokers_reject_its_polls() -> None:
+    async def run() -> None:
+        consumer = Unreachable([KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)])
+        conversion = Conversion(StringConverter(), JsonConverter(), ())
+        policy = POLICY._replace(retry_s=60.0)
+        await SinkTask("c-0", consumer, Kept(), conversion, policy, None).run(asyncio.Event())  # type: ignore[arg-type]
+
+    with pytest.raises(ConnectError, match="the brokers: ") as caught:
+        asyncio.run(run())
+    assert not isinstance(caught.value, TargetAway)
