@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -444,6 +445,17 @@ def test_parquet_rejects_the_record_of_another_type_than_those_before_it(tmp_pat
 def test_files_sink_needs_its_folder(tmp_path: Path) -> None:
     with pytest.raises(ConnectError, match="no such folder"):
         used(sink_of("FilesSink", {"directory": str(tmp_path / "none")}))
+
+
+def test_unfinished_files_of_killed_tasks_are_removed(tmp_path: Path) -> None:
+    name = file_name(ORDERS, 0, 9, ".jsonl")
+    for part in ("1.1", "2.1"):
+        (tmp_path / f".{name}.{part}.part").touch()
+    (tmp_path / ".other.part").touch()
+    for each in (f".{name}.1.1.part", ".other.part"):
+        os.utime(tmp_path / each, (1_000, 1_000))
+    used(sink_of("FilesSink", {"directory": str(tmp_path)}))
+    assert sorted(each.name for each in tmp_path.iterdir()) == [f".{name}.2.1.part", ".other.part"]
 
 
 def test_folder_that_cannot_be_read_is_away(tmp_path: Path) -> None:

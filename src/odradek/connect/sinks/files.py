@@ -17,6 +17,7 @@ import json
 import logging
 import os
 import re
+import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -44,6 +45,9 @@ SETTINGS: Final = (
 SUFFIXES: Final = {"json": ".jsonl", "csv": ".csv", "parquet": ".parquet"}
 """Ends of names, by the setting `format`."""
 _NAME: Final = re.compile(r"(?P<topic>[^+]+)\+(?P<partition>\d+)\+(?P<first>\d+)-(?P<last>\d+)\.(?:jsonl|csv|parquet)")
+
+_UNFINISHED_S: Final = 3_600.0
+"""How long after its last change a file with a temporary name belongs to no task."""
 
 
 def file_name(partition: TopicPartition, first: int, last: int, suffix: str) -> str:
@@ -199,6 +203,7 @@ class FilesSink:
         """See `Sink`."""
         if not await self._thread.run(self._folder.is_dir):
             raise ConnectError(f"directory {self._folder}: no such folder")
+        await self._thread.run(self._remove_unfinished)
 
     async def positions(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """See `Sink`."""
@@ -220,6 +225,13 @@ class FilesSink:
         await self._thread.close()
 
     # --- in the thread ---
+
+    def _remove_unfinished(self) -> None:
+        """Remove files that killed tasks left unfinished; others may be at work on young ones."""
+        for each in self._folder.glob(".*+*.part"):
+            with contextlib.suppress(OSError):
+                if time.time() - each.stat().st_mtime > _UNFINISHED_S:
+                    each.unlink()
 
     def _read_positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         try:
