@@ -851,11 +851,22 @@ def test_records_of_a_topic_that_was_created_again_are_sent(service: Service) ->
     assert [body for _, _, body in service.requests] == [b"1", b"2", b"3"]
 
 
-@pytest.mark.parametrize(("status", "error"), [(400, RecordRejected), (422, RecordRejected), (429, TargetAway)])
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (400, RecordRejected),
+        (422, RecordRejected),
+        (429, TargetAway),
+        (301, ConnectError),
+        (401, ConnectError),
+        (404, ConnectError),
+    ],
+)
 def test_status_says_whether_to_try_again(service: Service, status: int, error: type[Exception]) -> None:
     service.statuses = [status]
-    with pytest.raises(error, match=str(status)):
+    with pytest.raises(error, match=str(status)) as caught:
         used(sink_of("HttpSink", {"http.url": service.url}), batch(record(0, 1)))
+    assert type(caught.value) is error
 
 
 def test_service_that_does_not_listen_is_away(service: Service) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from odradek.connect.errors import RecordRejected, TargetAway
+from odradek.connect.errors import ConnectError, RecordRejected, TargetAway
 from odradek.connect.model import Batch, SinkRecord
 from odradek.connect.settings import REQUIRED, Importance, Setting, Type
 from odradek.connect.sinks.files import plain
@@ -33,6 +33,8 @@ SETTINGS: Final = (
 )  # fmt: skip
 _TOO_MANY: Final = 429
 _TIMED_OUT: Final = 408
+_OF_SERVICE: Final = (401, 403, 404, 405, 407)
+"""Statuses for every record: the login or the URL is wrong. They are no reason to skip records."""
 _WRITE_S: Final = 60.0
 """How long a write may take: the group waits for max.poll.interval.ms, and then gives the partitions to another."""
 
@@ -128,7 +130,10 @@ class HttpSink:
             raise TargetAway(f"{self._host} answers {answer.status} {answer.reason}")
         if not 200 <= answer.status < 300:
             said = text[:200].decode(errors="replace").strip()
-            raise RecordRejected(index, f"{self._host} answers {answer.status} {answer.reason}: {said}")
+            failure = f"{self._host} answers {answer.status} {answer.reason}: {said}"
+            if answer.status < 400 or answer.status in _OF_SERVICE:
+                raise ConnectError(failure)
+            raise RecordRejected(index, failure)
 
     def _body(self, value: Any) -> bytes:
         if isinstance(value, str) and not self._is_array:
