@@ -169,7 +169,7 @@ class PartitionState:
         self.drop()
 
     def keeps_position(self, earliest: int) -> bool:
-        """Whether to fetch once more at the position that a leader rejected, where the log begins before it.
+        """Whether to fetch again at the position that a leader rejected, where the log begins before it.
 
         That leader had deleted more than its successor, of which the position is asked for now.
         """
