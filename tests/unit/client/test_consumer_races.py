@@ -363,3 +363,19 @@ def test_position_survives_a_broker_that_does_not_know_the_topic() -> None:
         return consumer.assignment()
 
     run(cluster, body, "t", "u", auto_offset_reset="latest")
+
+
+def test_partition_is_fetched_ahead_once_its_first_record_is_returned() -> None:
+    """Its position is that of the current leader: there is nothing to check before the next fetch."""
+    cluster = filled(FakeCluster(topics={"t": 1}), 5)
+
+    async def body(consumer: Consumer) -> None:
+        consumer.assign([T0])
+        assert len(await read(consumer, 1)) == 1
+        fetched = cluster.count(ApiKey.FETCH)
+        await until(lambda: cluster.count(ApiKey.FETCH) > fetched)
+        states = consumer._fetcher.states  # type: ignore[union-attr]
+        await until(lambda: len(states[T0].chunks) == 2)
+        assert not cluster.count(ApiKey.OFFSET_FOR_LEADER_EPOCH)
+
+    run(cluster, body)

@@ -511,8 +511,9 @@ class Consumer(Generic[Key_co, Value_co]):
             raise ValueError(f"offset {at.offset} is negative")
         for state in self._states([partition]):
             state.seek(at.offset, at.leader_epoch)
-            # The position may be one that the leader's log has lost.
-            state.validated_epoch = -1
+            if at.leader_epoch >= 0:
+                # The position may be one that the leader's log has lost.
+                state.validated_epoch = -1
 
     def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
         """Continue at the first offset of these partitions (by default of all that are assigned)."""

@@ -123,6 +123,7 @@ class PositionLookUp:
     async def _look_up(self) -> None:
         """Ask once for what is missing now, also of partitions that were assigned since the last attempt."""
         cluster, fetcher = self._cluster, self._fetcher
+        missing = [key for key, state in fetcher.states.items() if not state.has_position]
         failures = await check_positions(cluster, fetcher.states, self._truncated)
         await self._begin_at_committed()
         while resets := {key: s.reset_to for key, s in fetcher.states.items() if s.reset_to is not None}:
@@ -131,6 +132,9 @@ class PositionLookUp:
             if failed:
                 failures.update(failed)
                 break
+        if any(key in fetcher.states and fetcher.states[key].has_position for key in missing):
+            # New positions are valid for the leader that gave them, or are checked as well.
+            failures.update(await check_positions(cluster, fetcher.states, self._truncated))
         # A partition that was revoked meanwhile lacks nothing.
         raise_one({key: error for key, error in failures.items() if key in fetcher.states})
 
