@@ -227,7 +227,7 @@ class LogDirectories:
     ) -> PartitionLog:
         """The partition's log, created if it does not exist.
 
-        What an earlier topic of the same name left behind is deleted. Raises KafkaError KAFKA_STORAGE_ERROR, or
+        What another topic of the same name left behind is set aside. Raises KafkaError KAFKA_STORAGE_ERROR, or
         NOT_LEADER_OR_FOLLOWER until `recovery` has checked the log.
         """
         key = (topic, partition)
@@ -241,7 +241,8 @@ class LogDirectories:
         path = f"{directory.path}/{topic}-{partition}"
         try:
             if not self._is_of_topic(path, topic_id):
-                self.delete(topic, partition, config.file_delete_delay_ms)
+                self._take_out(key)
+                self.startup.set_aside(key, directory, "is of another topic of that name")
                 self.create(topic, partition, topic_id, is_new=is_new)
                 directory = self._where[key]
                 path = f"{directory.path}/{topic}-{partition}"
@@ -284,11 +285,9 @@ class LogDirectories:
             found = parse_partition_metadata(self._disk.read_file(metadata))
             if found == topic_id:
                 return True
-            self.events.report(
-                f"{path} belongs to another topic of that name: {'adopted' if self.startup.adopts else 'deleted'}"
-            )
             if not self.startup.adopts:
                 return False
+            self.events.report(f"{path} belongs to another topic of that name: adopted")
         except FileNotFoundError:
             pass
         except CorruptCheckpoint as error:
@@ -300,14 +299,10 @@ class LogDirectories:
     def delete(self, topic: str, partition: int, delay_ms: int = 60_000) -> None:
         """Rename the partition's directory now and remove it after the delay; `load` makes good a crash in between."""
         key = (topic, partition)
-        directory = self._where.pop(key, None)
         log = self._logs.pop(key, None)
+        directory = self._take_out(key)
         if directory is None:
             return
-        directory.forget(key)
-        self.checkpoints.deleted(key)
-        self._unsynced_ids.discard(key)
-        self.moves.cancel(topic, partition)
         path = f"{directory.path}/{topic}-{partition}"
         if log is not None:
             if log.durability.has_queued and self.files.has_late(path):
@@ -319,6 +314,16 @@ class LogDirectories:
             self._places.doom(path, key, delay_ms)
         except OSError as error:
             raise self._places.storage_error(path, error) from error
+
+    def _take_out(self, key: PartitionKey) -> LogDirectory | None:
+        """Forget the partition; the directory that it was in."""
+        directory = self._where.pop(key, None)
+        if directory is not None:
+            directory.forget(key)
+            self.checkpoints.deleted(key)
+            self._unsynced_ids.discard(key)
+            self.moves.cancel(*key)
+        return directory
 
     # --- closing ---
 

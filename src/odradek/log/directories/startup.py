@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from itertools import chain
 from math import inf
+from typing import Final
 
 from odradek.log.directories.checkpoint_formats import LOCK, CorruptCheckpoint, MetaProperties, parse_partition_metadata
 from odradek.log.directories.log_directory import LogDirectory, LogDirectoryError
@@ -25,6 +26,8 @@ from odradek.log.directories.scan import (
 )
 from odradek.log.segments.files import LOG, PARTITION_METADATA, STRAY_DIRECTORY, segment_path
 from odradek.records.topic_partition import PartitionKey
+
+_NOT_ASSIGNED: Final = "is not assigned to this broker"
 
 
 class DirectoriesStartup:
@@ -161,7 +164,7 @@ class DirectoriesStartup:
         if decided is None:
             if self._topic_id_of is not None and self._topic_id_of(key[0]) is None and not self.adopts:
                 other.forget(key)
-                self._set_aside(key, other)
+                self.set_aside(key, other, _NOT_ASSIGNED)
                 return True
             decided = next((pair for pair in pairs if self._was_never_written(f"{pair[1].path}/{name}")), None)
         if decided is None:
@@ -250,11 +253,12 @@ class DirectoriesStartup:
                 continue  # a file, which no broker wrote
             renamed += 1
             try:
-                self._set_aside(key, directory)
+                self.set_aside(key, directory, _NOT_ASSIGNED)
             except OSError as error:
                 places.failed(directory.path, error)
         return renamed
 
-    def _set_aside(self, key: PartitionKey, directory: LogDirectory) -> None:
+    def set_aside(self, key: PartitionKey, directory: LogDirectory, why: str) -> None:
+        """Rename a partition's directory and keep it, as Kafka: the metadata may have lost it. Raises OSError."""
         stray = self._places.rename_away(f"{directory.path}/{key[0]}-{key[1]}", key, STRAY_DIRECTORY)
-        self._places.report(f"{key[0]}-{key[1]} is not assigned to this broker: its directory was renamed to {stray}")
+        self._places.report(f"{key[0]}-{key[1]} {why}: its directory was renamed to {stray}")
