@@ -67,7 +67,9 @@ class TaskRun:
     def _fail(self, name: str, error: Exception) -> None:
         self.state = State.FAILED
         self.trace = "".join(traceback.format_exception(error))[-_TRACE_CHARACTERS:]
-        logger.error("connector task %s failed: %s; it stays failed until it is restarted", name, error)
+        # data in a message may be no Unicode
+        text = str(error).encode(errors="backslashreplace").decode()
+        logger.error("connector task %s failed: %s; it stays failed until it is restarted", name, text)
 
 
 class Connector:
