@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from odradek.client.model import LATEST
+from odradek.client.offsets import Positions
 from odradek.sim.planted.broker_bugs import Planted
 
 BUGS: list[Planted] = []
@@ -49,12 +50,12 @@ def _(right: Any) -> Any:
 
 
 @_bug("committed before it is returned", "commits have the end of what was fetched",
-      "odradek.client.group.group_partitions:GroupPartitions.positions")  # fmt: skip
+      "odradek.client.consumer.fetcher:Fetcher.positions")  # fmt: skip
 def _(right: Any) -> Any:
-    def positions(self: Any, keys: Any = None) -> Any:
-        found = right(self, keys)
-        states = self._fetcher.states
-        return {key: at._replace(offset=states[key].fetch_offset) for key, at in found.items()}
+    def positions(self: Any) -> Any:
+        found = right(self)
+        fetched = {key: at._replace(offset=self.states[key].fetch_offset) for key, at in found.items()}
+        return Positions(fetched, found.topic_ids)
 
     return positions
 
@@ -79,14 +80,15 @@ def _(right: Any) -> Any:
 
 
 @_bug("commit of a revoked partition", "a member commits the positions of partitions that it once had",
-      "odradek.client.group.group_partitions:GroupPartitions.positions")  # fmt: skip
+      "odradek.client.consumer.fetcher:Fetcher.positions")  # fmt: skip
 def _(right: Any) -> Any:
-    kept: dict[int, dict[Any, Any]] = {}
+    kept: dict[int, Positions] = {}
 
-    def positions(self: Any, keys: Any = None) -> Any:
-        own = kept.setdefault(id(self), {})
-        own.update(right(self, keys))
-        return dict(own)
+    def positions(self: Any) -> Any:
+        found = right(self)
+        before = kept.get(id(self), Positions({}, {}))
+        kept[id(self)] = Positions({**before, **found}, {**before.topic_ids, **found.topic_ids})
+        return kept[id(self)]
 
     return positions
 
@@ -147,7 +149,7 @@ def _(right: Any) -> Any:
 def _(right: Any) -> Any:
     async def ask_metadata(self: Any, topics: Any) -> Any:
         known = self.metadata.topics
-        if topics and all(topic in known for topic in topics) and not self.metadata_is_old():
+        if topics and all(topic in known for topic in topics) and not self.metadata_is_old(self.loop.time()):
             return {}
         return await right(self, topics)
 

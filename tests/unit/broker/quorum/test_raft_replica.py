@@ -366,7 +366,8 @@ def test_leader_that_ends_answers_waiting_fetches(tmp_path: Path) -> None:
     async def scenario() -> None:
         world = Followed(tmp_path)
         epoch = await world.begin()
-        fetch = FetchRequest("cluster", 2, epoch, world.log_end, 0, 60_000.0, connection=7)
+        # As of a follower that knows of all commits: others are answered once the leader's log is synced.
+        fetch = FetchRequest("cluster", 2, epoch, world.log_end, world.log_end.offset, 60_000.0, connection=7)
         waiting = world.own.receive(fetch)
         assert not waiting.done()
         world.own.end()
@@ -384,7 +385,8 @@ def test_leader_that_cannot_write_the_next_epoch_ends(tmp_path: Path, monkeypatc
     async def scenario() -> None:
         world = Followed(tmp_path)
         epoch = await world.begin()
-        fetch = FetchRequest("cluster", 2, epoch, world.log_end, 0, 60_000.0, connection=7)
+        # As of a follower that knows of all commits: others are answered once the leader's log is synced.
+        fetch = FetchRequest("cluster", 2, epoch, world.log_end, world.log_end.offset, 60_000.0, connection=7)
         waiting = world.own.receive(fetch)
 
         def fail(*_state: object, version: int) -> None:
