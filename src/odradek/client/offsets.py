@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from odradek.client.errors import ClientError
@@ -109,20 +109,32 @@ async def ask_leaders(
 
     `answered` is called with the offsets of each leader as its answer arrives.
     """
-    leaders, lacking = await cluster.leaders(timestamps)
-    failures: Failures = {**lacking}
 
-    async def ask(node_id: int, keys: Collection[TopicPartition]) -> None:
+    async def ask(node_id: int, keys: Collection[TopicPartition]) -> Failures:
         try:
             answers = await ask_leader(cluster, node_id, keys, timestamps, isolation_level)
         except ClientError as error:
             cluster.want_metadata()
-            failures.update(dict.fromkeys(keys, error))
-            return
-        failures.update((key, each) for key, each in answers.items() if isinstance(each, KafkaError))
+            return dict.fromkeys(keys, error)
         answered({key: each for key, each in answers.items() if not isinstance(each, KafkaError)})
+        return {key: each for key, each in answers.items() if isinstance(each, KafkaError)}
 
-    await asyncio.gather(*(ask(node_id, keys) for node_id, keys in leaders.items()))
+    return await with_each_leader(cluster, timestamps, ask)
+
+
+async def with_each_leader(
+    cluster: Cluster,
+    partitions: Iterable[TopicPartition],
+    ask: Callable[[int, Collection[TopicPartition]], Awaitable[Failures]],
+) -> Failures:
+    """Call `ask(broker id, its partitions)` once for each leader, side by side, and return all failures.
+
+    Partitions without a leader are among them. Raises ClientError, and what `ask` raises.
+    """
+    leaders, lacking = await cluster.leaders(partitions)
+    failures: Failures = {**lacking}
+    for found in await asyncio.gather(*(ask(node_id, keys) for node_id, keys in leaders.items())):
+        failures.update(found)
     if any(isinstance(each, KafkaError) and is_stale_metadata(each.code) for each in failures.values()):
         with contextlib.suppress(ClientError, KafkaError):
             await cluster.refresh_metadata()

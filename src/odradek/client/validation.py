@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from odradek.client.consumer.positions import PartitionState
 from odradek.client.errors import ClientError, UnsupportedByBroker
-from odradek.client.network.cluster import Cluster, error_of, is_stale_metadata
-from odradek.client.offsets import Failures
+from odradek.client.network.cluster import Cluster, error_of
+from odradek.client.offsets import Failures, with_each_leader
 from odradek.records.topic_partition import TopicPartition
-from odradek.wire.errors import KafkaError
 from odradek.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochRequestPartition,
@@ -53,10 +50,8 @@ async def check_positions(
     suspects = _suspects(cluster, states)
     if not suspects:
         return {}
-    leaders, lacking = await cluster.leaders(suspects)
-    failures: Failures = {**lacking}
 
-    async def ask(node_id: int, keys: Sequence[TopicPartition]) -> None:
+    async def ask(node_id: int, keys: Collection[TopicPartition]) -> Failures:
         # Partitions that were revoked or moved meanwhile need no check.
         asked = {
             key: _Asked(states[key], cluster.metadata.leader_epoch(*key))
@@ -64,7 +59,7 @@ async def check_positions(
             if key in states and states[key].has_position
         }
         if not asked:
-            return
+            return {}
         request = OffsetForLeaderEpochRequest(_CONSUMER, _topics(asked))
         try:
             response = await cluster.request(node_id, request, OffsetForLeaderEpochResponse)
@@ -72,10 +67,10 @@ async def check_positions(
             for key, each in asked.items():
                 if key in states:
                     states[key].validated_epoch = each.leader_epoch
-            return
+            return {}
         except ClientError as error:
-            failures.update(dict.fromkeys(asked, error))
-            return
+            return dict.fromkeys(asked, error)
+        failures: Failures = {}
         for key, answer in _answers(response):
             if answer.error_code:
                 failures[key] = error_of(answer.error_code, f"{key}")
@@ -87,12 +82,9 @@ async def check_positions(
                 truncated(state, answer.end_offset)
             else:
                 state.validated_epoch = asked[key].leader_epoch
+        return failures
 
-    await asyncio.gather(*(ask(node_id, keys) for node_id, keys in leaders.items()))
-    if any(isinstance(each, KafkaError) and is_stale_metadata(each.code) for each in failures.values()):
-        with contextlib.suppress(ClientError, KafkaError):
-            await cluster.refresh_metadata()
-    return failures
+    return await with_each_leader(cluster, suspects, ask)
 
 
 def _suspects(cluster: Cluster, states: Mapping[TopicPartition, PartitionState]) -> list[TopicPartition]:
