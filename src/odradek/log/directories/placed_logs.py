@@ -32,7 +32,7 @@ class DirectorySettings(NamedTuple):
     writes: WriteSettings = WriteSettings()
     """How large and how long a write may block the event loop."""
     adopts: bool = False
-    """Whether a partition's directory that names another topic id is taken over instead of deleted."""
+    """Whether a partition's directory that names another topic id is taken over instead of set aside."""
     cordoned: Callable[[], Sequence[str]] = tuple
     """Paths of the directories that get no new replicas; `*` is all of them."""
     joins_quorum: bool = False

@@ -43,7 +43,7 @@ class DirectoriesStartup:
         self._topic_id_of: Callable[[str], bytes | None] | None = None
         self._joins_quorum = joins_quorum
         self.adopts = adopts
-        """Whether a partition's directory that names another topic id is taken over instead of deleted."""
+        """Whether a partition's directory that names another topic id is taken over instead of set aside."""
         self.records_may_be_lost = False
         """After `load`: the machine stopped with records that were not synced. After `expect`: a disk was replaced."""
         self.promised_until = -inf
