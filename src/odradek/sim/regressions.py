@@ -177,6 +177,8 @@ ONCE_FAILED: Final = {
     "back",
     "upkeep-562811000060": "a leader whose clock was ahead deleted all records and was deposed: a consumer that had "
     "read them began again at the earliest offset of its successor, and read records a second time",
+    "blackout-541181000213": "a killed broker took a topic that was created meanwhile for lost records: it was eligible "
+    "nowhere any longer, and the only replica left in sync lost power",
 }
 """Seed -> the fault that it found, in short; "simulator" and "checker" are faults of the test itself."""
 

@@ -1,10 +1,12 @@
 import asyncio
+import shutil
 from math import inf
 from pathlib import Path
 
 import pytest
 
 from odradek.log.config import LogConfig
+from odradek.log.directories.checkpoint_formats import RECOVERY_POINTS
 from odradek.log.directories.log_directories import LogDirectories
 from odradek.log.directories.log_directory import LogDirectoryError
 from odradek.log.directories.scan import note_promise
@@ -111,6 +113,60 @@ def test_records_are_lost_with_the_disk_that_held_them(tmp_path: Path) -> None:
         await last.close()
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("change", "lost"),
+    [
+        ("none", False),
+        ("no registration", True),
+        ("the cluster knows what was created", True),
+        ("a disk replaced", True),
+        ("a disk left out", True),
+        ("a disk of another registration", True),
+        ("the partition was there", True),
+    ],
+)
+def test_partition_created_after_the_last_process_is_no_loss(tmp_path: Path, change: str, lost: bool) -> None:
+    """The cluster counted on the broker, whose registration had not ended yet."""
+    paths = [str(tmp_path / name) for name in ("one", "two")]
+
+    def start(places: list[str]) -> LogDirectories:
+        directories = LogDirectories(RebootingDisk(), SystemClock(), SystemRandom(), places)
+        directories.startup.load(cluster_id="c", node_id=1)
+        return directories
+
+    async def be_killed() -> None:
+        first = start(paths)
+        first.create("t", 0, bytes(16))
+        if change == "the partition was there":
+            first.create("t", 1, bytes(16))
+            put(first.open("t", 1, bytes(16), LogConfig()), batch(1))
+            first.checkpoints.write_now(RECOVERY_POINTS)
+        if change != "no registration":
+            first.startup.note_use(7)
+        await first.close(clean=False)
+
+    async def start_again(places: list[str], *, may_be_new: bool) -> bool:
+        second = start(places)
+        second.startup.expect([("t", 0), ("t", 1)], may_be_new=may_be_new)
+        is_lost = second.startup.records_may_be_lost
+        await second.close()
+        return is_lost
+
+    asyncio.run(be_killed())
+    directory = str(next(tmp_path.glob("*/t-0")).parent)
+    other = next(each for each in paths if each != directory)
+    if change == "the partition was there":
+        shutil.rmtree(next(tmp_path.glob("*/t-1")))
+    elif change == "a disk replaced":
+        shutil.rmtree(other)
+    elif change == "a disk of another registration":
+        note = Path(other, ".odradek_epoch")
+        note.write_bytes(note.read_bytes().replace(b"7", b"6"))
+    places = [directory] if change == "a disk left out" else paths
+    may_be_new = change != "the cluster knows what was created"
+    assert asyncio.run(start_again(places, may_be_new=may_be_new)) is lost
 
 
 def test_start_fails_when_it_cannot_note_a_lost_disk(tmp_path: Path) -> None:

@@ -51,6 +51,7 @@ def store_parts(
     controller.leases.watch_changes(leases.wake)
 
     def registered(broker: Broker) -> None:
+        storage.directories.startup.note_use(broker.epoch)
         view.registered(broker)
         leases.registered()
 

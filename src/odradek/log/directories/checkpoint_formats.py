@@ -24,7 +24,8 @@ STORE_FORMAT: Final = 1
 BOOT_ID: Final = ".odradek_boot"
 """The machine's start that the directory was last used in."""
 BROKER_EPOCH: Final = ".odradek_epoch"
-"""The epoch of the registration that the directory was last used under, in a KRaft cluster; as in CLEAN_SHUTDOWN."""
+"""The registration that the directory was last used under: its epoch as in CLEAN_SHUTDOWN, and how many directories
+were used with it."""
 PROMISE: Final = ".odradek_promise"
 """When the last promises of this broker not to begin to lead end, in seconds of the machine's monotonic clock."""
 LOCK: Final = ".lock"
@@ -208,6 +209,15 @@ def parse_clean_shutdown(data: bytes) -> int:
     return epoch if isinstance(epoch, int) else -1
 
 
+def parse_last_use(data: bytes) -> tuple[int, int]:
+    """The epoch and the number of directories in BROKER_EPOCH; -1 for what the file does not say."""
+    try:
+        directories = json.loads(data or b"{}").get("directories", -1)
+    except (ValueError, AttributeError):
+        return -1, -1
+    return parse_clean_shutdown(data), directories if isinstance(directories, int) else -1
+
+
 def parse_promise(data: bytes) -> float:
     """The time in PROMISE; infinity in a file that does not say it."""
     try:
@@ -222,5 +232,11 @@ def format_promise(until: float) -> bytes:
 
 
 def format_clean_shutdown(broker_epoch: int) -> bytes:
-    """Format `.kafka_cleanshutdown` or `.odradek_epoch`, with the epoch of a registration."""
+    """Format `.kafka_cleanshutdown`, with the epoch of a registration."""
     return json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":")).encode()
+
+
+def format_last_use(broker_epoch: int, directories: int) -> bytes:
+    """Format `.odradek_epoch`: the epoch of a registration, and the number of directories that are used with it."""
+    content = {"version": 0, "brokerEpoch": broker_epoch, "directories": directories}
+    return json.dumps(content, separators=(",", ":")).encode()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from itertools import chain
 from math import inf
 from typing import Final, NamedTuple
 
@@ -17,9 +18,10 @@ from odradek.log.directories.checkpoint_formats import (
     PROMISE,
     CorruptCheckpoint,
     MetaProperties,
-    format_clean_shutdown,
+    format_last_use,
     format_promise,
     parse_clean_shutdown,
+    parse_last_use,
     parse_meta_properties,
     parse_offsets,
     parse_promise,
@@ -52,6 +54,8 @@ class Found(NamedTuple):
     """Replicas on their way here, with their paths."""
     doomed: list[str]
     """Paths of directories that are to be removed."""
+    noted: frozenset[PartitionKey]
+    """Partitions that a checkpoint names: they were here when it was written."""
 
 
 def scan(
@@ -72,7 +76,8 @@ def scan(
         if name in names:
             offsets.update(_read_offsets(disk, f"{path}/{name}", report))
         directory.checkpoints[name] = CheckpointFile(disk, path, f"{path}/{name}", offsets)
-    found = Found(clean, [], [], [])
+    noted = frozenset(chain.from_iterable(directory.offsets(name) for name in OFFSET_CHECKPOINTS))
+    found = Found(clean, [], [], [], noted)
     for name in names:
         if name.endswith(TEMPORARY) and name.startswith(OFFSET_CHECKPOINTS):
             disk.remove(f"{path}/{name}")
@@ -179,7 +184,7 @@ def note_epoch(
     disk: Disk, directories: Sequence[LogDirectory], epoch: int, failed: Callable[[str, OSError], None]
 ) -> None:
     """Note the registration under which the directories are used from now on."""
-    _note(disk, directories, BROKER_EPOCH, format_clean_shutdown(epoch), failed)
+    _note(disk, directories, BROKER_EPOCH, format_last_use(epoch, len(directories)), failed)
 
 
 def _note(
@@ -207,6 +212,16 @@ def last_epoch(disk: Disk, paths: Sequence[str]) -> int:
             continue
         return epochs.pop() if len(epochs) == 1 else -1
     return -1
+
+
+def are_those_of_last_use(disk: Disk, paths: Sequence[str]) -> bool:
+    """Whether exactly these directories were used under the last registration: none was replaced or left out since."""
+    try:
+        uses = {parse_last_use(disk.read_file(f"{path}/{BROKER_EPOCH}")) for path in paths}
+    except OSError:
+        return False
+    epoch, directories = uses.pop()
+    return not uses and epoch >= 0 and directories == len(paths)
 
 
 def _read_offsets(disk: Disk, path: str, report: Callable[[str], None]) -> dict[PartitionKey, int]:

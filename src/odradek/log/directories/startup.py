@@ -17,6 +17,7 @@ from odradek.log.directories.placed_logs import PlacedLogs
 from odradek.log.directories.replica_copy import TAKES_OVER
 from odradek.log.directories.replica_moves import ReplicaMoves
 from odradek.log.directories.scan import (
+    are_those_of_last_use,
     may_have_lost_records,
     note_boots,
     note_epoch,
@@ -34,7 +35,8 @@ class DirectoriesStartup:
     """The steps of a start in their order: `lock`, `load`, `set_aside_strays`, `expect`."""
 
     __slots__ = (
-        "_joins_quorum", "_moves", "_places", "_topic_id_of", "adopts", "promised_until", "records_may_be_lost",
+        "_joins_quorum", "_moves", "_noted", "_places", "_topic_id_of", "adopts", "promised_until",
+        "records_may_be_lost",
     )  # fmt: skip
 
     def __init__(self, places: PlacedLogs, moves: ReplicaMoves, *, adopts: bool, joins_quorum: bool = False) -> None:
@@ -42,6 +44,7 @@ class DirectoriesStartup:
         self._moves = moves
         self._topic_id_of: Callable[[str], bytes | None] | None = None
         self._joins_quorum = joins_quorum
+        self._noted: set[PartitionKey] = set()
         self.adopts = adopts
         """Whether a partition's directory that names another topic id is taken over instead of set aside."""
         self.records_may_be_lost = False
@@ -129,6 +132,7 @@ class DirectoriesStartup:
         places = self._places
         found = scan(places.disk, directory, own, places.random, places.report)
         directory.after_crash = not found.clean
+        self._noted |= found.noted
         self.promised_until = max(self.promised_until, promised_until(places.disk, found, directory.path))
         if may_have_lost_records(places.disk, found, directory.path):
             self.records_may_be_lost = True
@@ -198,16 +202,21 @@ class DirectoriesStartup:
         """Whether a directory could not be read at the start: which partitions it holds is unknown."""
         return not all(directory.was_read for directory in self._places.directories)
 
-    def expect(self, counted_on: Iterable[PartitionKey]) -> None:
+    def expect(self, counted_on: Iterable[PartitionKey], *, may_be_new: bool = False) -> None:
         """Note a loss if a partition that the cluster counts as complete here has no directory: its disk was replaced.
 
-        Not while a directory could not be read: the partition may be in it, and is offline then. LogDirectoryError if
-        the loss cannot be noted on the disk for want of a descriptor.
+        Not while a directory could not be read: the partition may be in it, and is offline then. `may_be_new`: the
+        cluster does not know whether this broker has created a partition. One that no checkpoint names is then a new
+        one with an empty log, if the directories are those of the last process. LogDirectoryError if the loss cannot be
+        noted on the disk for want of a descriptor.
         """
         places = self._places
+        noted, self._noted = self._noted, set()
         if self.records_may_be_lost or self.has_unread:
             return
         missing = [key for key in counted_on if key not in places.where]
+        if may_be_new and are_those_of_last_use(places.disk, [each.path for each in places.directories]):
+            missing = [key for key in missing if key in noted]
         if missing:
             self.records_may_be_lost = True
             places.report(
@@ -231,9 +240,13 @@ class DirectoriesStartup:
 
         A process that is killed loses no records: the next one reports this epoch as that of a clean stop (KIP-966).
         """
+        self.note_use(epoch)
+        self.accept_losses()
+
+    def note_use(self, epoch: int) -> None:
+        """Note that the directories are used under the registration of this epoch."""
         places = self._places
         note_epoch(places.disk, places.directories, epoch, places.failed)
-        self.accept_losses()
 
     def set_aside_strays(self, is_known: Callable[[str, int], bool]) -> int:
         """Rename the directories of partitions that the cluster does not know here to `-stray`; their number.
