@@ -33,6 +33,8 @@ QUORUM_PROFILES: Final[Mapping[str, QuorumProfile]] = {
 _SAFETY_MS: Final = 10_000.0
 _ELECTION_MS: Final = 4_000.0
 _QUIET_MS: Final = 2_000.0
+_LATEST_MS: Final = 30_000.0
+"""Until then a leader that has left the voters has resigned, and another one is elected."""
 _PROPOSE_MS: Final = 35.0
 _FAULT_MS: Final = 250.0
 _MOST_MESSAGES: Final = 40
@@ -185,9 +187,11 @@ def _recover(world: QuorumWorld) -> None:
         host.frozen_until_ms, host.operations_left = world.now_ms, -1
         world.start_if_dead(host)
     world.run_until(_SAFETY_MS + _ELECTION_MS)
-    sent, epoch = world.sent, max(_epochs(world))
+    while any(map(_leaves, world.hosts.values())) and world.now_ms < _LATEST_MS:
+        world.run_until(world.now_ms + _ELECTION_MS)
+    sent, epoch, until = world.sent, max(_epochs(world)), world.now_ms + _QUIET_MS
     world.propose("last")
-    world.run_until(_SAFETY_MS + _ELECTION_MS + _QUIET_MS)
+    world.run_until(until)
     if "last" not in world.acked:
         raise Violation("Liveness", "no value was committed after the faults had ended")
     committed = {host.machine.quorum.high_watermark for host in world.hosts.values() if host.machine is not None}
@@ -202,6 +206,12 @@ def _recover(world: QuorumWorld) -> None:
     missing = world.acked.difference(values)
     if missing:
         raise Violation("LeaderHasAllAckedValues", f"acknowledged values are missing: {sorted(missing)[:5]}")
+
+
+def _leaves(host: Host) -> bool:
+    """Whether a leader is no voter any longer: it resigns once that is committed, behind what was proposed before."""
+    quorum = None if host.machine is None else host.machine.quorum
+    return quorum is not None and isinstance(quorum.role, Leader) and not quorum.is_voter
 
 
 def _epochs(world: QuorumWorld) -> list[int]:
