@@ -92,7 +92,7 @@ async def open_storage(config: BrokerConfig, ports: Ports, buffers: ReceiveBuffe
     view = ClusterView(config)
     metadata = StoreMetadata(store, StoredConfigs(store, view))
     cluster, image = await _read_cluster(config, ports, metadata, identity.cluster_id)
-    load_directories(directories, config, cluster, image, knows_created=False)
+    load_directories(directories, config, cluster, image, may_be_new=True)
     return Storage(directories, ReplicaDirectories(config.node_id, directories), metadata, view, cluster)
 
 
@@ -159,13 +159,13 @@ def load_directories(
     image: ClusterImage,
     *,
     has_same_disks: bool = False,
-    knows_created: bool = True,
+    may_be_new: bool = False,
 ) -> None:
     """Load the directories, and compare what they hold with the replicas that the image gives to this broker.
 
     `has_same_disks`: no disk was replaced since this broker registered. A replica without a directory, of which the
-    cluster knows none either, is then one that this broker has not created yet. `knows_created`: the cluster knows
-    such directories at all.
+    cluster knows none either, is then one that this broker has not created yet. `may_be_new`: the cluster
+    knows no directories, and what `DirectoriesStartup.expect` finds decides.
     """
     node_id = config.node_id
     directories.startup.load(
@@ -183,5 +183,5 @@ def load_directories(
             for index, state in enumerate(topic.partitions)
             if (node_id in state.isr or node_id in state.elr) and not (has_same_disks and is_unassigned(state, node_id))
         ),
-        may_be_new=not knows_created,
+        may_be_new=may_be_new,
     )

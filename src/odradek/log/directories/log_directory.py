@@ -81,6 +81,10 @@ class LogDirectory:
         for key, offset in self.watermarks.items():
             self.watermarks[key] = min(offset, self.recovery_points.get(key, 0))
 
+    def is_named(self, key: PartitionKey) -> bool:
+        """Whether a checkpoint on the disk names the partition, which was here when it was written."""
+        return any(key in each.named for each in self.checkpoints.values())
+
     def forget(self, key: PartitionKey) -> None:
         """The partition left the directory."""
         self.known -= 1

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from itertools import chain
 from math import inf
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from odradek.log.directories.checkpoint_file import TEMPORARY, CheckpointFile
 from odradek.log.directories.checkpoint_formats import (
@@ -36,6 +35,8 @@ from odradek.ports.disk import Disk
 from odradek.ports.randomness import Random
 from odradek.records.topic_partition import PartitionKey
 
+T = TypeVar("T")
+
 _RECORDS_LOST: Final = "records may be lost"
 """In the place of the id of a boot."""
 _PARTITION: Final = re.compile(r"^(.+)-(0|[1-9][0-9]*)$")
@@ -54,8 +55,6 @@ class Found(NamedTuple):
     """Replicas on their way here, with their paths."""
     doomed: list[str]
     """Paths of directories that are to be removed."""
-    noted: frozenset[PartitionKey]
-    """Partitions that a checkpoint names: they were here when it was written."""
 
 
 def scan(
@@ -76,8 +75,7 @@ def scan(
         if name in names:
             offsets.update(_read_offsets(disk, f"{path}/{name}", report))
         directory.checkpoints[name] = CheckpointFile(disk, path, f"{path}/{name}", offsets)
-    noted = frozenset(chain.from_iterable(directory.offsets(name) for name in OFFSET_CHECKPOINTS))
-    found = Found(clean, [], [], [], noted)
+    found = Found(clean, [], [], [])
     for name in names:
         if name.endswith(TEMPORARY) and name.startswith(OFFSET_CHECKPOINTS):
             disk.remove(f"{path}/{name}")
@@ -207,21 +205,26 @@ def last_epoch(disk: Disk, paths: Sequence[str]) -> int:
     """
     for name in (CLEAN_SHUTDOWN, BROKER_EPOCH):
         try:
-            epochs = {parse_clean_shutdown(disk.read_file(f"{path}/{name}")) for path in paths}
+            agreed = _agreed(disk, paths, name, parse_clean_shutdown)
         except OSError:
             continue
-        return epochs.pop() if len(epochs) == 1 else -1
+        return -1 if agreed is None else agreed
     return -1
 
 
 def are_those_of_last_use(disk: Disk, paths: Sequence[str]) -> bool:
     """Whether exactly these directories were used under the last registration: none was replaced or left out since."""
     try:
-        uses = {parse_last_use(disk.read_file(f"{path}/{BROKER_EPOCH}")) for path in paths}
+        agreed = _agreed(disk, paths, BROKER_EPOCH, parse_last_use)
     except OSError:
         return False
-    epoch, directories = uses.pop()
-    return not uses and epoch >= 0 and directories == len(paths)
+    return agreed is not None and agreed[0] >= 0 and agreed[1] == len(paths)
+
+
+def _agreed(disk: Disk, paths: Sequence[str], name: str, parse: Callable[[bytes], T]) -> T | None:
+    """What the files of that name say in all of the directories; None where they differ. Raises OSError."""
+    found = {parse(disk.read_file(f"{path}/{name}")) for path in paths}
+    return found.pop() if len(found) == 1 else None
 
 
 def _read_offsets(disk: Disk, path: str, report: Callable[[str], None]) -> dict[PartitionKey, int]:

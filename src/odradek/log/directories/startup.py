@@ -35,8 +35,7 @@ class DirectoriesStartup:
     """The steps of a start in their order: `lock`, `load`, `set_aside_strays`, `expect`."""
 
     __slots__ = (
-        "_joins_quorum", "_moves", "_noted", "_places", "_topic_id_of", "adopts", "promised_until",
-        "records_may_be_lost",
+        "_joins_quorum", "_moves", "_places", "_topic_id_of", "adopts", "promised_until", "records_may_be_lost",
     )  # fmt: skip
 
     def __init__(self, places: PlacedLogs, moves: ReplicaMoves, *, adopts: bool, joins_quorum: bool = False) -> None:
@@ -44,7 +43,6 @@ class DirectoriesStartup:
         self._moves = moves
         self._topic_id_of: Callable[[str], bytes | None] | None = None
         self._joins_quorum = joins_quorum
-        self._noted: set[PartitionKey] = set()
         self.adopts = adopts
         """Whether a partition's directory that names another topic id is taken over instead of set aside."""
         self.records_may_be_lost = False
@@ -132,7 +130,6 @@ class DirectoriesStartup:
         places = self._places
         found = scan(places.disk, directory, own, places.random, places.report)
         directory.after_crash = not found.clean
-        self._noted |= found.noted
         self.promised_until = max(self.promised_until, promised_until(places.disk, found, directory.path))
         if may_have_lost_records(places.disk, found, directory.path):
             self.records_may_be_lost = True
@@ -211,12 +208,11 @@ class DirectoriesStartup:
         noted on the disk for want of a descriptor.
         """
         places = self._places
-        noted, self._noted = self._noted, set()
         if self.records_may_be_lost or self.has_unread:
             return
         missing = [key for key in counted_on if key not in places.where]
         if may_be_new and are_those_of_last_use(places.disk, [each.path for each in places.directories]):
-            missing = [key for key in missing if key in noted]
+            missing = [key for key in missing if any(each.is_named(key) for each in places.directories)]
         if missing:
             self.records_may_be_lost = True
             places.report(
