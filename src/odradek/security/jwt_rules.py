@@ -75,7 +75,8 @@ def parse_keys(text: bytes) -> list[VerificationKey]:
 
 def _verification_key(entry: Mapping[str, Any]) -> VerificationKey | None:
     """None for a key of another purpose, a symmetric one and one that cannot be read."""
-    if entry.get("use", "sig") != "sig" or "verify" not in entry.get("key_ops", ("verify",)):
+    use, operations = entry.get("use"), entry.get("key_ops")
+    if use not in (None, "sig") or (operations is not None and "verify" not in operations):
         return None
     kind, curve = entry.get("kty"), entry.get("crv")
     algorithms: tuple[str, ...]

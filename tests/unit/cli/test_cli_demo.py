@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 import tempfile
 import time
 import types
@@ -178,6 +179,16 @@ def test_folder_is_removed_and_not_named_when_all_agreed(
     assert main(["demo"]) == 0
     assert not folders.exists()
     assert str(folders) not in capsys.readouterr().out
+
+
+def test_demo_that_is_terminated_leaves_no_folder(folders: Path, monkeypatch: pytest.MonkeyPatch):
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(Demo, "run", lambda self: signal.raise_signal(signal.SIGTERM))
+    with pytest.raises(SystemExit) as ended:
+        main(["demo"])
+    assert ended.value.code == 128 + signal.SIGTERM
+    assert not folders.exists()
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_broker_of_the_demo_serves_metrics_at_the_address_it_prints(tmp_path: Path):

@@ -2,6 +2,8 @@
 
 import json
 import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -156,6 +158,17 @@ def test_program_that_fails_at_a_stop_is_not_started_again(tmp_path: Path, monke
     monkeypatch.setattr(os, "execve", lambda *given: started.append(given))
     assert main(f"pipeline run --restarts 2 --backoff 0.001 {program}".split()) == 1
     assert started == []
+
+
+def test_signals_end_the_client_of_a_specification_only_while_it_runs() -> None:
+    """A later one, in the pause before a restart, has to end the command."""
+    before = signal.getsignal(signal.SIGTERM)
+    client = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    with pipeline._forwarding(client) as seen:
+        signal.raise_signal(signal.SIGTERM)
+        assert client.wait(30) == -signal.SIGTERM
+    assert seen == [signal.SIGTERM]
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_restart_runs_the_same_command_with_the_failures_counted(

@@ -1,15 +1,21 @@
-"""TLS options of the client: names of Kafka and of other clients, and what is an error."""
+"""TLS options of the client: names of Kafka and of other clients, and what is an error; logins by bearer token."""
 
 from __future__ import annotations
 
+import asyncio
+import random
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from odradek.client.config import resolve_admin
-from odradek.client.errors import ConfigError
+from odradek.client.errors import AuthenticationFailed, ConfigError
+from odradek.client.security.sasl import logins
 from odradek.client.security.tls import secure_connections
+from odradek.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from odradek.wire.messages.sasl_handshake import SaslHandshakeResponse
 from tests.certificates import Authority, Certificate
 
 
@@ -66,3 +72,24 @@ def test_unusable_files_are_an_error(options: dict[str, str], text: str, own: Ce
     with pytest.raises(ConfigError, match=text) as raised:
         secured(**{name: files.get(value, value) for name, value in options.items()})
     assert Path(own.key).read_text() not in str(raised.value)
+
+
+# --- bearer tokens ---
+
+
+def test_broker_that_accepts_a_token_after_it_rejected_it_is_not_believed() -> None:
+    answers = [b'{"status":"invalid_token"}', b""]
+    messages: list[bytes] = []
+
+    async def request(asked: Any, *_: Any) -> Any:
+        if not isinstance(asked, SaslAuthenticateRequest):
+            return SaslHandshakeResponse(0, ["OAUTHBEARER"])
+        messages.append(bytes(asked.auth_bytes))
+        return SaslAuthenticateResponse(0, None, answers.pop(0), 0)
+
+    connection: Any = SimpleNamespace(host="broker", version_of=lambda _: 1, request=request)
+    bearer = {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": lambda: "t"}
+    config = resolve_admin({"security_protocol": "SASL_PLAINTEXT"} | bearer)
+    with pytest.raises(AuthenticationFailed, match=r'rejected the token: \{"status":"invalid_token"\}'):
+        asyncio.run(logins(config, random.Random(1))(connection, 1000))
+    assert messages[1:] == [b"\x01"]

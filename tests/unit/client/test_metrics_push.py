@@ -67,6 +67,14 @@ class Receiver(FakeCluster):
 # --- the state ---
 
 
+@pytest.mark.parametrize("interval_ms", [0, -1])
+@pytest.mark.parametrize("wanted", [["*"], []])
+def test_interval_that_is_not_positive_counts_as_five_minutes(interval_ms: int, wanted: list[str]) -> None:
+    state = TelemetryState()
+    state.subscribed(answer(push_interval_ms=interval_ms, requested_metrics=wanted), 0.5)
+    assert state.wait_s == DEFAULT_INTERVAL_MS / 1000
+
+
 def test_first_push_is_spread_over_an_interval() -> None:
     for chance, wait_s in ((0.0, 0.5), (0.5, 1.0), (1.0, 1.5)):
         state = TelemetryState()

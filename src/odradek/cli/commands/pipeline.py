@@ -526,12 +526,12 @@ def _run_spec(arguments: argparse.Namespace, name: str, settings: dict[str, str]
         with log.open("ab") as output:
             process = subprocess.Popen(
                 _spec_command(arguments), env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT, text=True, start_new_session=True,
+                stderr=subprocess.STDOUT, encoding="utf-8", errors="backslashreplace", start_new_session=True,
             )  # fmt: skip
-            stopped = _forward(process)
-            assert process.stdout is not None
-            lines = _copy(process.stdout, output, show=arguments.progress == "lines")
-            status = process.wait()
+            with _forwarding(process) as stopped:
+                assert process.stdout is not None
+                lines = _copy(process.stdout, output, show=arguments.progress == "lines")
+                status = process.wait()
     finally:
         follower.close()
         _end(session, log)
@@ -559,8 +559,9 @@ def _configuration(file: str) -> dict[str, str]:
         raise UsageError(f"{file} is not a pipeline specification: {str(error).splitlines()[0]}") from error
 
 
-def _forward(process: subprocess.Popen[str]) -> list[int]:
-    """Signals end the client, and Spark with this process after it; which they were."""
+@contextlib.contextmanager
+def _forwarding(process: subprocess.Popen[Any]) -> Iterator[list[int]]:
+    """Signals end the client meanwhile, and Spark with this process after it; which they were."""
     seen: list[int] = []
 
     def forward(number: int, _frame: object) -> None:
@@ -568,9 +569,12 @@ def _forward(process: subprocess.Popen[str]) -> list[int]:
         with contextlib.suppress(ProcessLookupError):
             process.terminate()
 
-    for each in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(each, forward)
-    return seen
+    before = {each: signal.signal(each, forward) for each in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield seen
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 def _copy(source: IO[str], log: IO[bytes], *, show: bool) -> Sequence[str]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
+from collections.abc import Iterator
 from typing import Final
 
 OF_A_SIGNAL: Final = 128
@@ -33,3 +35,17 @@ def end_on_signals(stop: asyncio.Event | None = None) -> list[int]:
         if signal.getsignal(number) is not signal.SIG_IGN:
             asyncio.get_running_loop().add_signal_handler(number, end, number)
     return ended
+
+
+@contextlib.contextmanager
+def cleaned_up_after_sigterm() -> Iterator[None]:
+    """Let SIGTERM meanwhile raise SystemExit in the main thread, so that its `finally` clauses run as after SIGINT."""
+
+    def end(number: int, _frame: object) -> None:
+        raise SystemExit(OF_A_SIGNAL + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

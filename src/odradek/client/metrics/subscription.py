@@ -11,7 +11,7 @@ from odradek.wire.messages.get_telemetry_subscriptions import GetTelemetrySubscr
 from odradek.wire.primitives import ZERO_UUID
 
 DEFAULT_INTERVAL_MS: Final = 300_000
-"""The time between two attempts while no broker has named an interval."""
+"""The time between two attempts while no broker has named an interval above zero, as in Kafka's client."""
 _FATAL: Final = (ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_RECORD, ErrorCode.UNSUPPORTED_VERSION)
 _AT_ONCE: Final = (ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 _ALL: Final = ("*", "")
@@ -64,7 +64,7 @@ class TelemetryState:
         found = Subscription(
             response.subscription_id,
             tuple(response.accepted_compression_types),
-            response.push_interval_ms,
+            response.push_interval_ms if response.push_interval_ms > 0 else DEFAULT_INTERVAL_MS,
             response.telemetry_max_bytes,
             response.delta_temporality,
             _compact(response.requested_metrics),

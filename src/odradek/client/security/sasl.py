@@ -26,6 +26,8 @@ from odradek.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHands
 MECHANISMS: Final = (plain.MECHANISM, *SCRAM_MECHANISMS, oauthbearer.MECHANISM, gssapi_exchange.MECHANISM)
 """Implemented values of `sasl_mechanism`."""
 _NONCE_BYTES: Final = 24
+_SHOWN_BYTES: Final = 200
+"""Of what a broker says about a token."""
 _EARLIEST: Final = 0.85
 _LATEST: Final = 0.95
 """Shares of a session's lifetime between which a connection authenticates again, as in Kafka's client."""
@@ -81,9 +83,15 @@ class _Bearer:
     """OAUTHBEARER has one message; an error of the broker is acknowledged."""
 
     def __init__(self, token: str, extensions: Mapping[str, str]) -> None:
+        self._rejection = b""
         self.first = oauthbearer.bearer_message(token, extensions)
 
     async def next(self, answer: bytes) -> bytes | None:
+        if self._rejection:
+            # a broker that accepts what it has rejected is none to believe
+            shown = self._rejection[:_SHOWN_BYTES].decode("utf-8", "replace")
+            raise SaslError(f"the broker rejected the token: {shown}")
+        self._rejection = answer
         return b"\x01" if answer else None
 
 
