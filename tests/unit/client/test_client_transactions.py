@@ -20,7 +20,8 @@ from odradek.wire.messages.add_partitions_to_txn import (
 )
 from odradek.wire.messages.find_coordinator import FindCoordinatorResponse, FindCoordinatorResponseCoordinator
 from tests.unit.client.fake_cluster import OPTIONS, FakeBroker, drop, fail_produce, lose_answer, silent
-from tests.unit.client.transaction_coordinator import Coordinator, run
+from tests.unit.client.transaction_coordinator import Body, Coordinator, run
+from tests.unit.client.virtual_time import run_in_virtual_time
 
 
 def test_partitions_and_groups_are_added_before_anything_goes_to_them() -> None:
@@ -273,3 +274,80 @@ def test_offset_fetch_moves_to_another_coordinator_when_its_broker_dies() -> Non
             assert (await consumer.committed([key]))[key].offset == 5
 
     asyncio.run(main())
+
+
+# --- pauses ---
+
+
+def virtual_s(cluster: Coordinator, body: Body) -> float:
+    """The time that a producer with Kafka's pauses takes, on a clock that moves only while all wait."""
+    took: list[float] = []
+    options = {"transactional_id": "x", "linger_ms": 0, "bootstrap_servers": OPTIONS["bootstrap_servers"]}
+
+    async def main() -> None:
+        async with TransactionalProducer(network=cluster, **options) as producer:
+            began = asyncio.get_running_loop().time()
+            await body(producer)
+            took.append(asyncio.get_running_loop().time() - began)
+
+    run_in_virtual_time(main())
+    return took[0]
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.CONCURRENT_TRANSACTIONS])
+def test_batch_is_sent_again_soon_while_another_partition_is_being_added(code: ErrorCode) -> None:
+    """Apache's broker rejects one of two requests that bring partitions to a transaction at the same time."""
+    cluster = Coordinator()
+
+    async def body(producer: TransactionalProducer) -> None:
+        cluster.script(ApiKey.PRODUCE, *[fail_produce(code)] * 2)
+        async with producer.transaction():
+            await producer.send_and_wait("t", b"a", partition=0)
+
+    assert virtual_s(cluster, body) <= (5 + 10) * 1.2 / 1000
+    assert cluster.values() == [b"a"]
+
+
+def test_batch_that_lacks_replicas_for_long_has_the_usual_pauses() -> None:
+    cluster = Coordinator()
+
+    async def body(producer: TransactionalProducer) -> None:
+        cluster.script(ApiKey.PRODUCE, *[fail_produce(ErrorCode.NOT_ENOUGH_REPLICAS)] * 12)
+        async with producer.transaction():
+            await producer.send_and_wait("t", b"a", partition=0)
+
+    # five pauses from 5 ms on that double, then 100 ms each
+    assert (155 + 7 * 100) * 0.8 / 1000 <= virtual_s(cluster, body) <= (155 + 7 * 100) * 1.2 / 1000
+
+
+def test_offsets_are_sent_again_soon_while_a_partition_is_being_added() -> None:
+    cluster = Coordinator()
+
+    async def body(producer: TransactionalProducer) -> None:
+        cluster.script(ApiKey.TXN_OFFSET_COMMIT, loading, loading)
+        async with producer.transaction():
+            await producer.send_offsets("g", {TopicPartition("t", 1): 4})
+
+    assert virtual_s(cluster, body) <= (5 + 10) * 1.2 / 1000
+    assert cluster.count(ApiKey.TXN_OFFSET_COMMIT) == 3
+
+
+def test_coordinator_that_loads_for_long_is_asked_after_usual_pauses() -> None:
+    cluster = Coordinator()
+
+    async def body(producer: TransactionalProducer) -> None:
+        cluster.script(ApiKey.TXN_OFFSET_COMMIT, *[loading] * 8)
+        async with producer.transaction():
+            await producer.send_offsets("g", {TopicPartition("t", 1): 4})
+
+    # five pauses from 5 ms on that double, then from 100 ms on
+    assert virtual_s(cluster, body) >= (155 + 100 + 200 + 400) * 0.8 / 1000
+
+
+def loading(broker: FakeBroker, request: Any, version: int, proper: Callable[[], Any]) -> Any:
+    """Answers TxnOffsetCommit as a coordinator that loads its partition."""
+    answer = proper()
+    for topic in answer.topics:
+        for each in topic.partitions:
+            each.error_code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    return answer

@@ -71,6 +71,8 @@ SILENT_S: Final = 1.0
 """A broker that has not answered Metadata for this time is not waited for where there is another one."""
 _QUIET_S: Final = 1.0
 """A retriable error of a broker is normal for this long: a leader moves, a coordinator loads."""
+_BRIEF_MS: Final = 5
+"""The first pause where something is over within milliseconds."""
 _LOST_COORDINATOR: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 
 
@@ -331,6 +333,11 @@ class Cluster:
         """Seconds to wait after so many failures in a row."""
         options = self.options
         return backoff_seconds(failures, options["retry_backoff_ms"], options["retry_backoff_max_ms"], self.random)
+
+    def brief_backoff(self, failures: int) -> float:
+        """Seconds to wait where the reason of the failures is gone within milliseconds: at first much less."""
+        limit_ms = self.options["retry_backoff_ms"]
+        return backoff_seconds(failures, min(_BRIEF_MS, limit_ms), limit_ms, self.random)
 
     # --- metadata ---
 

@@ -60,6 +60,11 @@ _MAYBE_WRITTEN: Final = (
 _UNCONFIRMED: Final = (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,)
 """The leader may have been deposed before it could confirm the batch."""
 _FENCED: Final = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
+_BEING_ADDED: Final = (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.CONCURRENT_TRANSACTIONS)
+"""In a transaction: another request with new partitions of it was under way to the coordinator.
+
+Apache's broker (AddPartitionsToTxnManager) has one at a time for each producer, and rejects the batches of the other.
+"""
 
 Acknowledged = Callable[[Batch], None]
 
@@ -641,7 +646,9 @@ class Sender:
         if code is not None and (is_stale_metadata(code) or code in _UNCONFIRMED):
             self._stale(batch, answer)
         if self.fatal is None and self._retriable(batch, error, answer):
-            batch.retry_at = self._loop.time() + self._cluster.backoff(batch.attempts)
+            is_brief = self.transaction is not None and code in _BEING_ADDED
+            backoff = self._cluster.brief_backoff if is_brief else self._cluster.backoff
+            batch.retry_at = self._loop.time() + backoff(batch.attempts)
             self.measures.of_topic(batch.key[0]).retries += batch.count
             if not isinstance(error, Disconnected):  # logged for the connection
                 self._failures.failed(f"producing to {batch.key[0]}-{batch.key[1]}", error, "retrying", quiet_s=1.0)

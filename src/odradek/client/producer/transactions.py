@@ -60,6 +60,9 @@ _TV1_END: Final = 4
 _FENCED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
 _AGAIN: Final = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 """Retriable in a transaction only: the previous one is still being completed; a topic is being created."""
+_BRIEF_FAILURES: Final = 5
+"""So often COORDINATOR_LOAD_IN_PROGRESS is taken for what Apache's broker means by it in a transaction: that it was
+adding another partition."""
 
 
 class State(Enum):
@@ -478,17 +481,19 @@ class TransactionalProducer(Generic[Key_contra, Value_contra]):
 
     async def _retry(self, call: Any, what: str) -> Any:
         """As `Cluster.retrying`, and retry the codes that are transient within a transaction only."""
+        failures = 0
 
         async def patient() -> Any:
-            failures = 0
+            nonlocal failures
             while True:
                 try:
                     return await call()
                 except KafkaError as error:
-                    if error.code not in _AGAIN:
+                    is_brief = error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and failures < _BRIEF_FAILURES
+                    if error.code not in _AGAIN and not is_brief:
                         raise
                 failures += 1
-                await asyncio.sleep(min(0.02 * failures, self._cluster.backoff(failures)))
+                await asyncio.sleep(self._cluster.brief_backoff(failures))
 
         return await self._cluster.retrying(patient, what, self.producer.config["max_block_ms"])
 

@@ -88,7 +88,7 @@ class _Bearer:
 
     async def next(self, answer: bytes) -> bytes | None:
         if self._rejection:
-            # a broker that accepts what it has rejected is none to believe
+            # a broker is not believed that accepts what it has rejected
             shown = self._rejection[:_SHOWN_BYTES].decode("utf-8", "replace")
             raise SaslError(f"the broker rejected the token: {shown}")
         self._rejection = answer
