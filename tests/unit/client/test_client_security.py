@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +13,7 @@ from odradek.client.config import resolve_admin
 from odradek.client.errors import AuthenticationFailed, ConfigError
 from odradek.client.security.sasl import logins
 from odradek.client.security.tls import secure_connections
+from odradek.ports.randomness import SeededRandom
 from odradek.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from odradek.wire.messages.sasl_handshake import SaslHandshakeResponse
 from tests.certificates import Authority, Certificate
@@ -87,9 +87,12 @@ def test_broker_that_accepts_a_token_after_it_rejected_it_is_not_believed() -> N
         messages.append(bytes(asked.auth_bytes))
         return SaslAuthenticateResponse(0, None, answers.pop(0), 0)
 
+    async def log_in() -> None:
+        await logins(config, SeededRandom(1))(connection, 1000)
+
     connection: Any = SimpleNamespace(host="broker", version_of=lambda _: 1, request=request)
     bearer = {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": lambda: "t"}
     config = resolve_admin({"security_protocol": "SASL_PLAINTEXT"} | bearer)
     with pytest.raises(AuthenticationFailed, match=r'rejected the token: \{"status":"invalid_token"\}'):
-        asyncio.run(logins(config, random.Random(1))(connection, 1000))
+        asyncio.run(log_in())
     assert messages[1:] == [b"\x01"]
