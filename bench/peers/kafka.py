@@ -2,9 +2,10 @@
 """Apache Kafka 4.3.0 as a peer: fetch it, run 1..N KRaft brokers on loopback, run its own command-line tools.
 
     kafka.py fetch                                   fetch the jars from Maven Central once (about 60 MB)
-    kafka.py run [--brokers 3] [--port 19092|0] [--dir D] [--set name=value ...] [--for 600]
+    kafka.py run [--brokers 3] [--port 19092|0] [--dir D] [--set name=value ...] [--for 600] [--quick]
                                                      foreground; prints one line `ready BOOTSTRAP pids=... seconds=...`,
-                                                     ends on SIGTERM, SIGINT or after --for seconds
+                                                     ends on SIGTERM, SIGINT or after --for seconds; --quick: Java
+                                                     starts sooner and works slower, for tests that measure nothing
     kafka.py tool NAME ARGS...                       one of Apache's own tools against any broker, ours included:
                                                      topics, configs, console-producer, dump-log, ...
     kafka.py java MAIN_CLASS ARGS...                 any main class on the same class path
@@ -75,6 +76,9 @@ TOOLS = {
     "storage": "kafka.tools.StorageTool",
 }
 HEAP = {"broker": ["-Xms1G", "-Xmx1G"], "tool": ["-Xmx512M"]}
+QUICK = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
+"""For programs that run for seconds: two thirds of the processor time, because Java compiles less."""
+MEASURING = ("producer-perf-test", "consumer-perf-test", "share-consumer-perf-test", "e2e-latency")
 JVM = [
     "-server",
     "-XX:+UseG1GC",
@@ -196,7 +200,7 @@ def run(args: argparse.Namespace) -> None:
         conf.write_text("".join(f"{k}={v}\n" for k, v in settings.items()))
         if not (home / f"data-{i}" / "meta.properties").exists():
             subprocess.run(
-                [java(), "-cp", cp, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", conf],
+                [java(), *QUICK, "-cp", cp, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", conf],
                 check=True,
                 stdout=subprocess.DEVNULL,
             )
@@ -208,7 +212,7 @@ def run(args: argparse.Namespace) -> None:
                 [
                     java(),
                     *HEAP["broker"],
-                    *JVM,
+                    *(QUICK if args.quick else JVM),
                     f"-Dlog4j2.configurationFile={home}/log4j2.yaml",
                     "-cp",
                     cp,
@@ -264,6 +268,7 @@ def main() -> None:
     r.add_argument("--dir")
     r.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     r.add_argument("--for", dest="seconds", type=float, default=600)
+    r.add_argument("--quick", action="store_true")
     t = sub.add_parser("tool")
     t.add_argument("name", choices=sorted(TOOLS))
     t.add_argument("args", nargs=argparse.REMAINDER)
@@ -278,7 +283,8 @@ def main() -> None:
         run(args)
     else:
         main_class = [TOOLS[args.name]] if args.command == "tool" else []
-        os.execvp(java(), [java(), *HEAP["tool"], "-cp", classpath(), *main_class, *args.args])
+        flags = [] if args.command == "tool" and args.name in MEASURING else QUICK
+        os.execvp(java(), [java(), *HEAP["tool"], *flags, "-cp", classpath(), *main_class, *args.args])
 
 
 if __name__ == "__main__":

@@ -80,7 +80,8 @@ def apache(folder: Path) -> Iterator[str]:
         "listener.name.controller.plain.sasl.jaas.config": f"{_MODULE} required;",
     }
     given = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
-    command = [sys.executable, str(KAFKA), "run", "--port", "0", "--for", "3600", "--dir", str(folder), *given]
+    command = [sys.executable, str(KAFKA), "run", "--quick", "--port", "0", "--for", "3600", "--dir", str(folder)]
+    command += given
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         ready = process.stdout.readline().split()

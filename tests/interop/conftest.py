@@ -63,7 +63,7 @@ def apache_kafka(java_tools: JavaTools, tmp_path_factory: pytest.TempPathFactory
     kinds = ("consumer", "share")
     heartbeats = [f"group.{kind}.min.heartbeat.interval.ms=100" for kind in kinds]
     heartbeats += [f"group.{kind}.heartbeat.interval.ms=200" for kind in kinds]
-    command = [sys.executable, str(KAFKA), "run", "--port", "0", "--for", "3600"]
+    command = [sys.executable, str(KAFKA), "run", "--quick", "--port", "0", "--for", "3600"]
     command += [part for each in heartbeats for part in ("--set", each)]
     directory = str(tmp_path_factory.mktemp("apache-kafka"))
     with subprocess.Popen([*command, "--dir", directory], stdout=subprocess.PIPE, text=True) as process:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from bench.peers.kafka import QUICK
 from odradek.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumRequestPartition,
@@ -171,7 +172,7 @@ class KraftNodes:
         self.had_apache_brokers |= not set(nodes) <= set(self.controllers)
         for node in nodes:
             logging = f"-Dlog4j2.configurationFile={self.directory}/log4j2.yaml"
-            command = [self._java_program(), "-Xmx256M", logging, "-cp", self._classpath, "kafka.Kafka"]
+            command = [self._java_program(), "-Xmx256M", *QUICK, logging, "-cp", self._classpath, "kafka.Kafka"]
             self._start(node, [*command, str(self.settings(node))])
 
     def start_odradek(self, *nodes: int) -> None:
@@ -237,7 +238,7 @@ class KraftNodes:
         return path
 
     def _java(self, *arguments: str) -> str:
-        command = [self._java_program(), "-Xmx256M", "-cp", self._classpath, *arguments]
+        command = [self._java_program(), "-Xmx256M", *QUICK, "-cp", self._classpath, *arguments]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
     @staticmethod

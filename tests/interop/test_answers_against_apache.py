@@ -68,7 +68,7 @@ class PatientConversation(Conversation):
 def apache(settings: dict[str, str], folder: Path) -> Iterator[str]:
     """HOST:PORT of a broker, which does not look for records of 1970 to delete while a transcript is played."""
     given = {"num.partitions": "1", "log.initial.task.delay.ms": "3600000", **settings}
-    command = [sys.executable, str(KAFKA), "run", "--port", "0", "--for", "300", "--dir", str(folder)]
+    command = [sys.executable, str(KAFKA), "run", "--quick", "--port", "0", "--for", "300", "--dir", str(folder)]
     command += [part for name, value in given.items() for part in ("--set", f"{name}={value}")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

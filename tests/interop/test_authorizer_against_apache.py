@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 
+from bench.peers.kafka import QUICK
 from odradek.authorization.acl_index import grouped
 from odradek.authorization.authorizer import Authorizer, Settings
 from odradek.wire.acls import AclBinding, AclOperation, AclPermissionType, PatternType, ResourceType
@@ -64,7 +65,7 @@ def test_decisions_equal_those_of_apache_kafka(kafka_class_path: str) -> None:
                 decision = authorizer.decide(subject, operation, kind, name)
             ours.append((decision.is_allowed, f"{lines[-1]!r} on {bindings}"))
     theirs = subprocess.run(
-        ["java", "-cp", kafka_class_path, str(PROGRAM)],
+        ["java", *QUICK, "-cp", kafka_class_path, str(PROGRAM)],
         input="\n".join(lines) + "\n",
         capture_output=True,
         text=True,

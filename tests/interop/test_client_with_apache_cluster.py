@@ -57,7 +57,7 @@ def apache_cluster(java_tools: Any, tmp_path_factory: pytest.TempPathFactory) ->
         "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
         "metric.reporters": "TelemetryLines",
     }
-    command = [sys.executable, str(KAFKA), "run", "--brokers", "2", "--port", "0", "--for", "900"]
+    command = [sys.executable, str(KAFKA), "run", "--quick", "--brokers", "2", "--port", "0", "--for", "900"]
     command += [
         "--dir",
         str(directory / "data"),

@@ -63,7 +63,7 @@ def apache(home: Path) -> Iterator[Running]:
         "transaction.state.log.num.partitions": INTERNAL["__transaction_state"],
         "metadata.log.max.record.bytes.between.snapshots": 1500,
     }
-    command = [sys.executable, str(KAFKA), "run", "--port", "0", "--for", "600", "--dir", str(home)]
+    command = [sys.executable, str(KAFKA), "run", "--quick", "--port", "0", "--for", "600", "--dir", str(home)]
     command += [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:

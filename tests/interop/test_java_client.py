@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.peers.kafka import QUICK
 from odradek.testing import BlockingBroker
 from tests.interop.conftest import KAFKA, JavaTools
 
@@ -23,7 +24,7 @@ LIMIT_SECONDS = 240
 def test_the_java_client(java_tools: JavaTools, bootstrap: str, case: str) -> None:
     assert java_tools
     found = subprocess.run([sys.executable, str(KAFKA), "classpath"], capture_output=True, text=True, check=True)
-    command = ["java", "-Xmx300m", "-cp", found.stdout.strip(), str(PROGRAM), bootstrap, case]
+    command = ["java", "-Xmx300m", *QUICK, "-cp", found.stdout.strip(), str(PROGRAM), bootstrap, case]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     assert done.stdout.strip().endswith(f"ok {case}")

@@ -17,6 +17,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from bench.peers.kafka import QUICK
 from tests.interop.conftest import KAFKA
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
@@ -29,7 +30,7 @@ class WordCount:
 
     def __init__(self, bootstrap: str, prefix: str, directory: Path) -> None:
         done = subprocess.run([sys.executable, str(KAFKA), "classpath"], capture_output=True, text=True, check=True)
-        self.command = ["java", "-Xmx300m", "-cp", done.stdout.strip(), str(PROGRAM)]
+        self.command = ["java", "-Xmx300m", *QUICK, "-cp", done.stdout.strip(), str(PROGRAM)]
         self.command += [bootstrap, prefix, str(directory / "state")]
         self.log = directory / "streams.log"
         self.process: subprocess.Popen[bytes] | None = None

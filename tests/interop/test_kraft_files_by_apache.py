@@ -29,7 +29,7 @@ def test_golden_file_is_read_by_apaches_tool(path: Path, java_tools: Any) -> Non
 def apache_folder(java_tools: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The metadata folder of an Apache Kafka that has run and stopped."""
     place = tmp_path_factory.mktemp("kraft")
-    command = [sys.executable, str(KAFKA), "run", "--port", "0", "--for", "600", "--dir", str(place)]
+    command = [sys.executable, str(KAFKA), "run", "--quick", "--port", "0", "--for", "600", "--dir", str(place)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         ready = process.stdout.readline().split()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from bench.peers.kafka import QUICK
 from bench.peers.secured import OPERATOR, OPERATOR_PASSWORD, OTHERS, PASSWORD, USER, SecuredBroker, Security
 from tests.interop.conftest import KAFKA
 
@@ -99,7 +100,7 @@ def test_the_java_admin_client_over_sasl_ssl(broker: SecuredBroker, java_tools: 
         client_file(broker, name, password)
     found = subprocess.run([sys.executable, str(KAFKA), "classpath"], capture_output=True, text=True, check=True)
     where = [broker.bootstrap, str(broker.security.folder), f"127.0.0.1:{broker.ports['PLAINTEXT']}"]
-    command = ["java", "-Xmx300m", "-cp", found.stdout.strip(), str(PROGRAM), *where, case]
+    command = ["java", "-Xmx300m", *QUICK, "-cp", found.stdout.strip(), str(PROGRAM), *where, case]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     assert done.stdout.strip().endswith(f"ok {case}")

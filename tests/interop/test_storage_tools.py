@@ -108,7 +108,7 @@ def dumped_by_apache(paths: list[Path], *options: str) -> list[str]:
 def apache_directory(java_tools: JavaTools, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The data directory of an Apache Kafka that has stopped: records of every codec, transactions, groups."""
     home = tmp_path_factory.mktemp("apache")
-    command = [sys.executable, str(KAFKA), "run", "--port", "0", "--for", "600", "--dir", str(home)]
+    command = [sys.executable, str(KAFKA), "run", "--quick", "--port", "0", "--for", "600", "--dir", str(home)]
     settings = ("offsets.topic.num.partitions=1", "transaction.state.log.num.partitions=1")
     arguments = [part for setting in settings for part in ("--set", setting)]
     with subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, text=True) as process:

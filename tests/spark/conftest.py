@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bench.peers import spark_connector
+from bench.peers import kafka, spark_connector
 from odradek.client.blocking import Blocking
 from odradek.spark.interpreter import launcher
 from odradek.spark.java import ensure_java
@@ -78,6 +78,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory, faults_file: Path) -> Iterat
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.ui.enabled": "false",
+        # Java starts sooner and works slower: a fifth less processor time for these queries.
+        "spark.driver.extraJavaOptions": " ".join(kafka.QUICK),
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",

@@ -65,7 +65,7 @@ class Target:
             self.pid = self._broker.start().pid
             self.port = self._broker.port
             return
-        command = [sys.executable, kafka.__file__, "run", "--port", str(self.port), "--dir", str(self._home)]
+        command = [sys.executable, kafka.__file__, "run", "--quick", "--port", str(self.port), "--dir", str(self._home)]
         settings = [part for name, value in self._settings.items() for part in ("--set", f"{name}={value}")]
         self._peer = subprocess.Popen([*command, "--for", "86400", *settings], stdout=subprocess.PIPE, text=True)
         assert self._peer.stdout is not None
