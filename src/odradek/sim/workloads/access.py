@@ -113,7 +113,7 @@ def informed_since(world: World, brokers: list[BrokerHost]) -> float:
     for host in brokers:
         if host.store is None or host.process is None or not host.is_up or not host.store.is_reached:
             return world.now()
-        since = max(since, host.store.troubled_at, host.process.paused_until)
+        since = max(since, host.store.served_since, host.process.paused_until)
     return since
 
 

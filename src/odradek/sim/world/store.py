@@ -146,7 +146,7 @@ class SimulatedStore:
 
     def reconnect(self) -> None:
         """The store is reached again, as by a client of it that gives requests up soon."""
-        self.cut_until = 0.0
+        self.cut_until = min(self.cut_until, self._loop.time())
         self.patience = _CUT_TIMEOUT_SECONDS
 
     @property
@@ -158,6 +158,11 @@ class SimulatedStore:
     def is_reached(self) -> bool:
         """Whether the process is served by the store now."""
         return self.cut_until <= self._loop.time() and not self._memory.is_expired
+
+    @property
+    def served_since(self) -> float:
+        """Since when a process that is served has had its requests answered and its notifications as usual."""
+        return max(self.troubled_at, self.cut_until)
 
     @property
     def session(self) -> int:
