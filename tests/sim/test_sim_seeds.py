@@ -53,7 +53,7 @@ def some_now(names: Collection[str], every: int) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("name", some_now(ONCE_FAILED, every=8))
+@pytest.mark.parametrize("name", some_now(ONCE_FAILED, every=12))
 def test_seeds_that_once_failed(name: str) -> None:
     outcome = run_seed(*parse(name))
     assert not outcome.violation, f"{outcome.violation}: {outcome.story} (once: {ONCE_FAILED[name]})"
