@@ -71,8 +71,10 @@ SILENT_S: Final = 1.0
 """A broker that has not answered Metadata for this time is not waited for where there is another one."""
 _QUIET_S: Final = 1.0
 """A retriable error of a broker is normal for this long: a leader moves, a coordinator loads."""
+BRIEF_FAILURES: Final = 5
+"""So often a failure is taken for one whose reason is gone within milliseconds."""
 _BRIEF_MS: Final = 5
-"""The first pause where something is over within milliseconds."""
+"""The first pause after such a failure."""
 _LOST_COORDINATOR: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 
 

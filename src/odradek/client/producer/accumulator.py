@@ -61,6 +61,7 @@ class Batch:
         "_waiters",
         "attempts",
         "base_sequence",
+        "brief_failures",
         "callbacks",
         "created_at",
         "data",
@@ -103,6 +104,7 @@ class Batch:
         self.raw_size = 0
         self.data: bytearray | None = None
         self.attempts = 0
+        self.brief_failures = 0
         self.retry_at = 0.0
         self.may_be_written = False
         self.identity = NO_IDENTITY
@@ -504,6 +506,7 @@ class Accumulator:
                 part = Batch(batch.key, limit, self._compression, batch.created_at, 0)
                 part.first_index = index
                 part.attempts = batch.attempts
+                part.brief_failures = batch.brief_failures
                 part.transactional = batch.transactional
                 parts.append(part)
                 part.append(record.timestamp, record.key, record.value, encoded)

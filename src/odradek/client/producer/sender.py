@@ -23,7 +23,7 @@ from odradek.client.errors import (
     TransportError,
 )
 from odradek.client.metrics.measures import ProducerMeasures
-from odradek.client.network.cluster import Cluster, error_of, is_retriable, is_stale_metadata
+from odradek.client.network.cluster import BRIEF_FAILURES, Cluster, error_of, is_retriable, is_stale_metadata
 from odradek.client.network.connection import Connection
 from odradek.client.network.connections import retrieve_failure
 from odradek.client.network.failure_log import FailureLog
@@ -645,10 +645,15 @@ class Sender:
             return
         if code is not None and (is_stale_metadata(code) or code in _UNCONFIRMED):
             self._stale(batch, answer)
+        is_brief = self.transaction is not None and code in _BEING_ADDED and batch.brief_failures < BRIEF_FAILURES
+        batch.brief_failures += is_brief
         if self.fatal is None and self._retriable(batch, error, answer):
-            is_brief = self.transaction is not None and code in _BEING_ADDED
-            backoff = self._cluster.brief_backoff if is_brief else self._cluster.backoff
-            batch.retry_at = self._loop.time() + backoff(batch.attempts)
+            pause = (
+                self._cluster.brief_backoff(batch.brief_failures)
+                if is_brief
+                else self._cluster.backoff(batch.attempts - batch.brief_failures)
+            )
+            batch.retry_at = self._loop.time() + pause
             self.measures.of_topic(batch.key[0]).retries += batch.count
             if not isinstance(error, Disconnected):  # logged for the connection
                 self._failures.failed(f"producing to {batch.key[0]}-{batch.key[1]}", error, "retrying", quiet_s=1.0)
@@ -673,7 +678,9 @@ class Sender:
             self._cluster.want_metadata()
 
     def _retriable(self, batch: Batch, error: Exception, answer: ProducedPartition | None) -> bool:
-        if batch.attempts > self._config["retries"] or (self.transaction is not None and not self.transaction.is_open):
+        if batch.attempts - batch.brief_failures > self._config["retries"]:
+            return False
+        if self.transaction is not None and not self.transaction.is_open:
             return False
         if self._loop.time() - batch.created_at >= self._timeout_s:
             return False

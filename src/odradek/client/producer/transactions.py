@@ -23,7 +23,7 @@ from odradek.client.errors import ClientError, ConfigError, IllegalState, Produc
 from odradek.client.interceptors import ProducerInterceptor
 from odradek.client.metrics.metric import Metric, Metrics
 from odradek.client.model import OffsetAndMetadata, RecordMetadata
-from odradek.client.network.cluster import GROUP_COORDINATOR, TRANSACTION_COORDINATOR, Cluster
+from odradek.client.network.cluster import BRIEF_FAILURES, GROUP_COORDINATOR, TRANSACTION_COORDINATOR, Cluster
 from odradek.client.network.metadata import PartitionInfo
 from odradek.client.offsets import Member, by_topic
 from odradek.client.producer.accumulator import Delivery, OnDelivery
@@ -60,9 +60,6 @@ _TV1_END: Final = 4
 _FENCED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
 _AGAIN: Final = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 """Retriable in a transaction only: the previous one is still being completed; a topic is being created."""
-_BRIEF_FAILURES: Final = 5
-"""So often COORDINATOR_LOAD_IN_PROGRESS is taken for what Apache's broker means by it in a transaction: that it was
-adding another partition."""
 
 
 class State(Enum):
@@ -489,7 +486,8 @@ class TransactionalProducer(Generic[Key_contra, Value_contra]):
                 try:
                     return await call()
                 except KafkaError as error:
-                    is_brief = error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and failures < _BRIEF_FAILURES
+                    # In a transaction Apache's broker also means by it that it was adding another partition.
+                    is_brief = error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and failures < BRIEF_FAILURES
                     if error.code not in _AGAIN and not is_brief:
                         raise
                 failures += 1
