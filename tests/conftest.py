@@ -86,7 +86,7 @@ _SHARED_BY_ALL = {"apache_kafka": "apache", "fresh_programs": "newcomer", "kafka
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give tests that share a dear fixture to one worker of xdist: else each worker makes it for itself."""
+    """Give tests that share what is dear to make to one worker of xdist: else each worker makes it for itself."""
     for item in items:
         if not isinstance(item, pytest.Function) or item.get_closest_marker("xdist_group"):
             continue
