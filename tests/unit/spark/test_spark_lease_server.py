@@ -73,39 +73,40 @@ def test_token_that_is_no_text_is_rejected(server: LeaseServer) -> None:
     assert found == {"error": "this transaction is no longer being written"}
 
 
-def converse(lines: bytes, peers: int = 1) -> list[bytes]:
-    """Answers of a server in this process to peers that send this much and then wait."""
-
-    async def run() -> list[bytes]:
-        serving = await asyncio.get_running_loop().create_server(_Server(os.getpid()).converse, "127.0.0.1", 0)
-        port = serving.sockets[0].getsockname()[1]
-        opened = []
-        for _ in range(peers):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(lines)
-            opened.append((reader, writer))
-        answers = [await reader.read() for reader, _ in opened]
-        for _, writer in opened:
-            writer.close()
-        serving.close()
-        return answers
-
-    return asyncio.run(asyncio.wait_for(run(), SECONDS))
+async def opened_peers(peers: int) -> tuple[asyncio.Server, list[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]:
+    """A server in this process, and connections to it, in the order in which it accepts them."""
+    serving = await asyncio.get_running_loop().create_server(_Server(os.getpid()).converse, "127.0.0.1", 0)
+    port = serving.sockets[0].getsockname()[1]
+    return serving, [await asyncio.open_connection("127.0.0.1", port) for _ in range(peers)]
 
 
 def test_peer_that_shows_no_token_in_time_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease_server, "FIRST_LINE_S", 0.05)
-    assert converse(b'{"join": ') == [b'{"error": "no token in time"}\n']
+
+    async def run() -> None:
+        serving, ((reader, writer),) = await opened_peers(1)
+        writer.write(b'{"join": ')
+        assert await reader.read() == b'{"error": "no token in time"}\n'
+        writer.close()
+        serving.close()
+
+    asyncio.run(asyncio.wait_for(run(), SECONDS))
 
 
 def test_peers_without_a_token_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease_server, "FIRST_LINE_S", 0.2)
+    monkeypatch.setattr(lease_server, "FIRST_LINE_S", 2 * SECONDS)
     monkeypatch.setattr(lease_server, "_UNKNOWN_PEERS", 2)
-    assert sorted(converse(b"", 3)) == [
-        b'{"error": "no token in time"}\n',
-        b'{"error": "no token in time"}\n',
-        b'{"error": "too many connections"}\n',
-    ]
+
+    async def run() -> None:
+        serving, peers = await opened_peers(3)
+        assert await peers[2][0].read() == b'{"error": "too many connections"}\n'
+        peers[0][1].write(b"no message\n")
+        assert await peers[0][0].read() == b'{"error": "the line is no message of a task"}\n'
+        for _, writer in peers:
+            writer.close()
+        serving.close()
+
+    asyncio.run(asyncio.wait_for(run(), SECONDS))
 
 
 def test_token_is_neither_an_argument_nor_printed(server: LeaseServer) -> None:
