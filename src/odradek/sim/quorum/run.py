@@ -34,7 +34,7 @@ _SAFETY_MS: Final = 10_000.0
 _ELECTION_MS: Final = 4_000.0
 _QUIET_MS: Final = 2_000.0
 _LATEST_MS: Final = 30_000.0
-"""Until then a leader that has left the voters has resigned, and another one is elected."""
+"""Until then a leader that has left the voters has resigned, another one is elected, and empty disks are filled."""
 _PROPOSE_MS: Final = 35.0
 _FAULT_MS: Final = 250.0
 _MOST_MESSAGES: Final = 40
@@ -187,7 +187,7 @@ def _recover(world: QuorumWorld) -> None:
         host.frozen_until_ms, host.operations_left = world.now_ms, -1
         world.start_if_dead(host)
     world.run_until(_SAFETY_MS + _ELECTION_MS)
-    while any(map(_leaves, world.hosts.values())) and world.now_ms < _LATEST_MS:
+    while (any(map(_leaves, world.hosts.values())) or _is_behind(world)) and world.now_ms < _LATEST_MS:
         world.run_until(world.now_ms + _ELECTION_MS)
     sent, epoch, until = world.sent, max(_epochs(world)), world.now_ms + _QUIET_MS
     world.propose("last")
@@ -212,6 +212,11 @@ def _leaves(host: Host) -> bool:
     """Whether a leader is no voter any longer: it resigns once that is committed, behind what was proposed before."""
     quorum = None if host.machine is None else host.machine.quorum
     return quorum is not None and isinstance(quorum.role, Leader) and not quorum.is_voter
+
+
+def _is_behind(world: QuorumWorld) -> bool:
+    """Whether a replica has yet to copy what is committed, perhaps one record at a time, each synced."""
+    return any(host.disk.end.offset < len(world.checker.committed) for host in world.hosts.values())
 
 
 def _epochs(world: QuorumWorld) -> list[int]:
