@@ -7,7 +7,7 @@ order; seeds that two lines share count once.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple, Self
 
 HEADER: Final = "# sources commit date profile first count failed processor-seconds"
@@ -18,7 +18,7 @@ class Searched(NamedTuple):
     """Seeds `first` to `first + seeds - 1` of a profile."""
 
     sources: str
-    """The hash of the tree `src` in git: equal for commits with the same product and simulator."""
+    """The hash of the tree `src` in git: equal for commits with the same product and the same simulator."""
     commit: str
     date: str
     profile: str
@@ -69,7 +69,7 @@ def merged(lines: Iterable[Searched]) -> list[Searched]:
 
 
 class Total(NamedTuple):
-    """What was searched of one version of the sources."""
+    """What was searched of one version of the product."""
 
     sources: str
     commits: tuple[str, ...]
@@ -84,14 +84,14 @@ class Total(NamedTuple):
         return sum(self.seeds.values())
 
 
-def total(record: Iterable[Searched], sources: str) -> Total:
-    """Add up the lines of these sources."""
+def total(record: Iterable[Searched], sources: str, same_product: Collection[str] = ()) -> Total:
+    """Add up the lines of these sources, and of those that have another simulator for the same product."""
     ranges: dict[str, list[tuple[int, int]]] = defaultdict(list)
     commits: dict[str, None] = {}
     failed: dict[str, None] = {}
     seconds = 0.0
     for each in record:
-        if each.sources == sources:
+        if each.sources == sources or each.sources in same_product:
             ranges[each.profile].append((each.first, each.first + each.seeds))
             commits[each.commit] = None
             failed.update(dict.fromkeys(f"{each.profile}-{seed}" for seed in each.failed))

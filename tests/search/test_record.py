@@ -41,6 +41,11 @@ def test_total_is_of_the_same_sources_only() -> None:
     assert (found.all_seeds, found.seeds, found.failed) == (13, {"all": 3, "txn": 10}, ("all-2",))
 
 
+def test_total_has_the_lines_with_another_simulator_too() -> None:
+    record = [searched(1, 10), searched(11, 10, sources="b" * 40), searched(21, 10, sources="d" * 40)]
+    assert total(record, SOURCES, {"b" * 40}).all_seeds == 20
+
+
 def test_failure_in_two_lines_is_named_once() -> None:
     assert total([searched(1, 10, "txn", 4), searched(1, 5, "txn", 4)], SOURCES).failed == ("txn-4",)
 
@@ -134,6 +139,28 @@ def test_failed_seed_is_recorded_and_named(
     assert failed["all"] == ()
     assert len(failed["txn"]) == 1
     assert f"FAILED txn-{failed['txn'][0]}: lost" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("src/odradek/sim/checker.py", "4 different seeds"),
+        ("src/product.py", "No seed was searched"),
+        ("src/odradek/simple.py", "No seed was searched"),
+    ],
+)
+def test_seeds_from_before_a_change_count_if_only_the_simulator_changed(
+    clone: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str, said: str
+) -> None:
+    monkeypatch.setattr(search, "outcomes", passing)
+    record = clone / "searches.txt"
+    assert run(record, "--seeds", "4") == 0
+    (clone / name).parent.mkdir(parents=True, exist_ok=True)
+    (clone / name).write_text("2\n")
+    commit(clone)
+    capsys.readouterr()
+    assert search.main(["--record", str(record), "--wanted", "5", "total"]) == 0
+    assert capsys.readouterr().out.startswith(said)
 
 
 @pytest.mark.parametrize("name", ["src/product.py", "src/new.py"])
