@@ -211,8 +211,7 @@ class ExactlyOnceStreamWriter(DataSourceStreamArrowWriter):
         """Abort the micro-batch."""
         from odradek.spark.transactions import abort
 
-        begun = next((each.report.begun for each in messages if isinstance(each, Reported)), None)
-        abort(self._options, begun)
+        abort(self._options)
 
 
 def _property(context: Any, name: str) -> str:
