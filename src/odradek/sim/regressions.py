@@ -184,6 +184,7 @@ ONCE_FAILED: Final = {
     "acls-108036000027": "checker: a broker that had made no request while it was cut off from the store counted as "
     "informed of a deleted user all the time",
     "voters-270050000036": "checker: an empty disk had six seconds for 182 records, one to an answer, and needed more",
+    "voters-77100724": "checker: the same for the voters that the leader needs before it knows what is committed",
 }
 """Seed -> the fault that it found, in short; "simulator" and "checker" are faults of the test itself."""
 

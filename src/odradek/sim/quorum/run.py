@@ -187,7 +187,7 @@ def _recover(world: QuorumWorld) -> None:
         host.frozen_until_ms, host.operations_left = world.now_ms, -1
         world.start_if_dead(host)
     world.run_until(_SAFETY_MS + _ELECTION_MS)
-    while (any(map(_leaves, world.hosts.values())) or _is_behind(world)) and world.now_ms < _LATEST_MS:
+    while (any(map(_leaves, world.hosts.values())) or _is_copying(world)) and world.now_ms < _LATEST_MS:
         world.run_until(world.now_ms + _ELECTION_MS)
     sent, epoch, until = world.sent, max(_epochs(world)), world.now_ms + _QUIET_MS
     world.propose("last")
@@ -214,9 +214,9 @@ def _leaves(host: Host) -> bool:
     return quorum is not None and isinstance(quorum.role, Leader) and not quorum.is_voter
 
 
-def _is_behind(world: QuorumWorld) -> bool:
-    """Whether a replica has yet to copy what is committed, perhaps one record at a time, each synced."""
-    return any(host.disk.end.offset < len(world.checker.committed) for host in world.hosts.values())
+def _is_copying(world: QuorumWorld) -> bool:
+    """Whether replicas have yet to copy the leader's log, perhaps one record at a time, each synced."""
+    return len({host.disk.end for host in world.hosts.values()}) > 1
 
 
 def _epochs(world: QuorumWorld) -> list[int]:
