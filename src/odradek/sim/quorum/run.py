@@ -34,7 +34,7 @@ _SAFETY_MS: Final = 10_000.0
 _ELECTION_MS: Final = 4_000.0
 _QUIET_MS: Final = 2_000.0
 _LATEST_MS: Final = 30_000.0
-"""Until then a leader that has left the voters has resigned, another one is elected, and empty disks are filled."""
+"""Until then a leader that has left the voters has resigned, another one is elected, and its log is copied."""
 _PROPOSE_MS: Final = 35.0
 _FAULT_MS: Final = 250.0
 _MOST_MESSAGES: Final = 40
