@@ -439,6 +439,9 @@ class Deployment:
                 return f"broker {node.broker_id} sees only {sorted(alive)}"
             if view.controller_id not in alive:
                 return f"broker {node.broker_id} sees no controller"
+            counts = {topic.name: len(topic.partitions) for topic in view.topics}
+            if short := {name: counts.get(name, 0) for name, count in _TOPICS.items() if counts.get(name) != count}:
+                return f"broker {node.broker_id} sees {short} partitions"
             for topic in view.topics:
                 for state in topic.partitions:
                     place = f"{topic.name}-{state.partition_index}, says broker {node.broker_id}"

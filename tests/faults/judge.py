@@ -87,9 +87,24 @@ def _watermarks(consumer: Consumer, key: tuple[str, int]) -> tuple[int, int]:
     while True:
         try:
             return consumer.get_watermark_offsets(TopicPartition(*key), 10)
-        except KafkaException:
+        except KafkaException as error:
             if time.monotonic() > deadline:
-                raise
+                raise Unread(f"no offsets of {key}: {error}; the consumer sees {_refreshed(consumer)}") from error
+            # For a partition that had no leader when librdkafka (2.16) last asked, it answers from its memory with
+            # _UNKNOWN_PARTITION, and does not ask again for minutes.
+            _refreshed(consumer)
+            time.sleep(0.05)
+
+
+def _refreshed(consumer: Consumer) -> str:
+    """Let the consumer ask for the cluster's metadata again; what it sees now."""
+    try:
+        found = consumer.list_topics(timeout=10)
+    except KafkaException as error:
+        return f"nothing: {error}"
+    brokers = [f"{each.host}:{each.port}" for each in found.brokers.values()]
+    topics = {name: {i: p.leader for i, p in topic.partitions.items()} for name, topic in found.topics.items()}
+    return f"cluster {found.cluster_id}, brokers {brokers}, leaders {topics}"
 
 
 def _keys(topics: Mapping[str, int]) -> list[tuple[str, int]]:

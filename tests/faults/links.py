@@ -10,7 +10,8 @@
     refuse   cut, and new connections are refused (as if the process were dead, but it is not)
     flow     all of that ends; what was held back comes late
 
-Where nothing listens at the target, the proxy's port refuses connections, too, until something listens there again.
+Where nothing listens at the target, the proxy's port refuses connections, too, until something listens there again. It
+stays bound meanwhile: if another process could take it, clients would talk to that instead.
 """
 
 from __future__ import annotations
@@ -95,15 +96,24 @@ class _Side(asyncio.Protocol):
                 side.transport.abort()
 
 
+def _bound(port: int) -> socket.socket:
+    """A socket with that port, or any that is free, which does not listen: a server that names the port still may."""
+    reservation = socket.socket()
+    reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reservation.bind(("127.0.0.1", port))
+    return reservation
+
+
 class _Link:
     def __init__(self, name: str, target_port: int, port: int) -> None:
         self.name = name
         self.target_port = target_port
-        self.port = port
         self.sides: set[_Side] = set()
         self.held: frozenset[bool] = frozenset()
         """Of which ends nothing is read: the client's (True), the broker's (False)."""
         self.server: asyncio.Server | None = None
+        self._reservation = _bound(port)
+        self.port: int = self._reservation.getsockname()[1]
         self._is_refused = False
         """By order, not because nothing listens at the target."""
         self._looking: asyncio.Task[None] | None = None
@@ -114,8 +124,9 @@ class _Link:
         async with self._listening:
             if self.server is None:
                 loop = asyncio.get_running_loop()
-                self.server = await loop.create_server(lambda: _Side(self, of_client=True), "127.0.0.1", self.port)
-                self.port = self.server.sockets[0].getsockname()[1]
+                self.server = await loop.create_server(
+                    lambda: _Side(self, of_client=True), "127.0.0.1", self.port, reuse_address=True
+                )
 
     def _shut(self) -> None:
         if self.server is not None:

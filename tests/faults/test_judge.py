@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from odradek.sim.checkers.history import (
     ABORTED,
@@ -87,6 +88,29 @@ def test_aborted_records_are_seen_at_the_end_and_on_the_way() -> None:
     assert judge.figures(history).aborted_visible == 2
     send.transaction.state = COMMITTED
     assert judge.figures(history).aborted_visible == 0
+
+
+class NoLeaderInMemory(Consumer):
+    """librdkafka after a Metadata answer without a leader: it answers from its memory until somebody asks anew."""
+
+    asked = 0
+
+    def get_watermark_offsets(self, partition: TopicPartition, timeout: float = 0) -> tuple[int, int]:  # type: ignore[override]
+        if not self.asked:
+            raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
+        return 3, 5
+
+    def list_topics(self, *args: object, **kwargs: object) -> object:  # type: ignore[override]
+        self.asked += 1
+        return super().list_topics(timeout=0.01)
+
+
+def test_offsets_are_asked_for_again_with_fresh_metadata() -> None:
+    consumer = NoLeaderInMemory({"bootstrap.servers": "127.0.0.1:1", "group.id": "judge", "log_level": 0})
+    try:
+        assert judge._watermarks(consumer, KEY) == (3, 5)
+    finally:
+        consumer.close()
 
 
 def test_a_write_gap_belongs_to_the_fault_that_most_of_it_lies_in() -> None:
@@ -197,6 +221,9 @@ def test_link_refuses_connections_while_nothing_listens_at_its_target() -> None:
 
     try:
         wait_for("refused")
+        with socket.socket() as other, pytest.raises(OSError, match="in use"):
+            # Another process must not get the port meanwhile: clients would talk to that.
+            other.bind(("127.0.0.1", links.ports["a"]))
         with socket.create_server(("127.0.0.1", port)) as target:
 
             def serve() -> None:
