@@ -16,7 +16,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from odradek.spark.leases import Address, LeaseClient, LeaseServer, complete
+from odradek.spark.lease_connections import Connections
+from odradek.spark.leases import Address, LeaseServer
 
 SHAPES = ((160, 64, 160), (160, 64, 16), (1000, 64, 100), (10, 4, 2))
 """Tasks, partitions, and tasks at a time."""
@@ -30,9 +31,9 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-async def run_task(address: Address, number: int, names: list[str]) -> None:
+async def run_task(worker: Connections, address: Address, number: int, names: list[str]) -> None:
     """One task: a lease of every partition, as many at a time as are free."""
-    client = await LeaseClient.join(address, number)
+    client = await worker.join(address, number)
     wanted = names[number % len(names) :] + names[: number % len(names)]
     while wanted:
         granted = [name for name, _ in await client.acquire(wanted)]
@@ -47,14 +48,20 @@ async def run_task(address: Address, number: int, names: list[str]) -> None:
 async def run_tasks(address: Address, tasks: int, partitions: int, at_once: int) -> None:
     """All tasks of a write, a few at a time. Raises LeaseError."""
     names = [f"page-views-{each}" for each in range(partitions)]
-    places = asyncio.Semaphore(at_once)
+    workers = [Connections() for _ in range(at_once)]
 
     async def run(number: int) -> None:
-        async with places:
-            await run_task(address, number, names)
+        worker = await idle.get()
+        await run_task(worker, address, number, names)
+        idle.put_nowait(worker)
 
+    idle: asyncio.Queue[Connections] = asyncio.Queue()
+    for each in workers:
+        idle.put_nowait(each)
     await asyncio.gather(*map(run, range(tasks)))
-    written = await complete(address)
+    written = await workers[0].complete(address)
+    for each in workers:
+        each.close()
     assert written == dict.fromkeys(names, tasks * 10), written
 
 
@@ -62,7 +69,7 @@ def measure(tasks: int, partitions: int, at_once: int) -> tuple[float, float]:
     """Seconds of the server's processor, and of the clock."""
     server = LeaseServer("127.0.0.1", os.getpid())
     try:
-        address = server.open_batch("bench")
+        address, _ = server.open_batch("bench")
         cpu, clock = cpu_seconds(server.process_id), time.perf_counter()
         asyncio.run(run_tasks(address, tasks, partitions, at_once))
         return cpu_seconds(server.process_id) - cpu, time.perf_counter() - clock

@@ -25,7 +25,7 @@ def test_fixed_seeds() -> None:
         marks += outcome.marks
     for mark in (
         "micro-batch committed", "micro-batch failed", "micro-batch skipped", "marker expired", "task started twice",
-        "two drivers of one query", "transaction.version 1",
+        "two drivers of one query", "transaction.version 1", "micro-batch that asks no broker to begin",
     ):  # fmt: skip
         assert marks[mark] > 0, mark
 

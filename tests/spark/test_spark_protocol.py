@@ -21,6 +21,7 @@ from odradek.spark.transactions import (
     TransactionError,
     abort,
     begin,
+    client_options,
     commit,
     give_up,
     is_done,
@@ -96,17 +97,41 @@ def test_the_number_outlives_its_offset(writes: Writes) -> None:
     for batch in range(3):
         writes.write(batch, range(10 * batch, 10 * batch + 10))
     writes.topics.delete_group(marker_group(writes.name))
+    writes.begin()  # the first one asks no broker
     assert writes.begin().recorded == Recorded(2, "q")
+
+
+def test_transaction_after_a_commit_begins_with_what_that_left(writes: Writes) -> None:
+    """With TV2 under the epoch of the commit; to ask for another would take one more. With TV1 that is the only one."""
+    first = writes.write(0, range(10))
+    second = writes.begin()
+    assert second.identity == first.identity._replace(epoch=first.epoch + 1)
+    assert second.recorded == Recorded(0, "q")
+    commit(writes.options, [writes.task(second, 1, 0, range(10, 20))], 1)
+    third = writes.write(2, range(20, 30))
+    assert third.epoch == first.epoch + 2
+    assert writes.visible() == list(range(30))
+
+
+def test_epoch_that_a_commit_left_is_fenced_by_who_begins_meanwhile(writes: Writes) -> None:
+    writes.write(0, range(10))
+    other = clients.run(clients.transactional(client_options(writes.options)).initialize())
+    begun = writes.begin()
+    if begun.epoch < other.epoch:  # with TV1 nothing was left, so that this begins after the other
+        with pytest.raises(ProducerFenced):
+            writes.task(begun, 1, 0, range(10, 20))
+    writes.write(1, range(10, 20))
+    assert writes.visible() == list(range(20))
 
 
 def test_what_is_aborted_is_not_there(writes: Writes) -> None:
     begun = writes.begin()
     writes.task(begun, 0, 0, range(50))
-    abort(writes.options)
+    abort(writes.options, begun)
     assert writes.begin().recorded is None
-    writes.write(0, range(50))
-    abort(writes.options)
-    assert writes.visible() == list(range(50))
+    abort(writes.options, writes.write(0, range(50)))
+    writes.write(1, range(50, 60))
+    assert writes.visible() == list(range(60))
 
 
 def test_a_zombie_can_neither_write_nor_commit(writes: Writes) -> None:
@@ -134,7 +159,7 @@ def test_a_task_that_ran_twice_is_not_committed(writes: Writes) -> None:
     writes.task(begun, 0, 1, range(50, 60))
     with pytest.raises(TransactionError, match="a task ran twice"):
         commit(writes.options, [first], 0)
-    abort(writes.options)
+    abort(writes.options, begun)
     assert writes.visible() == []
 
 

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 from odradek.client.consumer.consumer import Consumer
 from odradek.client.producer.producer import Producer
 from odradek.client.producer.transactions import State, TransactionalProducer
+from odradek.spark.lease_connections import Connections
 
 T = TypeVar("T")
 Options = tuple[tuple[str, Any], ...]
@@ -30,7 +31,7 @@ SINGLE_WRITE: Final = "odradek-write-"
 class _Process:
     """The loop and clients of one process and one thread; a forked process makes its own."""
 
-    __slots__ = ("consumers", "loop", "pid", "producers", "transactional")
+    __slots__ = ("consumers", "leases", "loop", "pid", "producers", "transactional")
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -38,6 +39,7 @@ class _Process:
         self.consumers: dict[Options, Consumer] = {}
         self.producers: dict[Options, Producer] = {}
         self.transactional: dict[Options, TransactionalProducer] = {}
+        self.leases = Connections()
 
 
 _local = threading.local()
@@ -83,6 +85,11 @@ def cancel(task: asyncio.Task[Any]) -> None:
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError, Exception):
         _process().loop.run_until_complete(task)
+
+
+def leases() -> Connections:
+    """Connections to lease servers, for `run`."""
+    return _process().leases
 
 
 def consumer(options: Options) -> Consumer:

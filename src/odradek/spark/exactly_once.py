@@ -71,7 +71,7 @@ def _write(frame: Any, batch_id: int, given: SinkOptions, query_id: str, attempt
             commit(given, reports, batch_id, frame.sparkSession)
             return True
         except Exception:
-            abort(given)
+            abort(given, begun)
             if attempt + 1 >= attempts:
                 raise
     return False

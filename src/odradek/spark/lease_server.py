@@ -17,7 +17,7 @@ import time
 from typing import Any, Final
 
 from odradek.ports.tls_contexts import TlsSettingError, server_context, tls_settings
-from odradek.spark.leases import LINE_BYTES, Batch, LeaseError, ListeningPlace, pem_settings
+from odradek.spark.leases import LINE_BYTES, Batch, Following, LeaseError, ListeningPlace, pem_settings
 
 _LINGER_S: Final = 900.0
 _FIRST_LINE_BYTES: Final = 4096
@@ -30,6 +30,29 @@ _CHUNK_BYTES: Final = 64 * 1024
 _PORTS: Final = 16
 """Ports that are tried from a fixed one on, as Spark does (`spark.port.maxRetries`)."""
 _WATCH_S: Final = 1.0
+_FOLLOWING_S: Final = 60.0
+"""For so long it is known what a commit has left: brokers forget the ids of producers that write nothing."""
+
+
+class _Owner:
+    """What begins transactions under one transactional id: the last of them."""
+
+    __slots__ = ("_following", "_known_at", "follows", "token")
+
+    def __init__(self, token: str, follows: bool) -> None:
+        self.token = token
+        self.follows = follows
+        self._following: Following | None = None
+        self._known_at = 0.0
+
+    @property
+    def following(self) -> Following | None:
+        """What its commit has left, if that is recent."""
+        return self._following if time.monotonic() - self._known_at < _FOLLOWING_S else None
+
+    def committed(self, following: Following) -> None:
+        self._following = following
+        self._known_at = time.monotonic()
 
 
 class _Server:
@@ -38,9 +61,9 @@ class _Server:
         # The driver's own children die with it, even if its exit status has not been read yet.
         self._ends_with_owner = os.getppid() == watched_pid
         self._batches: dict[str, Batch] = {}
-        self._owned: dict[str, str] = {}
+        self._owners: dict[str, _Owner] = {}
         self._owner_is_there = True
-        self._connections = 0
+        self._tasks = 0
         self._unknown = 0
         self._active_at = time.monotonic()
 
@@ -90,22 +113,21 @@ class _Server:
             return False
         except PermissionError:
             pass
-        idle = not self._connections and time.monotonic() - self._active_at > _LINGER_S
+        idle = not self._tasks and time.monotonic() - self._active_at > _LINGER_S
         return self._owner_is_there or not idle
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
         while line := await reader.readline():
             self._active_at = time.monotonic()
             message = json.loads(line)
-            self.drop(self._owned.get(message["owner"], ""), "a later transaction of the same query has begun")
-            self._owned[message["owner"]] = message["open"]
+            following = None
+            if (last := self._owners.get(message["owner"])) is not None:
+                self.drop(last.token, "a later transaction of the same query has begun")
+                following = last.following
+            self._owners[message["owner"]] = _Owner(message["open"], message["follows"])
             self._batches[message["open"]] = Batch()
-            print("open", flush=True)
+            print(json.dumps(following), flush=True)
         self._owner_is_there = False
-
-    def _forget(self, token: str) -> Batch | None:
-        self._owned = {owner: held for owner, held in self._owned.items() if held != token}
-        return self._batches.pop(token, None)
 
     def converse(self) -> _Conversation:
         """The protocol of a new connection."""
@@ -113,27 +135,34 @@ class _Server:
 
     def find(self, token: str) -> Batch:
         """The transaction of a token. Raises LeaseError."""
-        # Compared one by one: a look-up would say by its time how much of a token is right.
         for known, batch in self._batches.items():
-            if hmac.compare_digest(known.encode(), token.encode("utf-8", "surrogatepass")):
+            if _is_same(known, token):
+                self._active_at = time.monotonic()
                 return batch
         raise LeaseError("this transaction is no longer being written")
 
     def complete(self, token: str) -> dict[str, int]:
         """Close a transaction's leases: the records by lease. Raises LeaseError."""
         written = self.find(token).complete()
-        self._forget(token)
+        del self._batches[token]
+        self._owners = {name: each for name, each in self._owners.items() if each.follows or each.token != token}
         return written
+
+    def committed(self, token: str, following: Following) -> None:
+        """Remember what a completed transaction has left, unless its owner has begun another one since."""
+        for each in self._owners.values():
+            if _is_same(each.token, token) and each.token not in self._batches:
+                each.committed(following)
 
     def drop(self, token: str, why: str) -> None:
         """Fail a transaction, if there is one of this token."""
-        batch = self._forget(token)
+        self._owners = {name: each for name, each in self._owners.items() if each.token != token}
+        batch = self._batches.pop(token, None)
         if batch is not None:
             batch.fail(why)
 
     def admit(self) -> bool:
         """Count a peer that has not shown a token yet; False where there are too many."""
-        self._connections += 1
         self._unknown += 1
         return self._unknown <= _UNKNOWN_PEERS
 
@@ -141,16 +170,27 @@ class _Server:
         """A peer has sent its first line, or is gone before it has."""
         self._unknown -= 1
 
-    def end(self) -> None:
-        """A connection is closed."""
-        self._connections -= 1
+    def begin_task(self) -> None:
+        """A task has joined."""
+        self._tasks += 1
+
+    def end_task(self) -> None:
+        """A task has left, or its connection is closed."""
+        self._tasks -= 1
         self._active_at = time.monotonic()
+
+
+def _is_same(known: str, token: str) -> bool:
+    """Whether a token is this one: a look-up would say by its time how much of it is right."""
+    return hmac.compare_digest(known.encode(), token.encode("utf-8", "surrogatepass"))
 
 
 class _Conversation(asyncio.Protocol):
     """A peer's connection. Each line is answered where it arrives: no task, no stream between socket and leases."""
 
-    __slots__ = ("_acquiring", "_batch", "_buffer", "_deadline", "_searched", "_server", "_task", "_transport")
+    __slots__ = (
+        "_acquiring", "_batch", "_buffer", "_deadline", "_holder", "_searched", "_server", "_task", "_transport",
+    )  # fmt: skip
 
     def __init__(self, server: _Server) -> None:
         self._server = server
@@ -158,6 +198,8 @@ class _Conversation(asyncio.Protocol):
         self._buffer = bytearray()
         self._searched = 0
         self._batch = Batch()
+        self._holder: object = None
+        """Stands for the attempt of a task that has joined: the next one over this connection is another."""
         self._task = -1
         self._acquiring = False
         self._deadline: asyncio.TimerHandle | None = None
@@ -174,8 +216,7 @@ class _Conversation(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail the transaction if the peer held a lease."""
         self._know()
-        self._batch.leave(self)
-        self._server.end()
+        self._leave()
 
     def data_received(self, data: bytes) -> None:
         """Answer the complete lines, each no longer than it may be at that time."""
@@ -221,28 +262,45 @@ class _Conversation(asyncio.Protocol):
         if "acquire" in message and self._task >= 0:
             if self._acquiring:
                 raise LeaseError("a task asks once at a time")
-            granted = batch.acquire(self, self._task, message["acquire"])
+            granted = batch.acquire(self._holder, self._task, message["acquire"])
             if granted:
                 self._answer({"leases": granted})
             else:
                 self._acquiring = True
-                batch.wait(self, self._task, message["acquire"], self)
+                batch.wait(self._holder, self._task, message["acquire"], self)
         elif "release" in message and self._task >= 0:
-            batch.release(self, message["release"], message["records"])
+            batch.release(self._holder, message["release"], message["records"])
+        elif "leave" in message and self._task >= 0:
+            self._leave()
+            batch.check()
+            self._answer({})
         elif "join" in message:
-            self._batch, self._task = server.find(message["join"]), message["task"]
-            self._batch.join(self, self._task)
+            self._leave()
+            self._join(server.find(message["join"]), message["task"])
             self._answer({})
         elif "complete" in message:
             self._answer({"written": server.complete(message["complete"])})
         elif "drop" in message:
             server.drop(message["drop"], "the write was given up")
             self._answer({})
-        elif self._task < 0:
-            raise LeaseError("a task has to join first")
+        elif "committed" in message:
+            server.committed(message["committed"], Following(*(message[field] for field in Following._fields)))
         else:
-            batch.check()
-            self._answer({})
+            raise LeaseError("a task has to join first")
+
+    def _join(self, batch: Batch, task: int) -> None:
+        if task < 0:
+            raise LeaseError("tasks have numbers from 0 on")
+        self._batch, self._task, self._holder = batch, task, object()
+        self._server.begin_task()
+        batch.join(self._holder, task)
+
+    def _leave(self) -> None:
+        """End the attempt that has joined, if there is one."""
+        if self._task >= 0:
+            self._batch.leave(self._holder)
+            self._task, self._acquiring = -1, False
+            self._server.end_task()
 
     def _know(self) -> None:
         if self._deadline is not None:
@@ -262,6 +320,7 @@ class _Conversation(asyncio.Protocol):
 _FIELDS: Final[dict[str, dict[str, type]]] = {
     "join": {"join": str, "task": int},
     "complete": {"complete": str},
+    "committed": {"committed": str, "producer_id": int, "epoch": int, "batch_id": int, "query_id": str},
     "drop": {"drop": str},
     "leave": {},
     "acquire": {"acquire": list},

@@ -10,28 +10,26 @@ the leases and receives the counts of records written under them.
 
 Lines of JSON: {"join": token, "task": 3} -> {}; {"acquire": ["t-0", "t-1"]} -> {"leases": [["t-1", 17]]}, all of them
 that are free, or the first that becomes free; {"release": "t-1", "records": 23} has no answer; {"leave": true} -> {},
-when the server has read all of that;
-{"complete": token} -> {"written": {"t-1": 40}}; {"drop": token} -> {}.
+when the server has read all of that: then the next task may join over the same connection.
+{"complete": token} -> {"written": {"t-1": 40}}; {"committed": token, ...}, with the fields of `Following`, has no
+answer; {"drop": token} -> {}.
 An answer {"error": "..."} ends the conversation. The first line of a peer has a token and is short; a peer that sends
 no such line in time is cut off. From the process that started the server, on standard input, which no other process
-can read: where to listen, then {"open": token, "owner": "..."}, which makes the owner's earlier transactions void.
+can read: where to listen, then {"open": token, "owner": "...", "follows": true} -> the `Following` that the owner's
+last transaction left, or null. Its earlier transactions are void then.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import secrets
-import ssl
 import subprocess
 import sys
 import threading
 from collections import deque
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple, Protocol
-
-from odradek.ports.tls_contexts import client_context, tls_settings
 
 LINE_BYTES: Final = 64 * 1024 * 1024
 """A line names all partitions that a task has rows for, or that were written to."""
@@ -64,6 +62,17 @@ def pem_settings(**given: str) -> Any:
         **{name.replace("_", "."): value for name, value in given.items()},
     }
     return lambda name: settings.get(name, "")
+
+
+class Following(NamedTuple):
+    """With what an owner's next transaction begins, where a commit has left it."""
+
+    producer_id: int
+    epoch: int
+    """One that no task has written under."""
+    batch_id: int
+    """The last committed batch."""
+    query_id: str
 
 
 class Turn(Protocol):
@@ -274,11 +283,12 @@ class LeaseServer:
         """Whether the server thread runs."""
         return self._process.poll() is None
 
-    def open_batch(self, owner: str, authority: str = "") -> Address:
-        """Begin a transaction's leases; those of the owner's earlier ones are void.
+    def open_batch(self, owner: str, authority: str = "", *, follows: bool = False) -> tuple[Address, Following | None]:
+        """Begin a transaction's leases, and say what the owner's last commit has left for it, if that is recent.
 
-        `authority` is the PEM file with the authority of the server's certificate, which tasks then trust. Another
-        query may name another one. Raises LeaseError, OSError.
+        The leases of the owner's earlier transactions are void. `follows`: it is one of many, and the next is to know
+        what this one leaves. `authority` is the PEM file with the authority of the server's certificate, which tasks
+        then trust. Another query may name another one. Raises LeaseError, OSError.
         """
         token = secrets.token_hex(16)
         assert self._process.stdin is not None
@@ -288,11 +298,14 @@ class LeaseServer:
                 if not line.strip().isdecimal():
                     raise LeaseError(f"the lease server did not start on {self._host}: {line.strip() or 'it ended'}")
                 self._port = int(line)
-            self._process.stdin.write(json.dumps({"open": token, "owner": owner}) + "\n")
+            self._process.stdin.write(json.dumps({"open": token, "owner": owner, "follows": follows}) + "\n")
             self._process.stdin.flush()
-            if self._output.readline().strip() != "open":
+            answer = self._output.readline()
+            if not answer:
                 raise LeaseError("the lease server is gone")
-        return Address(self._host, self._port, token, Path(authority).read_text() if authority else "")
+        left = json.loads(answer)
+        address = Address(self._host, self._port, token, Path(authority).read_text() if authority else "")
+        return address, None if left is None else Following(*left)
 
     def close(self) -> None:
         """Stop listening and close the connections of tasks."""
@@ -301,98 +314,3 @@ class LeaseServer:
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()
-
-
-async def complete(address: Address) -> dict[str, int]:
-    """Close a transaction's leases: the records written by partition. Raises LeaseError, OSError."""
-    client = await _connect(address)
-    try:
-        written: dict[str, int] = (await client.ask({"complete": address.token}))["written"]
-        return written
-    finally:
-        client.close()
-
-
-async def drop(address: Address) -> None:
-    """Give up a transaction: its tasks can no longer write. Raises LeaseError, OSError."""
-    client = await _connect(address)
-    try:
-        await client.ask({"drop": address.token})
-    finally:
-        client.close()
-
-
-# --- a task's side ---
-
-
-class LeaseClient:
-    """A task's conversation with the server. One `acquire` at a time."""
-
-    __slots__ = ("_reader", "_unsent", "_writer")
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-        self._unsent: list[bytes] = []
-
-    @staticmethod
-    async def join(address: Address, task: int) -> LeaseClient:
-        """Raises LeaseError, OSError."""
-        client = await _connect(address)
-        try:
-            await client.ask({"join": address.token, "task": task})
-        except BaseException:
-            client.close()
-            raise
-        return client
-
-    async def acquire(self, wanted: list[str]) -> list[tuple[str, int]]:
-        """(lease, next sequence) of all that are free, or of the first that becomes free. Raises LeaseError."""
-        answer = await self.ask({"acquire": wanted})
-        return [(name, following) for name, following in answer["leases"]]
-
-    def release(self, name: str, records: int) -> None:
-        """End a lease after this number of records. What is ended in one turn of the loop goes out together."""
-        if not self._unsent:
-            asyncio.get_running_loop().call_soon(self._flush)
-        self._unsent.append(_line({"release": name, "records": records}))
-
-    async def leave(self) -> None:
-        """Returns when the server knows of all that was handed back. Raises LeaseError."""
-        await self.ask({"leave": True})
-
-    def close(self) -> None:
-        """Close the connection. A lease that was not ended fails the batch."""
-        self._flush()
-        self._writer.close()
-
-    def _send(self, message: dict[str, Any]) -> None:
-        self._unsent.append(_line(message))
-        self._flush()
-
-    def _flush(self) -> None:
-        if self._unsent:
-            self._writer.write(b"".join(self._unsent))
-            self._unsent.clear()
-
-    async def ask(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Send a message and wait for the answer. Raises LeaseError."""
-        self._send(message)
-        line = await self._reader.readline()
-        if not line:
-            raise LeaseError("the lease server beside the driver has closed the connection")
-        answer: dict[str, Any] = json.loads(line)
-        if "error" in answer:
-            raise LeaseError(answer["error"])
-        return answer
-
-
-def _line(message: dict[str, Any]) -> bytes:
-    return json.dumps(message).encode() + b"\n"
-
-
-async def _connect(address: Address) -> LeaseClient:
-    context: ssl.SSLContext | None = None
-    if address.authority:
-        context = client_context(tls_settings(pem_settings(ssl_truststore_certificates=address.authority)))
-    return LeaseClient(*await asyncio.open_connection(address.host, address.port, limit=LINE_BYTES, ssl=context))

@@ -2,7 +2,8 @@
 
 1. The driver gets the producer id of the transactional id, which fences every earlier attempt and aborts what it left
    open; only then it reads the number of the last batch that was committed (the other order would race with a commit
-   that is still under way): see `markers`.
+   that is still under way): see `markers`. It knows both where it has just committed the batch before, and that commit
+   gave the id a new epoch (KIP-890): see `finish`.
 2. Micro-batches up to that number are skipped.
 3. Tasks write under the driver's producer id; `leases` keeps their sequences in order.
 4. The driver closes the leases and compares what they let through with what Spark took for written; then it commits the
@@ -22,7 +23,7 @@ from typing import NamedTuple, Protocol
 from odradek.client.producer.sequence_numbers import ProducerIdentity
 from odradek.client.producer.transactions import State, TransactionalProducer
 from odradek.records.topic_partition import PartitionKey, TopicPartition
-from odradek.spark.leases import Address
+from odradek.spark.leases import Address, Following
 from odradek.spark.markers import Markers, Recorded
 
 Counts = dict[PartitionKey, int]
@@ -66,7 +67,7 @@ class TaskReport(NamedTuple):
 
 
 class Leases(Protocol):
-    """A task's turns to write to partitions: see `leases.LeaseClient`."""
+    """A task's turns to write to partitions: see `lease_connections.LeaseClient`."""
 
     async def acquire(self, wanted: list[str]) -> list[tuple[str, int]]:
         """Those of the wanted leases that are free, or the first that becomes free, and their next sequences.
@@ -91,8 +92,17 @@ class Leases(Protocol):
 # --- driver ---
 
 
-async def begin(producer: TransactionalProducer, markers: Markers | None) -> tuple[ProducerIdentity, Recorded | None]:
-    """Step 1. Without markers there is nothing to recognise: a single write. Raises KafkaError, ClientError."""
+async def begin(
+    producer: TransactionalProducer, markers: Markers | None, following: Following | None = None
+) -> tuple[ProducerIdentity, Recorded | None]:
+    """Step 1. Without markers there is nothing to recognise: a single write.
+
+    No broker is asked where it is known what the commit before has left. Raises KafkaError, ClientError, MarkerError.
+    """
+    if following is not None:
+        return ProducerIdentity(following.producer_id, following.epoch), Recorded(
+            following.batch_id, following.query_id
+        )
     identity = await producer.initialize()
     return identity, None if markers is None else await markers.find(producer)
 
@@ -157,8 +167,11 @@ async def finish(
     recorded: Recorded,
     source: tuple[str, Mapping[TopicPartition, int]] | None,
     topic: str,
-) -> None:
+) -> Following | None:
     """Step 4: commit. `topic` is one that the transaction writes to; `source` are a group and its new offsets.
+
+    Returns with what the next transaction may begin: an epoch that fences what tasks of this one still send. Whoever
+    begins a transaction under the same id meanwhile fences that epoch in turn. None where the epoch stays (TV1).
 
     `let_through` closes the leases; meanwhile the batch's number is on its way, which is visible with the commit only.
     Raises TransactionError and what `let_through` does, and nothing is committed; KafkaError, ClientError: the outcome
@@ -181,6 +194,9 @@ async def finish(
     if source is not None and source[1]:
         await producer.send_offsets(source[0], {**source[1]})
     await producer.commit()
+    if markers is None or producer.identity == begun.identity:
+        return None
+    return Following(*producer.identity, *recorded)
 
 
 # --- tasks ---

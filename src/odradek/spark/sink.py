@@ -211,7 +211,8 @@ class ExactlyOnceStreamWriter(DataSourceStreamArrowWriter):
         """Abort the micro-batch."""
         from odradek.spark.transactions import abort
 
-        abort(self._options)
+        begun = next((each.report.begun for each in messages if isinstance(each, Reported)), None)
+        abort(self._options, begun)
 
 
 def _property(context: Any, name: str) -> str:

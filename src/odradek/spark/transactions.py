@@ -4,6 +4,7 @@ loops and lease server."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 import os
@@ -17,10 +18,10 @@ from typing import Any, Final
 from odradek.client.config import parse_servers
 from odradek.client.producer.transactions import TransactionalProducer
 from odradek.client.reports.spark_queries import marker_group
-from odradek.spark import clients, leases, protocol
+from odradek.spark import clients, protocol
 from odradek.spark.checkpoint_files import open_files
 from odradek.spark.checkpoints import query_id, source_ends
-from odradek.spark.leases import LeaseClient, LeaseServer, ListeningPlace
+from odradek.spark.leases import LeaseError, LeaseServer, ListeningPlace
 from odradek.spark.markers import Markers, Recorded
 from odradek.spark.offset_log import SourceEnd, offsets_on
 from odradek.spark.offsets import Offsets
@@ -165,8 +166,9 @@ def begin(options: SinkOptions, watched_pid: int, *, batches: bool = True, sessi
     if options.topic is not None:
         # the batch's number is an offset of this topic, so that a batch without rows needs it, too
         clients.run(partition_count(producer.producer.cluster, options.topic))
-    identity, recorded = clients.run(protocol.begin(producer, _markers_of(options) if batches else None))
-    address = server.open_batch(producer.transactional_id, options.lease_authority)
+    address, following = server.open_batch(producer.transactional_id, options.lease_authority, follows=batches)
+    markers = _markers_of(options) if batches else None
+    identity, recorded = clients.run(protocol.begin(producer, markers, following))
     freeze_modules(at_leisure=False)
     return Begun(identity.producer_id, identity.epoch, recorded, address)
 
@@ -185,7 +187,7 @@ def commit(
     _warn_of_many_leases(written, counts, batch_id)
     topic = options.topic or min((topic for topic, _ in counts), default=None)
     if topic is None or (batch_id == NO_BATCH and not counts):
-        protocol.compare(counts, clients.run(leases.complete(begun.leases)))
+        protocol.compare(counts, clients.run(clients.leases().complete(begun.leases)))
         return  # nothing that could be committed
     markers, source = None, None
     producer = clients.transactional(client_options(options))
@@ -195,13 +197,15 @@ def commit(
             ends = source_ends(open_files(options.checkpoint_location, session), batch_id)
             source = (options.source_group, group_offsets(_cluster_id(producer), ends))
     recorded = Recorded(batch_id, written[0].query_id)
-    let_through = leases.complete(begun.leases)
+    let_through = clients.leases().complete(begun.leases)
     try:
-        clients.run(protocol.finish(producer, begun, counts, let_through, markers, recorded, source, topic))
+        following = clients.run(protocol.finish(producer, begun, counts, let_through, markers, recorded, source, topic))
     except BaseException:
         # The batch's number may be under way: its answer is not to meet a later transaction of this process.
         clients.drop_transactional(client_options(options))
         raise
+    if following is not None:
+        clients.leases().committed(begun.leases, following)
     freeze_modules(at_leisure=False)
 
 
@@ -221,19 +225,25 @@ def _warn_of_many_leases(written: list[TaskReport], counts: protocol.Counts, bat
     )
 
 
-def abort(options: SinkOptions) -> None:
-    """Step 5: fence a task that still writes, and undo its records; harmless after a commit."""
+def abort(options: SinkOptions, begun: Begun | None) -> None:
+    """Step 5: fence a task that still writes, and undo its records; harmless after a commit.
+
+    `begun` is the transaction, where it is known: after a commit it is. Raises KafkaError, ClientError.
+    """
+    if begun is not None:
+        # What a commit has left is void from here on. Where the server of leases is gone, so is that.
+        with contextlib.suppress(LeaseError, OSError):
+            clients.run(clients.leases().drop(begun.leases))
     producer = clients.transactional(client_options(options))
     clients.run(producer.initialize())
 
 
-def give_up(options: SinkOptions, begun: Begun) -> None:
-    """Undo a single write, whose transactional id will not be used again."""
+def give_up(options: SinkOptions, begun: Begun | None) -> None:
+    """Undo a single write, whose transactional id will not be used again. Raises as `abort`."""
     try:
-        abort(options)
+        abort(options, begun)
     finally:
         clients.drop_transactional(client_options(options))
-        clients.run(leases.drop(begun.leases))
 
 
 # --- tasks ---
@@ -249,7 +259,7 @@ def write_rows(options: SinkOptions, begun: Begun, task: int, rows: Iterator[Any
     producer = clients.transactional(key)
     protocol.adopt(producer, begun)
     # Java collects the first rows meanwhile.
-    sending = protocol.Sending(producer, task, clients.run(LeaseClient.join(begun.leases, task)))
+    sending = protocol.Sending(producer, task, clients.run(clients.leases().join(begun.leases, task)))
     under_way: list[asyncio.Task[None]] = []
     taken_bytes = 0
 

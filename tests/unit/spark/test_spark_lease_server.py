@@ -7,13 +7,15 @@ import json
 import os
 import socket
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from odradek.spark import lease_server
-from odradek.spark.lease_server import _Server
-from odradek.spark.leases import Address, LeaseClient, LeaseError, LeaseServer, ListeningPlace, complete
+from odradek.spark.lease_connections import Connections
+from odradek.spark.lease_server import _Owner, _Server
+from odradek.spark.leases import Address, Following, LeaseError, LeaseServer, ListeningPlace
 from odradek.spark.option_names import OptionError
 from odradek.spark.options import SinkOptions
 from tests.certificates import Authority
@@ -43,7 +45,7 @@ def answer_to(address: Address, sent: bytes) -> object:
 
 def test_long_line_without_a_token_is_rejected(server: LeaseServer) -> None:
     """Also while its end has not come: nothing more than it may have is kept."""
-    address = server.open_batch("q")
+    address, _ = server.open_batch("q")
     assert answer_to(address, b"x" * 5000) == {"error": "the line is too long"}
     assert answer_to(address, b'{"join": "' + b"x" * 5000 + b'", "task": 1}\n') == {"error": "the line is too long"}
 
@@ -63,12 +65,12 @@ def test_long_line_without_a_token_is_rejected(server: LeaseServer) -> None:
     ],
 )
 def test_line_that_is_no_message_is_rejected(server: LeaseServer, line: bytes) -> None:
-    address = server.open_batch("q")
+    address, _ = server.open_batch("q")
     assert answer_to(address, line + b"\n") == {"error": "the line is no message of a task"}
 
 
 def test_token_that_is_no_text_is_rejected(server: LeaseServer) -> None:
-    address = server.open_batch("q")
+    address, _ = server.open_batch("q")
     found = answer_to(address, b'{"complete": "\\ud800"}\n')
     assert found == {"error": "this transaction is no longer being written"}
 
@@ -110,19 +112,20 @@ def test_peers_without_a_token_are_limited(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_token_is_neither_an_argument_nor_printed(server: LeaseServer) -> None:
-    address = server.open_batch("q")
+    address, _ = server.open_batch("q")
     process = Path(f"/proc/{server._process.pid}")
     assert address.token.encode() not in (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
     assert address.token not in repr(address)
 
 
 async def write_once(address: Address) -> dict[str, int]:
-    task = await LeaseClient.join(address, 1)
-    ((lease, _),) = await task.acquire(["t-0"])
-    task.release(lease, 5)
-    await task.leave()
-    task.close()
-    return await complete(address)
+    with closing(Connections()) as connections:
+        task = await connections.join(address, 1)
+        ((lease, _),) = await task.acquire(["t-0"])
+        task.release(lease, 5)
+        await task.leave()
+        task.close()
+        return await connections.complete(address)
 
 
 def test_tasks_reach_the_server_over_tls(tmp_path: Path) -> None:
@@ -130,14 +133,14 @@ def test_tasks_reach_the_server_over_tls(tmp_path: Path) -> None:
     place = ListeningPlace("127.0.0.1", 0, authority.issue("/CN=localhost").both)
     server = LeaseServer(place, os.getpid())
     try:
-        address = server.open_batch("q", authority.file)
+        address, _ = server.open_batch("q", authority.file)
         assert asyncio.run(asyncio.wait_for(write_once(address), SECONDS)) == {"t-0": 5}
         with pytest.raises((LeaseError, OSError)):
             asyncio.run(asyncio.wait_for(write_once(address._replace(authority="")), SECONDS))
-        other = server.open_batch("q", Authority(tmp_path / "other").file)
+        other, _ = server.open_batch("q", Authority(tmp_path / "other").file)
         with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
             asyncio.run(asyncio.wait_for(write_once(other), SECONDS))
-        corrected = server.open_batch("q", authority.file)
+        corrected, _ = server.open_batch("q", authority.file)
         assert asyncio.run(asyncio.wait_for(write_once(corrected), SECONDS)) == {"t-0": 5}
     finally:
         server.close()
@@ -150,7 +153,7 @@ def test_fixed_port_is_the_first_free_one_from_there_on() -> None:
         port = taken.getsockname()[1]
         server = LeaseServer(ListeningPlace("127.0.0.1", port), os.getpid())
         try:
-            assert port < server.open_batch("q").port < port + 16
+            assert port < server.open_batch("q")[0].port < port + 16
         finally:
             server.close()
 
@@ -163,6 +166,16 @@ def test_certificate_that_cannot_be_used_is_named(tmp_path: Path) -> None:
             server.open_batch("q")
     finally:
         server.close()
+
+
+def test_what_a_commit_has_left_is_forgotten_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers forget the ids of producers that write nothing, too."""
+    owner, left = _Owner("token", follows=True), Following(7, 2, 11, "the-query")
+    assert owner.following is None
+    owner.committed(left)
+    assert owner.following == left
+    monkeypatch.setattr(lease_server, "_FOLLOWING_S", 0.0)
+    assert owner.following is None
 
 
 def test_options_say_where_the_server_listens() -> None:

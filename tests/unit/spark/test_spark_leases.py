@@ -2,12 +2,19 @@
 
 import asyncio
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import closing
 from itertools import pairwise
+from typing import Any, TypeVar
 
 import pytest
 
-from odradek.spark.leases import Address, Batch, LeaseClient, LeaseError, LeaseServer, complete, drop
+from odradek.spark import lease_connections
+from odradek.spark.lease_connections import Connections
+from odradek.spark.leases import Address, Batch, Following, LeaseError, LeaseServer
+
+SECONDS = 30
+Result = TypeVar("Result")
 
 
 def joined(batch: Batch, *tasks: int) -> list[object]:
@@ -203,11 +210,21 @@ def server() -> Iterator[LeaseServer]:
     made.close()
 
 
-def test_tasks_take_turns_over_the_network(server: LeaseServer) -> None:
-    address = server.open_batch("q")
+def conversing(body: Callable[[Connections], Coroutine[Any, Any, Result]]) -> Result:
+    """What a coroutine with connections returns."""
 
-    async def task(number: int) -> list[tuple[int, int]]:
-        client = await LeaseClient.join(address, number)
+    async def run() -> Result:
+        with closing(Connections()) as connections:
+            return await body(connections)
+
+    return asyncio.run(asyncio.wait_for(run(), SECONDS))
+
+
+def test_tasks_take_turns_over_the_network(server: LeaseServer) -> None:
+    address, _ = server.open_batch("q")
+
+    async def task(connections: Connections, number: int) -> list[tuple[int, int]]:
+        client = await connections.join(address, number)
         spans = []
         for _ in range(20):
             ((name, first),) = await client.acquire(["t-0"])
@@ -217,20 +234,21 @@ def test_tasks_take_turns_over_the_network(server: LeaseServer) -> None:
         client.close()
         return spans
 
-    async def run() -> list[tuple[int, int]]:
-        return sorted(span for spans in await asyncio.gather(*map(task, (1, 2, 3))) for span in spans)
+    async def run(connections: Connections) -> list[tuple[int, int]]:
+        found = await asyncio.gather(*(task(connections, each) for each in (1, 2, 3)))
+        return sorted(span for spans in found for span in spans)
 
-    spans = asyncio.run(run())
+    spans = conversing(run)
     assert spans[0][0] == 0
     assert all(before[1] == after[0] for before, after in pairwise(spans))
     assert spans[-1][1] == 20 * 6
 
 
 def test_a_task_hands_back_while_it_waits(server: LeaseServer) -> None:
-    address = server.open_batch("q")
+    address, _ = server.open_batch("q")
 
-    async def run() -> None:
-        one, two = await LeaseClient.join(address, 1), await LeaseClient.join(address, 2)
+    async def run(connections: Connections) -> None:
+        one, two = await connections.join(address, 1), await connections.join(address, 2)
         assert await one.acquire(["t-0"]) == [("t-0", 0)]
         assert await two.acquire(["t-1"]) == [("t-1", 0)]
         waiting = [asyncio.create_task(one.acquire(["t-1"])), asyncio.create_task(two.acquire(["t-0"]))]
@@ -242,18 +260,18 @@ def test_a_task_hands_back_while_it_waits(server: LeaseServer) -> None:
         two.release("t-0", 9)
         await one.leave()
         await two.leave()
-        assert await complete(address) == {"t-0": 14, "t-1": 16}
+        assert await connections.complete(address) == {"t-0": 14, "t-1": 16}
         one.close()
         two.close()
 
-    asyncio.run(run())
+    conversing(run)
 
 
 def test_a_lost_task_fails_those_who_wait(server: LeaseServer) -> None:
-    address = server.open_batch("q")
+    address, _ = server.open_batch("q")
 
-    async def run() -> None:
-        first, second = await LeaseClient.join(address, 1), await LeaseClient.join(address, 2)
+    async def run(connections: Connections) -> None:
+        first, second = await connections.join(address, 1), await connections.join(address, 2)
         await first.acquire(["t-0"])
         waiting = asyncio.create_task(second.acquire(["t-0"]))
         await asyncio.sleep(0)
@@ -262,14 +280,14 @@ def test_a_lost_task_fails_those_who_wait(server: LeaseServer) -> None:
             await waiting
         second.close()
 
-    asyncio.run(run())
+    conversing(run)
 
 
 def test_task_that_asks_for_two_leases_at_once_is_rejected(server: LeaseServer) -> None:
-    address = server.open_batch("q")
+    address, _ = server.open_batch("q")
 
-    async def run() -> None:
-        holder, greedy = await LeaseClient.join(address, 1), await LeaseClient.join(address, 2)
+    async def run(connections: Connections) -> None:
+        holder, greedy = await connections.join(address, 1), await connections.join(address, 2)
         await holder.acquire(["t-0"])
         first = asyncio.create_task(greedy.acquire(["t-0"]))
         await asyncio.sleep(0)
@@ -279,65 +297,170 @@ def test_task_that_asks_for_two_leases_at_once_is_rejected(server: LeaseServer) 
         holder.close()
         greedy.close()
 
-    asyncio.run(run())
+    conversing(run)
 
 
 def test_a_later_batch_voids_the_earlier_one(server: LeaseServer) -> None:
-    address = server.open_batch("q")
+    address, _ = server.open_batch("q")
 
-    async def run() -> None:
-        client = await LeaseClient.join(address, 1)
-        later = server.open_batch("q")
+    async def run(connections: Connections) -> None:
+        client = await connections.join(address, 1)
+        later, _ = server.open_batch("q")
         with pytest.raises(LeaseError, match="later transaction"):
             await client.acquire(["t-0"])
         client.close()
         with pytest.raises(LeaseError, match="no longer being written"):
-            await LeaseClient.join(address, 1)
+            await connections.join(address, 1)
         with pytest.raises(LeaseError, match="no longer being written"):
-            await LeaseClient.join(Address(later.host, later.port, "guessed"), 1)
-        (await LeaseClient.join(later, 1)).close()
+            await connections.join(Address(later.host, later.port, "guessed"), 1)
+        (await connections.join(later, 1)).close()
 
-    asyncio.run(run())
+    conversing(run)
 
 
 def test_queries_do_not_disturb_each_other(server: LeaseServer) -> None:
-    address = server.open_batch("one")
+    address, _ = server.open_batch("one")
 
-    async def run() -> None:
-        client = await LeaseClient.join(address, 1)
-        other = server.open_batch("two")
+    async def run(connections: Connections) -> None:
+        client = await connections.join(address, 1)
+        other, _ = server.open_batch("two")
         assert await client.acquire(["t-0"]) == [("t-0", 0)]
-        await drop(other)
+        await connections.drop(other)
         with pytest.raises(LeaseError, match="no longer being written"):
-            await LeaseClient.join(other, 1)
+            await connections.join(other, 1)
         client.release("t-0", 4)
         await client.leave()
-        assert await complete(address) == {"t-0": 4}
-        with pytest.raises(LeaseError, match="is being committed"):
-            await client.acquire(["t-0"])
         client.close()
+        late = await connections.join(address, 2)
+        assert await connections.complete(address) == {"t-0": 4}
+        with pytest.raises(LeaseError, match="is being committed"):
+            await late.acquire(["t-0"])
+        late.close()
         with pytest.raises(LeaseError, match="no longer being written"):
-            await LeaseClient.join(address, 2)
+            await connections.join(address, 3)
 
-    asyncio.run(run())
+    conversing(run)
 
 
 def test_a_batch_may_have_thousands_of_partitions(server: LeaseServer) -> None:
     names = [f"{'a-long-name-of-a-topic' * 3}-{number}" for number in range(1500)]
 
-    async def body() -> dict[str, int]:
-        address = server.open_batch("query")
-        async with asyncio.timeout(20):
-            task = await LeaseClient.join(address, 1)
-            for each in names:
-                for lease, _ in await task.acquire([each]):
-                    task.release(lease, 1)
-            # what has been released is free for this task as for any other
-            for lease, following in await task.acquire(names):
-                assert following == 1
+    async def body(connections: Connections) -> dict[str, int]:
+        address, _ = server.open_batch("query")
+        task = await connections.join(address, 1)
+        for each in names:
+            for lease, _ in await task.acquire([each]):
                 task.release(lease, 1)
-            await task.leave()
-            task.close()
-            return await complete(address)
+        # what has been released is free for this task as for any other
+        for lease, following in await task.acquire(names):
+            assert following == 1
+            task.release(lease, 1)
+        await task.leave()
+        task.close()
+        return await connections.complete(address)
 
-    assert asyncio.run(body()) == dict.fromkeys(names, 2)
+    assert conversing(body) == dict.fromkeys(names, 2)
+
+
+async def write_once(connections: Connections, address: Address, task: int = 1) -> None:
+    client = await connections.join(address, task)
+    for lease, _ in await client.acquire(["t-0"]):
+        client.release(lease, 5)
+    await client.leave()
+    client.close()
+
+
+def test_connection_serves_tasks_in_turn_and_the_end_of_the_write(server: LeaseServer) -> None:
+    address, _ = server.open_batch("q")
+
+    async def run(connections: Connections) -> None:
+        await write_once(connections, address)
+        ((kept, _),) = connections._kept.values()
+        await write_once(connections, address, 2)
+        assert await connections.complete(address) == {"t-0": 10}
+        assert [each for each, _ in connections._kept.values()] == [kept]
+
+    conversing(run)
+
+
+def test_attempt_over_the_connection_of_the_one_before_is_another(server: LeaseServer) -> None:
+    address, _ = server.open_batch("q")
+
+    async def run(connections: Connections) -> None:
+        await write_once(connections, address)
+        with pytest.raises(LeaseError, match="task 1 was started again after it had written"):
+            await connections.join(address, 1)
+
+    conversing(run)
+
+
+def test_kept_connection_that_has_ended_is_replaced(server: LeaseServer) -> None:
+    first, _ = server.open_batch("q")
+
+    async def run(connections: Connections) -> None:
+        await write_once(connections, first)
+        ((kept, _),) = connections._kept.values()
+        kept.close()
+        await write_once(connections, first, 2)
+        assert await connections.complete(first) == {"t-0": 10}
+
+    conversing(run)
+
+
+def test_connection_that_was_not_used_for_long_is_closed(server: LeaseServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    address, _ = server.open_batch("q")
+
+    async def run(connections: Connections) -> None:
+        await write_once(connections, address)
+        ((kept, _),) = connections._kept.values()
+        monkeypatch.setattr(lease_connections, "KEPT_S", -1.0)
+        await write_once(connections, address, 2)
+        ((other, _),) = connections._kept.values()
+        assert other is not kept
+        assert kept._writer.is_closing()
+
+    conversing(run)
+
+
+LEFT = Following(7, 2, 11, "the-query")
+
+
+def test_next_transaction_knows_what_the_commit_before_has_left(server: LeaseServer) -> None:
+    first, _ = server.open_batch("series", follows=True)
+
+    async def run(connections: Connections) -> None:
+        await connections.complete(first)
+        connections.committed(first, LEFT)
+        await connections.drop(first._replace(token="guessed"))  # answered after it
+
+    conversing(run)
+    assert server.open_batch("series", follows=True)[1] == LEFT
+    assert server.open_batch("series", follows=True)[1] is None
+
+
+@pytest.mark.parametrize("completed", [False, True])
+def test_transaction_that_was_not_completed_last_leaves_nothing(server: LeaseServer, completed: bool) -> None:
+    first, _ = server.open_batch("series", follows=True)
+
+    async def run(connections: Connections) -> None:
+        await write_once(connections, first)
+        if completed:
+            await connections.complete(first)
+            server.open_batch("series", follows=True)
+        connections.committed(first, LEFT)
+        await connections.drop(first._replace(token="guessed"))
+
+    conversing(run)
+    assert server.open_batch("series", follows=True)[1] is None
+
+
+def test_write_that_no_other_follows_leaves_nothing(server: LeaseServer) -> None:
+    first, _ = server.open_batch("single")
+
+    async def run(connections: Connections) -> None:
+        await connections.complete(first)
+        connections.committed(first, LEFT)
+        await connections.drop(first._replace(token="guessed"))
+
+    conversing(run)
+    assert server.open_batch("single")[1] is None

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from odradek.spark import clients, leases, transactions
+from odradek.spark import clients, transactions
+from odradek.spark.lease_connections import Connections
 from odradek.spark.leases import Address
 from odradek.spark.options import SinkOptions
 from odradek.spark.protocol import Begun, TaskReport, TransactionError
@@ -70,11 +71,11 @@ def test_leases_that_repartitioning_would_save_are_one_warning(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def complete(_: Address) -> Mapping[str, int]:
+    async def complete(*_: object) -> Mapping[str, int]:
         await asyncio.sleep(0)  # the number of the batch is on its way
         return {}
 
-    monkeypatch.setattr(leases, "complete", complete)
+    monkeypatch.setattr(Connections, "complete", complete)
     # No broker is there, and none is needed: the comparison fails before anything is committed.
     monkeypatch.setattr(clients, "transactional", lambda _: FakeProducer())
     monkeypatch.setattr(transactions, "_markers_of", lambda _: FakeMarkers())

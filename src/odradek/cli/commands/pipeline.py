@@ -42,6 +42,7 @@ from odradek.cli.arguments.options import from_zero_whole, pairs, profile_option
 from odradek.cli.arguments.variables import SERVER_VARIABLE
 from odradek.cli.commands.console import address_of
 from odradek.cli.commands.tables import show_commit
+from odradek.cli.terminal.signals import handled
 from odradek.ports.installation import install_hint
 
 if TYPE_CHECKING:
@@ -343,12 +344,12 @@ def _run_program(arguments: argparse.Namespace, name: str, settings: dict[str, s
     follower = Follower(session, shown.progress, shown.failed, shown.lineage)
     try:
         follower.start()
-        stopping.listen()
-        status = _execute(arguments, follower, stopping)
-        follower.close()
-        if follower.failures and not stopping.asked and not status:
-            query, failure = next(iter(follower.failures.values()))
-            raise CommandError(f"{query} failed: {_essence(failure)}")
+        with handled(stopping.on_signal, signal.SIGTERM, signal.SIGINT):
+            status = _execute(arguments, follower, stopping)
+            follower.close()
+            if follower.failures and not stopping.asked and not status:
+                query, failure = next(iter(follower.failures.values()))
+                raise CommandError(f"{query} failed: {_essence(failure)}")
     except KeyboardInterrupt:
         if not stopping.asked:
             raise
@@ -359,7 +360,6 @@ def _run_program(arguments: argparse.Namespace, name: str, settings: dict[str, s
         kind = FailedAtStop if stopping.asked else CommandError
         raise kind(f"{reason(error)}; Spark's messages: {log}") from error
     finally:
-        stopping.close()
         follower.close()
         _end(session, log)
     return status
@@ -430,25 +430,15 @@ class Stopping:
         self._session = session
         self._timeout_s = timeout_s
         self._thread: threading.Thread | None = None
-        self._before: dict[int, Any] = {}
         self.asked = False
-
-    def listen(self) -> None:
-        """Install the signal handlers."""
-        for each in (signal.SIGTERM, signal.SIGINT):
-            self._before[each] = signal.signal(each, self._on_signal)
-
-    def close(self) -> None:
-        """Restore the former signal handlers."""
-        for each, handler in self._before.items():
-            signal.signal(each, handler)
 
     def wait(self) -> None:
         """Wait until the queries have stopped, if a signal asked for it."""
         if self._thread is not None:
             self._thread.join()
 
-    def _on_signal(self, _number: int, _frame: object) -> None:
+    def on_signal(self, _number: int, _frame: object) -> None:
+        """The handler of both signals."""
         if self.asked:
             raise KeyboardInterrupt
         self.asked = True
@@ -569,12 +559,8 @@ def _forwarding(process: subprocess.Popen[Any]) -> Iterator[list[int]]:
         with contextlib.suppress(ProcessLookupError):
             process.terminate()
 
-    before = {each: signal.signal(each, forward) for each in (signal.SIGTERM, signal.SIGINT)}
-    try:
+    with handled(forward, signal.SIGTERM, signal.SIGINT):
         yield seen
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
 
 
 def _copy(source: IO[str], log: IO[bytes], *, show: bool) -> Sequence[str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 OF_A_SIGNAL: Final = 128
 """Plus the number of a signal: the exit status of what the signal ended."""
@@ -38,14 +38,22 @@ def end_on_signals(stop: asyncio.Event | None = None) -> list[int]:
 
 
 @contextlib.contextmanager
+def handled(handler: Callable[[int, Any], object], *signals: signal.Signals) -> Iterator[None]:
+    """Let a handler have these signals meanwhile. In the main thread only, as `signal.signal`."""
+    before = {each: signal.signal(each, handler) for each in signals}
+    try:
+        yield
+    finally:
+        for each, former in before.items():
+            signal.signal(each, former)
+
+
+@contextlib.contextmanager
 def cleaned_up_after_sigterm() -> Iterator[None]:
     """Let SIGTERM meanwhile raise SystemExit in the main thread, so that its `finally` clauses run as after SIGINT."""
 
     def end(number: int, _frame: object) -> None:
         raise SystemExit(OF_A_SIGNAL + number)
 
-    before = signal.signal(signal.SIGTERM, end)
-    try:
+    with handled(end, signal.SIGTERM):
         yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

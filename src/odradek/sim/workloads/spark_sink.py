@@ -29,7 +29,7 @@ from odradek.sim.checkers.history import READ_COMMITTED, Violation
 from odradek.sim.workloads.clients import CONSUMER_OPTIONS, FAILURES, PRODUCER_OPTIONS, app_random, note_failure
 from odradek.sim.world.hosts import ClientHost, World
 from odradek.spark import protocol
-from odradek.spark.leases import Address, Batch, LeaseError
+from odradek.spark.leases import Address, Batch, Following, LeaseError
 from odradek.spark.markers import MarkerError, Markers, Recorded
 from odradek.spark.protocol import Begun, Encoded, TaskReport, TransactionError
 from odradek.wire.errors import ErrorCode, KafkaError
@@ -215,7 +215,7 @@ def _encoded(partition: int, rows: list[str]) -> Encoded:
 
 async def driver(host: ClientHost) -> None:
     """Runs the query while the other does not, and now and then although it does; at the end one of them checks."""
-    world, rng, query = host.world, app_random(host), query_of(host.world)
+    world, rng, query, left = host.world, app_random(host), query_of(host.world), LeftByCommit()
     while not (world.is_stopping() and query.batches and query.noted == len(query.batches)):
         owner = query.owner
         free = owner is None or not owner.process.alive or owner is host
@@ -226,7 +226,7 @@ async def driver(host: ClientHost) -> None:
             world.mark("two drivers of one query")
         query.owner = host
         try:
-            await _run_query(host, rng, query)
+            await _run_query(host, rng, query, left)
         except (*PROTOCOL_FAILURES, JobFailed) as error:
             note_failure(host, "query", error)
         if query.owner is host:
@@ -237,7 +237,16 @@ async def driver(host: ClientHost) -> None:
         await _check(host, query)
 
 
-async def _run_query(host: ClientHost, rng: random.Random, query: Query) -> None:
+class LeftByCommit:
+    """What a driver's server of leases knows, also in the next run of the query."""
+
+    __slots__ = ("following",)
+
+    def __init__(self) -> None:
+        self.following: Following | None = None
+
+
+async def _run_query(host: ClientHost, rng: random.Random, query: Query, left: LeftByCommit) -> None:
     """One run of the query, until it fails or has done some batches."""
     if not query.topics_made:
         await _make_topics(host)
@@ -256,7 +265,7 @@ async def _run_query(host: ClientHost, rng: random.Random, query: Query) -> None
                     return
                 query.batches.append(rng.choice((0, 3, 20, 60)))
             await asyncio.sleep(rng.expovariate(100))
-            await _run_batch(host, rng, query, producer, markers, number)
+            await _run_batch(host, rng, query, producer, markers, number, left)
             await asyncio.sleep(rng.choice((0.0, 0.0, 0.5)))
             if query.noted > number:
                 raise JobFailed("another driver has noted this batch: concurrent updates to the log of commits")
@@ -288,10 +297,14 @@ async def _run_batch(
     producer: TransactionalProducer,
     markers: Markers,
     number: int,
+    left: LeftByCommit,
 ) -> None:
     """As Spark runs a write: the writer is pickled, tasks, then commit, and abort if anything failed."""
     batch = Batch()
-    identity, recorded = await protocol.begin(producer, markers)
+    following, left.following = left.following, None
+    if following is not None:
+        host.world.mark("micro-batch that asks no broker to begin")
+    identity, recorded = await protocol.begin(producer, markers, following)
     begun = Begun(*identity, recorded, Address("", 0, str(rng.random())))
     try:
         if protocol.is_done(begun, number, QUERY_ID):
@@ -308,7 +321,7 @@ async def _run_batch(
                 await asyncio.sleep(rng.expovariate(500))
                 return batch.complete()
 
-            await protocol.finish(producer, begun, counts, complete(), markers, here, None, TOPIC)
+            left.following = await protocol.finish(producer, begun, counts, complete(), markers, here, None, TOPIC)
             host.world.mark("micro-batch committed")
         if rng.random() < 0.03:
             raise JobFailed("the answer to the commit is lost within Spark")
