@@ -1,8 +1,9 @@
 """Spark on local[2]: our data source beside the official connector, on the same broker and the same topics.
 
 Rows are a decimal key and a value of 100 bytes in 4 partitions. Ours writes exactly once, the official one at least
-once, which is all it can. Each job runs three times, the connectors in turn, and the best time counts; standard error
-has all of them. Reads go to Spark's noop sink. The official connector's jars come from Maven Central.
+once, which is all it can. Each job runs three times, that of trigger seven times, the connectors in turn, and the best
+time counts; standard error has all of them. Reads go to Spark's noop sink. The official connector's jars come from
+Maven Central.
 
     read        a topic to noop
     write       rows to a topic
@@ -11,7 +12,7 @@ has all of them. Reads go to Spark's noop sink. The official connector's jars co
     wide        the first three with values of 1,000 bytes in 64 partitions
     trigger     the median time of micro-batches of a few rows, topic to topic
     batches     1,000 micro-batches of a few rows, topic to topic: the time from start to end, and how much longer the
-                last tenth of them takes than the first (medians)
+                last tenth of them takes than the first (medians); a hundred batches of each come before, unmeasured
     workers     memory of Spark's Python processes after 10 and after 100 micro-batches (on Odradek alone: it is that of
                 our source and sink, the official ones have none)
 
@@ -52,7 +53,10 @@ WIDE_ROWS = 400_000
 WIDE_PARTITIONS = 64
 ROWS_PER_TRIGGER = 1_000_000
 BATCHES = 1_000
-TINY_TRIGGERS = 25
+WARM_UP_ROWS = 20
+"""Of a trigger: a tenth of the batches."""
+TINY_TRIGGERS = 40
+TINY_TURNS = 7
 FEED_TRIGGERS = 4
 MEMORY_TRIGGERS = (10, 100)
 MEMORY_ROWS_PER_TRIGGER = 5_000
@@ -334,7 +338,7 @@ def _tiny_batches(figures: Figures, jobs: Jobs, spark: Any) -> None:
         progress = jobs.stream(name, tiny, 2)[1:]
         return statistics.median(each["durationMs"]["triggerExecution"] for each in progress)
 
-    for _ in range(REPEATS):
+    for _ in range(TINY_TURNS):
         for name in SINKS:
             figures.note(f"spark trigger, {name}", partial(trigger_ms, name), min)
     figures.compare("spark trigger")
@@ -355,6 +359,9 @@ def _many_batches(figures: Figures, jobs: Jobs, spark: Any, count: int) -> None:
         tenth = len(spent_ms) // 10 or 1
         return statistics.median(spent_ms[-tenth:]) / statistics.median(spent_ms[:tenth])
 
+    for name in SINKS:
+        # Whoever came first would pay for what Java has not compiled yet.
+        jobs.stream(name, source, WARM_UP_ROWS)
     for name in SINKS:
         figures.note(f"spark batches, {name}", partial(all_s, name))
         if name in FORMATS and spent_ms:

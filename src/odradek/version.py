@@ -1,3 +1,3 @@
 """The one place that states Odradek's version; the build reads it from here."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"

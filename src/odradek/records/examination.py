@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from odradek.records.batch import NO_TIMESTAMP, TIMESTAMP_TYPE_BIT, BatchHeader
@@ -11,6 +12,7 @@ from odradek.records.fields import INT64_MAX, INT64_MIN, UNZIGZAG, read_varint
 from odradek.records.headers import decode_headers
 from odradek.records.record import MIN_RECORD_SIZE, records_section
 from odradek.records.uniform import Run, uniform_runs
+from odradek.records.varied import VariedFacts, varied_facts
 
 
 class RecordFacts(NamedTuple):
@@ -36,7 +38,12 @@ def examine_records(
     data = bytes(records_section(view, header, position, max_uncompressed_bytes=max_uncompressed_bytes))
     try:
         runs = uniform_runs(data, header)
-        facts = _walk(data, header) if runs is None else _of_runs(data, runs)
+        if runs is not None:
+            facts = _of_runs(data, runs)
+        elif (varied := varied_facts(data, header)) is not None:
+            facts = _of_varied(varied, header)
+        else:
+            facts = _walk(data, header)
     except IndexError as error:
         raise CorruptRecords(f"batch at offset {header.base_offset}: its records are cut off") from error
     except CorruptRecords as error:
@@ -58,7 +65,11 @@ def _of_runs(data: bytes, runs: list[Run]) -> RecordFacts:
     return RecordFacts(has_null_key, *_bounds(timestamps, 0), False, most_headers)
 
 
-def _bounds(deltas: list[int], base: int) -> tuple[int, int]:
+def _of_varied(varied: VariedFacts, header: BatchHeader) -> RecordFacts:
+    return RecordFacts(varied.has_null_key, *_bounds(varied.deltas, header.base_timestamp), False, 0)
+
+
+def _bounds(deltas: Collection[int], base: int) -> tuple[int, int]:
     """The least timestamp of records that have one, and the largest timestamp. Raises CorruptRecords."""
     if not deltas:
         return NO_TIMESTAMP, NO_TIMESTAMP

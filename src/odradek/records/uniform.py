@@ -101,7 +101,7 @@ def uniform_runs(data: bytes | memoryview, header: BatchHeader) -> list[Run] | N
     first = position = time_width = 0
     while first < count:
         try:
-            shape = _shape_at(data, position, first)
+            shape = shape_at(data, position, first)
         except (IndexError, CorruptRecords):  # unless its offset is as expected, its parts are elsewhere
             return None
         # A run ends where offsets or timestamps get wider; values of different lengths end it elsewhere.
@@ -159,7 +159,7 @@ def _layout(size: int, parts: tuple[tuple[int, int], ...], records: int) -> Stru
     return Struct("=" + f"{layout}{size - end}x" * records)
 
 
-def _shape_at(data: bytes | memoryview, position: int, index: int) -> Shape | None:
+def shape_at(data: bytes | memoryview, position: int, index: int) -> Shape | None:
     """The shape of the record at a position, the batch's record number `index`; None if it is not for this module."""
     length, body = read_varint(data, position)
     time_width = 1 if data[body + 1] < 0x80 else 2

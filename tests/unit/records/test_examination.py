@@ -9,6 +9,8 @@ from odradek.records.builder import encode_batch, finish_batch
 from odradek.records.errors import CorruptRecords
 from odradek.records.examination import RecordFacts, examine_records
 from odradek.records.record import decode_columns, decode_records
+from odradek.records.uniform import SHORT_OFFSETS
+from odradek.records.varied import varied_facts
 from tests.unit.records.rebuilding import encode_record, rebuild_batch
 from tests.unit.records.strategies import BATCHES, BLOBS, CODECS, HEADERS, Row
 
@@ -21,7 +23,14 @@ UNIFORM = st.builds(
     st.just(()) | HEADERS,
 )
 """Records of one shape, which are examined by columns."""
-ANY = BATCHES | UNIFORM
+SHORT = st.builds(lambda length, byte: bytes([byte]) * length, st.integers(0, 63), st.integers(0, 255))
+VARIED = st.builds(
+    lambda step, fields: [(1_000 + step * n // 4, key, value, ()) for n, (key, value) in enumerate(fields)],
+    st.integers(0, 50),
+    st.lists(st.tuples(st.none() | SHORT, BLOBS), min_size=8, max_size=150),
+)
+"""Records of varied lengths, which columns find out about, too."""
+ANY = BATCHES | UNIFORM | VARIED
 LIMIT = 1 << 20
 
 
@@ -35,6 +44,39 @@ def facts_of_decoded(view: memoryview, header: BatchHeader) -> RecordFacts:
         has_gaps=list(columns.offsets) != list(range(header.base_offset, header.base_offset + header.records_count)),
         most_headers=max(map(len, columns.headers), default=0),
     )
+
+
+@given(VARIED)
+def test_varied_records_need_no_walk(rows: list[Row]) -> None:
+    batch = memoryview(encode_batch(rows))
+    header = parse_header(batch)
+    assert varied_facts(bytes(batch[HEADER_SIZE:]), header) is not None
+
+
+@pytest.mark.parametrize("count", [63, 64, 65, 8_191, 8_192, 8_193, 20_000])
+@pytest.mark.parametrize("records_per_ms", [1, 7, 1_000])
+def test_varied_records_need_no_walk_however_wide_times_and_offsets_are(count: int, records_per_ms: int) -> None:
+    rows: list[Row] = [(1_000 + n // records_per_ms, b"k" * (n % 5), b"v" * (n % 70), ()) for n in range(count)]
+    batch = memoryview(encode_batch(rows))
+    header = parse_header(batch)
+    facts = varied_facts(bytes(batch[HEADER_SIZE:]), header)
+    if (count - 1) // records_per_ms < SHORT_OFFSETS:
+        assert facts == (False, set(range((count - 1) // records_per_ms + 1)))
+    assert examine_records(batch, header) == facts_of_decoded(batch, header)
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_offset_that_is_not_the_next_one_is_left_to_the_walk(place: int) -> None:
+    """In each byte that its delta has: the walk finds a gap, or that it is corrupt."""
+    count = 20_000
+    sections = [encode_record(0, n, b"k", b"v" * (n % 3), b"\0") for n in range(count)]
+    broken = bytearray(sections[15_000])
+    at = 3 + place  # behind a length of one byte, the attributes and a timestamp's delta of one
+    broken[at] = broken[at] + 2 & 0x7F | broken[at] & 0x80
+    sections[15_000] = bytes(broken)
+    view = memoryview(finish_batch(b"".join(sections), 0, None, (count, count - 1, 0, 0)))
+    header = parse_header(view)
+    assert varied_facts(bytes(view[HEADER_SIZE:]), header) is None
 
 
 @given(ANY, CODECS)
