@@ -108,6 +108,7 @@ class TlsStream:
         "_tls",
         "_undecrypted",
         "_unsent",
+        "has_answered",
         "peer_host",
         "peer_port",
         "received_bytes",
@@ -123,6 +124,8 @@ class TlsStream:
         self.peer_port = stream.peer_port
         self.received_bytes = 0
         """Encrypted bytes that were received in the handshake."""
+        self.has_answered = False
+        """Whether this end has sent something; a server does when it has read the peer's first message."""
         self._loop = asyncio.get_running_loop()
         records = _RECORDS.get(self._loop)
         if records is None:
@@ -180,13 +183,9 @@ class TlsStream:
             return False
         finally:
             self._undecrypted = records.incoming.read()  # the first request may come with the end of the handshake
+            self.has_answered = self.has_answered or records.outgoing.pending > 0
             self._send_records()
         return True
-
-    @property
-    def is_negotiated(self) -> bool:
-        """Whether the peer's first message has been read, so that version and cipher suite are chosen."""
-        return self._tls.shared_ciphers() is not None
 
     @property
     def peer_certificate(self) -> bytes | None:

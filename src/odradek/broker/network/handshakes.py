@@ -153,7 +153,7 @@ class Handshakes:
             if self._report is not None:
                 self._report(stream.peer_host, each.listener_name, str(error))
             return
-        if stream.received_bytes > HELLO_BYTES and not stream.is_negotiated:
+        if stream.received_bytes > HELLO_BYTES and not stream.has_answered:
             self._fail(each, f"the first message of the peer is larger than {HELLO_BYTES} bytes")
         elif wanted is Handshake.COMPLETE:
             self._remove(each)
