@@ -12,7 +12,7 @@ from odradek.client.producer.transactions import TransactionalProducer
 from odradek.sim.run import run_seed
 from odradek.sim.workloads.spark_sink import MARKER_TOPIC
 from odradek.spark import markers, protocol
-from odradek.spark.leases import Batch
+from odradek.spark.leases import Batch, Following
 
 
 def test_fixed_seeds() -> None:
@@ -75,6 +75,28 @@ def _a_transaction_for_the_marker_alone(monkeypatch: pytest.MonkeyPatch) -> None
             producer.begin()
         await kept.add(producer, recorded, topic, records)
         await producer.commit()
+
+    monkeypatch.setattr(protocol, "finish", finish)
+
+
+def _commit_leaves_the_number_of_the_batch_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch whose commit Spark has not noted begins with that, and is written again."""
+    original = protocol.finish
+
+    async def finish(*arguments: Any) -> Following | None:
+        left = await original(*arguments)
+        return None if left is None else left._replace(batch_id=left.batch_id - 1)
+
+    monkeypatch.setattr(protocol, "finish", finish)
+
+
+def _next_batch_begins_with_the_epoch_of_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks of this one that still run are not fenced."""
+    original = protocol.finish
+
+    async def finish(producer: TransactionalProducer, begun: Any, *arguments: Any) -> Following | None:
+        left = await original(producer, begun, *arguments)
+        return None if left is None else left._replace(epoch=begun.epoch)
 
     monkeypatch.setattr(protocol, "finish", finish)
 
