@@ -30,6 +30,7 @@ from rich.table import Table
 
 from bench.cases.synchronous import record_batch
 from bench.memory_network import MemoryNetwork, MemoryStream
+from bench.transaction_cost import Transactions
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.lifecycle import Broker
 from odradek.broker.ports import Ports
@@ -55,6 +56,8 @@ BURSTS = 100
 """Bursts of a block."""
 TOPIC = "one"
 EMPTY = "empty"
+TRANSACTIONS = "transactions"
+TRANSACTION = "transaction"
 GROUP = "bench"
 OTHER_GROUP = "other"
 CASES = {
@@ -68,6 +71,7 @@ CASES = {
     "offset commit": "of one partition, by no member",
     "metadata": "of one topic of one partition",
     "api versions": "",
+    TRANSACTION: "of transactions of one record, whose three requests (older protocol) are counted one by one",
 }
 USUAL_CASES = [name for name in CASES if name != "produce 100 KB"]
 PLAIN = "plain"
@@ -124,7 +128,8 @@ async def make_acls(stream: MemoryStream) -> None:
         create_acls.CreateAclsRequestCreation(2, f"topic-{number}", 3, f"User:user-{number % 100}", "*", 3, 3)
         for number in range(ACLS)
     ]
-    own = [(2, TOPIC), (2, EMPTY), (3, GROUP), (3, OTHER_GROUP)]
+    own = [(2, TOPIC), (2, EMPTY), (2, TRANSACTIONS), (3, GROUP), (3, OTHER_GROUP)]
+    own += [(5, f"id-{number}") for number in range(BURST)]
     acls += [create_acls.CreateAclsRequestCreation(kind, name, 3, "User:ANONYMOUS", "*", 2, 3) for kind, name in own]
     for first in range(0, len(acls), ACLS_AT_ONCE):
         wanted = create_acls.CreateAclsRequest(acls[first : first + ACLS_AT_ONCE])
@@ -135,7 +140,7 @@ async def make_acls(stream: MemoryStream) -> None:
 
 async def make_topics(stream: MemoryStream) -> bytes:
     """Returns the id of `TOPIC`."""
-    topics = [create_topics.CreateTopicsRequestTopic(name, 1, 1) for name in (TOPIC, EMPTY)]
+    topics = [create_topics.CreateTopicsRequestTopic(name, 1, 1) for name in (TOPIC, EMPTY, TRANSACTIONS)]
     created = await ask(
         stream, create_topics.CreateTopicsRequest(topics, 10_000), create_topics.CreateTopicsResponse, 7
     )
@@ -247,7 +252,7 @@ async def measure(
     with tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as folder:
         given = {"node.id": "1", "log.dirs": folder, "listeners": "PLAINTEXT://127.0.0.1:9092", **settings}
         given |= {"offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}
-        given |= {"group.max.session.timeout.ms": "1800000"}
+        given |= {"group.max.session.timeout.ms": "1800000", "transaction.state.log.num.partitions": "1"}
         network = MemoryNetwork()
         broker = Broker(BrokerConfig(given, is_single=True), Ports(network=network, store=MemoryStore(MemoryTree())))
         await broker.start()
@@ -255,13 +260,20 @@ async def measure(
         if "authorizer.class.name" in settings:
             await make_acls(stream)
         found = await makers(stream)
-        sizes = {name: len(await answer_to(stream, found[name](0))) for name in cases}
+        sizes = {name: len(await answer_to(stream, found[name](0))) for name in cases if name in found}
+        transactions = Transactions(stream, TRANSACTIONS, BURST, frame, answer_to)
+        if TRANSACTION in cases:
+            await transactions.begin(ask)
         for number in range(blocks):
             begins(number)
             # The cases in turns: what disturbs for a while disturbs all of them.
             figures["loops"].append(loop_of_100())
             for name in cases:
-                figures.setdefault(name, []).append(await block(stream, found[name], sizes[name]))
+                if name == TRANSACTION:
+                    took = await transactions.microseconds(BURSTS // 3)
+                else:
+                    took = await block(stream, found[name], sizes[name])
+                figures.setdefault(name, []).append(took)
         await broker.stop()
     return figures
 

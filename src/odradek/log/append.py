@@ -29,7 +29,7 @@ from odradek.records.batch import (
 from odradek.records.builder import BatchFields, finish_batch
 from odradek.records.columns import RecordColumns
 from odradek.records.compression import content_bound
-from odradek.records.control import ControlRecord, decode_control_record
+from odradek.records.control import ControlRecord, decode_control_record, decode_marker
 from odradek.records.errors import CorruptRecords, InvalidRecords, TooLargeRecords, UnsupportedMagic
 from odradek.records.examination import examine_records
 from odradek.records.record import Record, decode_columns, decode_records, records_section
@@ -210,7 +210,8 @@ def _checked(
         for position, header in placed:
             if origin is not Origin.REPLICATION:
                 check_size(header.size, config)
-            check_batch(batches, position, from_client=from_client)
+            if origin is not Origin.COORDINATOR:
+                check_batch(batches, position, from_client=from_client)
         last, header = placed[-1]
         batches = batches[: last + header.size]
         if origin is Origin.REPLICATION:
@@ -351,6 +352,9 @@ def control_record(batches: memoryview, position: int, header: BatchHeader) -> C
     """The record of a control batch; None for one that compaction has emptied. CORRUPT_MESSAGE if broken."""
     if not header.records_count:
         return None
+    marker = decode_marker(batches, position, header)
+    if marker is not None:
+        return marker
     try:
         records: list[Record] = decode_records(batches[position : position + header.size], header)
         return decode_control_record(records[0])

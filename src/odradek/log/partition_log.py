@@ -43,6 +43,7 @@ from odradek.records.batch import (
     TIMESTAMP_TYPE_BIT,
     BatchHeader,
     check_batch,
+    parse_header,
     patch_placement,
 )
 from odradek.records.control import ControlRecord
@@ -244,7 +245,7 @@ class PartitionLog:
         if origin is _REPLICATION or config.log_append_time or (config.needs_records and origin is _CLIENT):
             return self._append_prepared(prepare(batches, config, now_ms, origin), leader_epoch, origin)
         try:
-            header = check_batch(batches, 0, from_client=origin is _CLIENT)
+            header = check_batch(batches) if origin is _CLIENT else parse_header(batches)  # encoded here just now
         except CorruptRecords as error:
             refused(error, batches if origin is _CLIENT else None)
         attributes = header[5]

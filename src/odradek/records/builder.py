@@ -18,7 +18,7 @@ from odradek.records.batch import (
 )
 from odradek.records.compression import Codec, check_level, compress
 from odradek.records.headers import Headers
-from odradek.records.section import Data, encode_headers, encode_section
+from odradek.records.section import Data, encode_headers, encode_one, encode_section
 
 
 class BatchFields(NamedTuple):
@@ -101,6 +101,10 @@ def encode_batch(
     rows = list(records)
     if not rows:
         raise ValueError("a batch needs at least one record")
+    if len(rows) == 1:
+        timestamp, key, value, headers = rows[0]
+        batch = encode_one(key, value, encode_headers(headers) if headers else b"\0", HEADER_SIZE)
+        return finish_batch_in_place(batch, codec, level, (1, 0, timestamp, timestamp), fields)
     timestamps, keys, values, _ = zip(*rows, strict=True)
     encoded_headers = {index: encode_headers(row[3]) for index, row in enumerate(rows) if row[3]}
     section = encode_section(timestamps, keys, values, encoded_headers)

@@ -8,13 +8,21 @@ from enum import IntEnum
 from struct import Struct
 from typing import Final, NamedTuple
 
-from odradek.records.batch import NO_LEADER_EPOCH
+from odradek.records.batch import COMPRESSION_MASK, HEADER_SIZE, LOG_OVERHEAD, NO_LEADER_EPOCH, BatchHeader
 from odradek.records.builder import BatchFields, encode_batch
 from odradek.records.errors import CorruptRecords
 from odradek.records.record import Record
 
 _KEY: Final = Struct(">hh")
 _MARKER: Final = Struct(">hi")
+
+
+_MARKER_RECORD: Final = Struct(">HBHhhBhiB")
+"""Length and attributes, a timestamp's delta, an offset's and the key's length, key, value's length, value, headers."""
+_MARKER_FRAME: Final = (16 << 9, 4 << 1, 6 << 1, 0)
+"""A record of 16 bytes, the first of its batch, with a key of 4 and a value of 6; lengths are varints."""
+_MARKER_BYTES: Final = HEADER_SIZE - LOG_OVERHEAD + 17
+_LONG_VARINT: Final = 0x80
 
 
 class ControlType(IntEnum):
@@ -31,6 +39,7 @@ class ControlType(IntEnum):
 
 
 _TYPES: Final[dict[int, ControlType]] = {int(control_type): control_type for control_type in ControlType}
+_END_TYPES: Final = frozenset((int(ControlType.ABORT), int(ControlType.COMMIT)))
 
 
 class ControlRecord(NamedTuple):
@@ -62,6 +71,22 @@ def decode_control_record(record: Record) -> ControlRecord:
     if version < 0:
         raise CorruptRecords(f"transaction marker at offset {record.offset}: value version {version}")
     return ControlRecord(control_type, coordinator_epoch)
+
+
+def decode_marker(view: memoryview, position: int, header: BatchHeader) -> ControlRecord | None:
+    """What the batch at `position` says if it is a transaction marker as brokers write them, else None.
+
+    Each transaction has one in each of its partitions, and to decode it as any batch takes five times as long.
+    """
+    if header[1] != _MARKER_BYTES or header[5] & COMPRESSION_MASK or header[12] != 1:
+        return None
+    found = _MARKER_RECORD.unpack_from(view, position + HEADER_SIZE)
+    head, time, offset_and_key, version, type_id, value_length, value_version, epoch, headers = found
+    if (head, offset_and_key, value_length, headers) != _MARKER_FRAME or time >= _LONG_VARINT:
+        return None
+    if version < 0 or value_version < 0 or type_id not in _END_TYPES:
+        return None
+    return ControlRecord(_TYPES[type_id], epoch)
 
 
 def encode_control_key(control_type: ControlType) -> bytes:

@@ -106,7 +106,7 @@ def encode_section(
     with their count (`encode_headers`).
     """
     if len(values) == 1:
-        return _encode_one(None if keys is None else keys[0], values[0], headers.get(0, b"\0"), room)
+        return encode_one(None if keys is None else keys[0], values[0], headers.get(0, b"\0"), room)
     if FEW_RECORDS <= len(values) <= SHORT_OFFSETS:
         section = _encode_uniform(timestamps, keys, values, headers, room)
         if section is not None:
@@ -114,7 +114,7 @@ def encode_section(
     return _encode(timestamps, keys or (None,) * len(values), values, headers, room)
 
 
-def _encode_one(key: Data | None, value: Data | None, headers: bytes, room: int) -> bytearray:
+def encode_one(key: Data | None, value: Data | None, headers: bytes, room: int) -> bytearray:
     """A record alone, as programs send it that wait for each; its deltas are zero."""
     key_prefix = b"\1" if key is None else varint(len(key))
     value_prefix = b"\1" if value is None else varint(len(value))

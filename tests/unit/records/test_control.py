@@ -1,7 +1,17 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from odradek.records.batch import check_batch
-from odradek.records.control import ControlRecord, ControlType, decode_control_record, encode_end_transaction
+from odradek.records.batch import HEADER_SIZE, check_batch, parse_header
+from odradek.records.builder import BatchFields, encode_batch
+from odradek.records.control import (
+    ControlRecord,
+    ControlType,
+    decode_control_record,
+    decode_marker,
+    encode_control_key,
+    encode_end_transaction,
+)
 from odradek.records.errors import CorruptRecords, InvalidRecords
 from odradek.records.record import Record, decode_records
 
@@ -26,6 +36,42 @@ def test_transaction_markers_round_trip(commit: bool) -> None:
     assert record.value == bytes.fromhex("00000000001f")
     with pytest.raises(InvalidRecords):
         check_batch(view)
+
+
+MARKERS = st.builds(
+    encode_end_transaction,
+    commit=st.booleans(),
+    producer_id=st.integers(0, 1 << 40),
+    producer_epoch=st.integers(0, 100),
+    coordinator_epoch=st.integers(0, 1 << 30),
+    timestamp_ms=st.integers(0, 1 << 40),
+)
+
+
+@given(MARKERS)
+def test_markers_are_decoded_at_once(batch: bytearray) -> None:
+    view = memoryview(batch)
+    header = parse_header(view)
+    assert decode_marker(view, 0, header) == decode_control_record(decode_records(view, header)[0])
+
+
+@given(MARKERS, st.integers(HEADER_SIZE, HEADER_SIZE + 16), st.integers(0, 255))
+def test_what_is_decoded_at_once_is_what_the_records_say(batch: bytearray, place: int, byte: int) -> None:
+    """Whatever byte is another one: it is the same, or is left to the usual way."""
+    batch[place] = byte
+    view = memoryview(batch)
+    header = parse_header(view)
+    found = decode_marker(view, 0, header)
+    if found is not None:
+        assert found == decode_control_record(decode_records(view, header)[0])
+
+
+def test_other_control_batches_are_not_decoded_at_once() -> None:
+    for control_type in ControlType:
+        if control_type not in (ControlType.ABORT, ControlType.COMMIT):
+            fields = BatchFields(is_control=True)
+            view = memoryview(encode_batch([(5, encode_control_key(control_type), bytes(6), ())], fields))
+            assert decode_marker(view, 0, parse_header(view)) is None
 
 
 @pytest.mark.parametrize(
