@@ -7,6 +7,7 @@ Source: Kafka's TransactionLog.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -37,7 +38,9 @@ TV_0: Final = 0
 TV_2: Final = 2
 """Levels of the feature transaction.version: from 2 on every end of a transaction bumps the epoch (KIP-890)."""
 
+_FEW_PARTITIONS: Final = 4
 _INT16: Final = Struct(">h")
+_KEY_HEAD: Final = Struct(">hh")  # version, the transactional id's length
 _INT32: Final = Struct(">i")
 _HEAD_1: Final = Struct(">hqhib")  # version, producer id, epoch, timeout, state
 _TIMES_1: Final = Struct(">qqB")  # last update, start, number of tagged fields
@@ -79,14 +82,17 @@ class TransactionRecord(NamedTuple):
 
 def encode_record(record: TransactionRecord, transaction_version: int = TV_2) -> tuple[bytes, bytes | None]:
     """(key, value) as they are in the log. Raises EncodeError when a string or number is out of range."""
-    key = bytearray(_INT16.pack(0))
-    TransactionLogKey(record.transactional_id).encode(key, 0)
-    found = record.value
+    transactional_id, found = record
+    try:
+        name = transactional_id.encode()
+        key = _KEY_HEAD.pack(0, len(name)) + name
+    except ENCODE_FAULTS as fault:
+        raise EncodeError(f"transactional id: {fault}") from fault
     if found is None:
-        return bytes(key), None
+        return key, None
     # Below level 1 the older form is written, unless it has no room for what a client of level 2 has begun.
     version = 1 if transaction_version > 0 or found.client_version or found.next_producer_id >= 0 else 0
-    return bytes(key), _encode_1(found) if version else _encode_0(found)
+    return key, _encode_1(found) if version else _encode_0(found)
 
 
 def _encode_0(found: Transaction) -> bytes:
@@ -111,15 +117,10 @@ def _encode_1(found: Transaction) -> bytes:
         value = bytearray(_HEAD_1.pack(1, found.producer_id, found.producer_epoch, found.timeout_ms, found.state))
         if found.state is State.EMPTY:
             value.append(0)
+        elif len(found.partitions) <= _FEW_PARTITIONS:
+            value += _encoded_few(found.partitions)
         else:
-            topics = _by_topic(found.partitions)
-            write_unsigned_varint(value, len(topics) + 1)
-            for topic, indexes in topics:
-                write_compact_string(value, topic)
-                write_unsigned_varint(value, len(indexes) + 1)
-                for index in indexes:
-                    value += _INT32.pack(index)
-                value.append(0)
+            value += _encoded_partitions(found.partitions)
         tags = []
         if found.previous_producer_id != NO_PRODUCER_ID:
             tags.append(_INT64_TAG.pack(0, 8, found.previous_producer_id))
@@ -132,6 +133,23 @@ def _encode_1(found: Transaction) -> bytes:
     except ENCODE_FAULTS as fault:
         raise EncodeError(f"transaction record: {fault}") from fault
     return bytes(value)
+
+
+def _encoded_partitions(partitions: frozenset[PartitionKey]) -> bytes:
+    out = bytearray()
+    topics = _by_topic(partitions)
+    write_unsigned_varint(out, len(topics) + 1)
+    for topic, indexes in topics:
+        write_compact_string(out, topic)
+        write_unsigned_varint(out, len(indexes) + 1)
+        for index in indexes:
+            out += _INT32.pack(index)
+        out.append(0)
+    return bytes(out)
+
+
+_encoded_few = lru_cache(maxsize=1024)(_encoded_partitions)
+"""A producer writes to the same few partitions in one transaction after the other."""
 
 
 def _by_topic(partitions: frozenset[PartitionKey]) -> list[tuple[str, list[int]]]:
