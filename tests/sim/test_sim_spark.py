@@ -26,6 +26,7 @@ def test_fixed_seeds() -> None:
     for mark in (
         "micro-batch committed", "micro-batch failed", "micro-batch skipped", "marker expired", "task started twice",
         "two drivers of one query", "transaction.version 1", "micro-batch that asks no broker to begin",
+        "micro-batch committed, but not noted",
     ):  # fmt: skip
         assert marks[mark] > 0, mark
 
@@ -90,24 +91,14 @@ def _commit_leaves_the_number_of_the_batch_before(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(protocol, "finish", finish)
 
 
-def _next_batch_begins_with_the_epoch_of_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tasks of this one that still run are not fenced."""
-    original = protocol.finish
-
-    async def finish(producer: TransactionalProducer, begun: Any, *arguments: Any) -> Following | None:
-        left = await original(producer, begun, *arguments)
-        return None if left is None else left._replace(epoch=begun.epoch)
-
-    monkeypatch.setattr(protocol, "finish", finish)
-
-
 @pytest.mark.parametrize(
     "mistake",
     [
         _never_done,
-        pytest.param(_only_the_offset_that_expires, marks=pytest.mark.long),
+        _only_the_offset_that_expires,
         _both_attempts_write,
-        pytest.param(_a_transaction_for_the_marker_alone, marks=pytest.mark.long),
+        _a_transaction_for_the_marker_alone,
+        _commit_leaves_the_number_of_the_batch_before,
     ],
 )
 def test_mistakes_are_found(mistake: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:

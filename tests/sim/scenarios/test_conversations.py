@@ -12,11 +12,21 @@ from pathlib import Path
 import pytest
 
 from odradek.client.admin import Admin
+from odradek.client.network import connection
 from odradek.testing.simulation import Simulation, simulate
 from tests.sim.scenarios.conversation import Conversation, settings_of
 
 DIRECTORY = Path(__file__).resolve().parents[2] / "transcripts" / "answers"
 TRANSCRIPTS = sorted(DIRECTORY.glob("*.txt"))
+
+
+VERSION = "0.1.0"
+"""Of clients in transcripts: their ApiVersions requests say it, and a release changes no transcript."""
+
+
+@pytest.fixture(autouse=True)
+def _same_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "__version__", VERSION)
 
 
 def played(text: str) -> str:

@@ -267,6 +267,10 @@ async def _run_query(host: ClientHost, rng: random.Random, query: Query, left: L
             await asyncio.sleep(rng.expovariate(100))
             await _run_batch(host, rng, query, producer, markers, number, left)
             await asyncio.sleep(rng.choice((0.0, 0.0, 0.5)))
+            if rng.random() < 0.05:
+                # The sink has committed, so that Spark does not abort; this driver begins the batch again.
+                host.world.mark("micro-batch committed, but not noted")
+                raise JobFailed("the log of commits cannot be written")
             if query.noted > number:
                 raise JobFailed("another driver has noted this batch: concurrent updates to the log of commits")
             query.noted = number + 1
