@@ -6,8 +6,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from odradek.records.batch import parse_header
+from odradek.records.compression import CODEC_NAMES
 from odradek.records.murmur import partition_for_key
+from odradek.records.record import decode_records
 from odradek.spark import writing
 from odradek.spark.options import SinkOptions
 from odradek.spark.protocol import Encoded, TransactionError, checked
@@ -50,6 +55,47 @@ def test_each_task_begins_with_another_partition(task: int) -> None:
     assert [[each.partition for each in round_] for round_ in rounds] == [[(task + n) % PARTITIONS for n in range(3)]]
     assert {each.partition: each.records for each in rounds[0]} == expected
     assert counts == {("t", partition): count for partition, count in expected.items()}
+
+
+FIELDS = st.none() | st.binary(max_size=70)
+
+
+@given(
+    st.lists(st.tuples(FIELDS, FIELDS), min_size=1, max_size=writing.FEW_ROWS),
+    st.booleans(),
+    st.sampled_from(sorted(CODEC_NAMES)),
+)
+def test_few_rows_are_encoded_as_many_are(
+    fields: list[tuple[bytes | None, bytes | None]], has_keys: bool, codec: str
+) -> None:
+    """The same bytes for the same partitions, one by one or column by column."""
+    keys, values = (pa.array(column, pa.binary()) for column in zip(*fields, strict=True))
+    batch = pa.RecordBatch.from_arrays([keys, values], ["key", "value"]) if has_keys else None
+    batch = batch or pa.RecordBatch.from_arrays([values], ["value"])
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setitem(CONFIG, "compression_type", codec)
+        patched.setattr("random.randrange", lambda _: 5)
+        patched.setattr("time.time_ns", lambda: 1_800_000_000_000_000_000)
+        few = written(1, batch)
+        patched.setattr(writing, "FEW_ROWS", 0)
+        assert few == written(1, batch)
+
+
+def test_text_is_written_as_its_bytes() -> None:
+    batch = pa.RecordBatch.from_arrays(
+        [
+            pa.array(["é"]),
+            pa.array(
+                [
+                    "ü",
+                ]
+            ),
+        ],
+        ["key", "value"],
+    )
+    (((encoded,),), _) = written(0, batch)
+    (record,) = decode_records(memoryview(encoded.batches[0]), parse_header(encoded.batches[0]))
+    assert (bytes(record.key or b""), bytes(record.value or b"")) == ("é".encode(), "ü".encode())
 
 
 def test_rounds_end_where_enough_rows_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
