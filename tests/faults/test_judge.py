@@ -91,7 +91,7 @@ def test_aborted_records_are_seen_at_the_end_and_on_the_way() -> None:
 
 
 class NoLeaderInMemory(Consumer):
-    """librdkafka after a Metadata answer without a leader: its answers come from memory until it is asked for metadata."""
+    """librdkafka after a Metadata answer without a leader: it answers from memory until it asks for metadata."""
 
     asked = 0
 
