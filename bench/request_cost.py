@@ -23,19 +23,19 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.table import Table
 
 from bench.cases.synchronous import record_batch
+from bench.frames import answer_to, ask, exchange, frame
 from bench.memory_network import MemoryNetwork, MemoryStream
 from bench.transaction_cost import Transactions
 from odradek.broker.configuration.broker_config import BrokerConfig
 from odradek.broker.lifecycle import Broker
 from odradek.broker.ports import Ports
 from odradek.metadata.stores.memory_store import MemoryStore, MemoryTree
-from odradek.wire.headers import encode_request_header, parse_response_header
 from odradek.wire.messages import api_versions as versions
 from odradek.wire.messages import (
     create_acls,
@@ -95,32 +95,6 @@ ACLS_AT_ONCE = 2_000
 _MEMORY = Path("/dev/shm")
 Make = Callable[[int], bytes]
 """The frame of a case's request with this number."""
-
-
-def frame(request: Any, version: int) -> bytes:
-    """A request with its size and header."""
-    out = bytearray(4)
-    encode_request_header(out, request.API_KEY, version, 7, "bench")
-    request.encode(out, version)
-    out[:4] = (len(out) - 4).to_bytes(4, "big")
-    return bytes(out)
-
-
-async def ask(stream: MemoryStream, request: Any, response: Any, version: int) -> Any:
-    """The decoded answer to one request."""
-    answer = memoryview(await answer_to(stream, frame(request, version)))[4:]
-    _, position = parse_response_header(answer, request.API_KEY, version)
-    return response.decode(answer, position, version)[0]
-
-
-async def answer_to(stream: MemoryStream, request: bytes) -> bytes:
-    """The answer's bytes."""
-    kept = stream.kept = bytearray()
-    stream.give(request)
-    while not kept:
-        await asyncio.sleep(0.001)
-    stream.kept = None
-    return bytes(kept)
 
 
 async def make_acls(stream: MemoryStream) -> None:
@@ -225,10 +199,7 @@ async def block(stream: MemoryStream, make: Make, answer_bytes: int) -> float:
     burst_bytes = BURST * answer_bytes
     began = time.process_time_ns()
     for burst in bursts:
-        expected = stream.sent + burst_bytes
-        stream.give(burst)
-        while stream.sent < expected:
-            await asyncio.sleep(0)
+        await exchange(stream, burst, burst_bytes)
     return (time.process_time_ns() - began) / (BURST * BURSTS) / 1000
 
 
@@ -261,9 +232,9 @@ async def measure(
             await make_acls(stream)
         found = await makers(stream)
         sizes = {name: len(await answer_to(stream, found[name](0))) for name in cases if name in found}
-        transactions = Transactions(stream, TRANSACTIONS, BURST, frame, answer_to)
+        transactions = Transactions(stream, TRANSACTIONS, BURST)
         if TRANSACTION in cases:
-            await transactions.begin(ask)
+            await transactions.begin()
         for number in range(blocks):
             begins(number)
             # The cases in turns: what disturbs for a while disturbs all of them.

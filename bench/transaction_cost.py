@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
 
+from bench.frames import answer_to, ask, exchange, frame
 from bench.memory_network import MemoryStream
 from odradek.records.builder import BatchFields, encode_batch
 from odradek.wire.headers import parse_response_header
 from odradek.wire.messages import add_partitions_to_txn as added
 from odradek.wire.messages import end_txn, find_coordinator, init_producer_id, produce
-
-Ask = Callable[[MemoryStream, Any, Any, int], Awaitable[Any]]
-Frame = Callable[[Any, int], bytes]
-AnswerTo = Callable[[MemoryStream, bytes], Awaitable[bytes]]
 
 RECORD: Final = [(0, None, b"x" * 100, ())]
 STEPS: Final[tuple[tuple[Any, int], ...]] = (
@@ -47,18 +43,16 @@ class _Producer(NamedTuple):
 class Transactions:
     """Each transactional id has the same number of transactions, all in partition 0 of a topic."""
 
-    def __init__(self, stream: MemoryStream, topic: str, ids: int, frame: Frame, answer_to: AnswerTo) -> None:
+    def __init__(self, stream: MemoryStream, topic: str, ids: int) -> None:
         self._stream = stream
         self._topic = topic
         self._ids = ids
-        self._frame = frame
-        self._answer_to = answer_to
         self._producers: list[_Producer] = []
         self._done = 0
         self._sizes = [0] * len(STEPS)
         self._next_offset = 0
 
-    async def begin(self, ask: Ask) -> None:
+    async def begin(self) -> None:
         """Get the producer ids, and learn how long answers are."""
         looked_for = find_coordinator.FindCoordinatorRequest("id-0", _TRANSACTION)
         # The answer to this makes the topic of transactions.
@@ -69,7 +63,7 @@ class Transactions:
             while (found := await ask(self._stream, wanted, init_producer_id.InitProducerIdResponse, 4)).error_code:
                 await asyncio.sleep(0.01)
             self._producers.append(_Producer(f"id-{number}", found.producer_id, found.producer_epoch))
-        self._next_offset = await self._checked_round()
+        await self._checked_round()
 
     async def microseconds(self, rounds: int) -> float:
         """Of the process, for each request of so many transactions of each id. Raises RuntimeError if one failed."""
@@ -83,27 +77,21 @@ class Transactions:
             self._done += 1
         began = time.process_time_ns()
         for burst, answer_bytes in bursts:
-            expected = stream.sent + answer_bytes
-            stream.give(burst)
-            while stream.sent < expected:
-                await asyncio.sleep(0)
+            await exchange(stream, burst, answer_bytes)
             await _let_complete()
         took_us = (time.process_time_ns() - began) / 1000
-        expected_offset = self._next_offset + rounds * self._ids * OFFSETS
-        first_offset = await self._checked_round() - self._ids * OFFSETS
-        if first_offset != expected_offset:
-            raise RuntimeError(
-                f"offset {first_offset} where {rounds * self._ids} transactions end at {expected_offset}"
-            )
-        self._next_offset = first_offset + self._ids * OFFSETS
+        expected = self._next_offset + rounds * self._ids * OFFSETS
+        first = await self._checked_round()
+        if first != expected:
+            raise RuntimeError(f"offset {first} where {rounds * self._ids} transactions end at {expected}")
         return took_us / (rounds * self._ids * len(STEPS))
 
     async def _checked_round(self) -> int:
-        """One transaction of each id; the offset after the last marker. Raises RuntimeError."""
+        """One transaction of each id; the offset of its first record. Raises RuntimeError."""
         first: int | None = None
         for step, (response, version) in enumerate(STEPS):
             for producer in self._producers:
-                data = await self._answer_to(self._stream, self._request(step, producer))
+                data = await answer_to(self._stream, self._request(step, producer))
                 self._sizes[step] = len(data)
                 view = memoryview(data)[4:]
                 _, position = parse_response_header(view, response.API_KEY, version)
@@ -121,19 +109,20 @@ class Transactions:
         await _let_complete()
         self._done += 1
         assert first is not None, "a round writes"
-        return first + self._ids * OFFSETS
+        self._next_offset = first + self._ids * OFFSETS
+        return first
 
     def _request(self, step: int, producer: _Producer) -> bytes:
         name, producer_id, epoch = producer
         version = STEPS[step][1]
         if step == 0:
             topics = [added.AddPartitionsToTxnRequestTopic(self._topic, [0])]
-            return self._frame(added.AddPartitionsToTxnRequest([], name, producer_id, epoch, topics), version)
+            return frame(added.AddPartitionsToTxnRequest([], name, producer_id, epoch, topics), version)
         if step == len(STEPS) - 1:
-            return self._frame(end_txn.EndTxnRequest(name, producer_id, epoch, committed=True), version)
+            return frame(end_txn.EndTxnRequest(name, producer_id, epoch, committed=True), version)
         fields = BatchFields(
             producer_id=producer_id, producer_epoch=epoch, base_sequence=self._done, is_transactional=True
         )
         rows = [produce.ProduceRequestPartition(0, bytes(encode_batch(RECORD, fields)))]
         written = [produce.ProduceRequestTopic(self._topic, partition_data=rows)]
-        return self._frame(produce.ProduceRequest(name, -1, 30_000, written), version)
+        return frame(produce.ProduceRequest(name, -1, 30_000, written), version)

@@ -24,9 +24,9 @@ from pathlib import Path
 from bench.cases import topics
 from bench.cases.synchronous import record_batch
 from bench.cases.tls import ask, certificate_in
+from bench.frames import frame
 from bench.metrics import percentile
 from bench.peers.broker import BrokerProcess
-from bench.request_cost import frame
 from bench.servers import KAFKA, SETTINGS, free_port, rss_mb
 from odradek.wire.messages import produce
 from odradek.wire.messages.sasl_authenticate import SaslAuthenticateRequest
