@@ -210,7 +210,7 @@ def _checked(
         for position, header in placed:
             if origin is not Origin.REPLICATION:
                 check_size(header.size, config)
-            if origin is not Origin.COORDINATOR:
+            if origin is not Origin.COORDINATOR:  # which has encoded its batch in this process just now
                 check_batch(batches, position, from_client=from_client)
         last, header = placed[-1]
         batches = batches[: last + header.size]

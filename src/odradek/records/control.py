@@ -15,8 +15,6 @@ from odradek.records.record import Record
 
 _KEY: Final = Struct(">hh")
 _MARKER: Final = Struct(">hi")
-
-
 _MARKER_RECORD: Final = Struct(">HBHhhBhiB")
 """Length and attributes, a timestamp's delta, an offset's and the key's length, key, value's length, value, headers."""
 _MARKER_FRAME: Final = (16 << 9, 4 << 1, 6 << 1, 0)

@@ -7,6 +7,7 @@ for each record, so that a stride of it is a column: what columns must hold is c
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from struct import unpack
 from typing import Final, NamedTuple
 
@@ -17,8 +18,8 @@ from odradek.records.uniform import FEW_RECORDS, OFFSET_HIGH, OFFSET_LOW, OFFSET
 
 _ROW: Final = 6
 """Bytes of a record in a row, behind its attributes: a timestamp of up to 2, an offset of up to 3, a key's length."""
-_MOST_RECORDS: Final = SHORT_OFFSETS << 7
-"""Up to these, offset deltas take three bytes."""
+_OFFSETS_END: Final = (OFFSETS_IN_BYTE, SHORT_OFFSETS, SHORT_OFFSETS << 7)
+"""Offset deltas below these take one byte, two and three."""
 _MOST_PARTS: Final = 8
 """Parts of a batch in which timestamps and offsets have the same width; with more, a walk costs less."""
 _ONE_BYTE: Final = bytes(range(0x80))
@@ -66,7 +67,7 @@ def varied_facts(data: bytes, header: BatchHeader) -> VariedFacts | None:
     offsets have gaps, and where a record is corrupt.
     """
     count = header.records_count
-    if count < FEW_RECORDS or count > _MOST_RECORDS or header.last_offset_delta != count - 1:
+    if count < FEW_RECORDS or count > _OFFSETS_END[-1] or header.last_offset_delta != count - 1:
         return None
     try:
         shape = shape_at(data, 0, 0)
@@ -82,9 +83,8 @@ def varied_facts(data: bytes, header: BatchHeader) -> VariedFacts | None:
     has_null_key, deltas, first, parts = False, set[int](), 0, 0
     while first < count:
         parts += 1
-        width = 1 if first < OFFSETS_IN_BYTE else 2 if first < SHORT_OFFSETS else 3
-        last = min(count, (OFFSETS_IN_BYTE, SHORT_OFFSETS, _MOST_RECORDS)[width - 1])
-        part = _part(padded, bodies, ends, first, last, width)
+        width = bisect_right(_OFFSETS_END, first) + 1
+        part = _part(padded, bodies, ends, first, min(count, _OFFSETS_END[width - 1]), width)
         if part is None or parts > _MOST_PARTS:
             return None
         first += part.records

@@ -55,7 +55,10 @@ class _Connection:
         return answer
 
     async def ask(self, message: dict[str, Any]) -> dict[str, Any]:
-        """The answer to the first message of a conversation. Closed where there is none. Raises LeaseError, OSError."""
+        """Send the first message of a conversation, and close the connection if it gets no answer.
+
+        Raises LeaseError, OSError.
+        """
         try:
             self.send(message)
             return await self.answer()

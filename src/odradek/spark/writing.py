@@ -25,6 +25,9 @@ from odradek.spark.target_topics import partition_count
 ROWS_AT_ONCE: Final = 65_536
 BYTES_AT_ONCE: Final = 32 * 1024 * 1024
 BATCH_BYTES: Final = 524_288
+FEW_ROWS: Final = 16
+FEW_BYTES: Final = 32 * 1024
+"""Up to these, rows one by one take less time than columns."""
 
 PRODUCER_DEFAULTS: Final[dict[str, Any]] = {
     # Whole Arrow batches arrive at once, so requests are large and nothing waits for more.
@@ -33,10 +36,6 @@ PRODUCER_DEFAULTS: Final[dict[str, Any]] = {
     "max_request_size": 8 * 1024 * 1024,
     "buffer_memory": 64 * 1024 * 1024,
 }
-
-
-FEW_ROWS: Final = 16
-FEW_BYTES: Final = 64 * 1024
 
 
 class RowError(ValueError):
@@ -121,28 +120,27 @@ class RowWriter:
         count = clients.run(partition_count(self._producer.cluster, topic))
         names = rows.schema.names
         key = rows.column("key") if "key" in names else None
+        self._sticky += 1
+        keyless = self._sticky % count
         if self._is_few(rows, names):
-            self._send_few(topic, key, rows.column("value"), count)
+            self._send_few(topic, key, rows.column("value"), count, keyless)
             return
         columns = [key, rows.column("value"), rows.column("headers") if "headers" in names else None]
         given = rows.column("partition") if "partition" in names else None
-        self._sticky += 1
         try:
-            chosen = choose_partitions(given, key, rows.num_rows, count, self._sticky % count)
+            chosen = choose_partitions(given, key, rows.num_rows, count, keyless)
         except ValueError as error:
             raise RowError(f"{topic}: {error}") from error
         for partition, part in rows_by_partition(columns, chosen, count, self._task):
             self._send_partition(topic, partition, part)
 
     def _is_few(self, rows: Any, names: list[str]) -> bool:
-        """Whether rows one by one take less time than columns."""
+        """Whether the rows go one by one; each of them fits into a batch then."""
         if rows.num_rows > FEW_ROWS or "headers" in names or "partition" in names:
             return False
-        return bool(rows.nbytes < min(FEW_BYTES, self._config["batch_size"]) // 2)
+        return bool(rows.nbytes < min(FEW_BYTES, self._config["batch_size"] // 2))
 
-    def _send_few(self, topic: str, key: Any, value: Any, count: int) -> None:
-        self._sticky += 1
-        keyless = self._sticky % count
+    def _send_few(self, topic: str, key: Any, value: Any, count: int, keyless: int) -> None:
         now_ms = time.time_ns() // 1_000_000
         values = _as_bytes(value)
         parts: dict[int, list[tuple[int, bytes | None, bytes | None, tuple[()]]]] = {}

@@ -82,17 +82,7 @@ def test_few_rows_are_encoded_as_many_are(
 
 
 def test_text_is_written_as_its_bytes() -> None:
-    batch = pa.RecordBatch.from_arrays(
-        [
-            pa.array(["é"]),
-            pa.array(
-                [
-                    "ü",
-                ]
-            ),
-        ],
-        ["key", "value"],
-    )
+    batch = pa.RecordBatch.from_arrays([pa.array(["é"]), pa.array(["ü"])], ["key", "value"])
     (((encoded,),), _) = written(0, batch)
     (record,) = decode_records(memoryview(encoded.batches[0]), parse_header(encoded.batches[0]))
     assert (bytes(record.key or b""), bytes(record.value or b"")) == ("é".encode(), "ü".encode())
